@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # Three on two cores: some tests wait for the programs that they start.
 WORKERS ?= 3
 
-.PHONY: help demo test fuzz fuzz-inputs sweep test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak test-pythons check lint types walls docs-links specification releases-page budget docs deploy site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test fuzz fuzz-inputs sweep test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak audit test-pythons check lint types walls docs-links specification releases-page budget docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze notes chart checksums sign push release
 
 help:
@@ -288,19 +288,29 @@ onefile: build/onefile/mooring/mooring
 	$(BIN)/python scripts/release/try_executable.py $(ONEFILE)
 
 # krew unpacks folders and plain files, no links. Platforms have Go's names. DOWNLOADS: where the archives will be.
-DOWNLOADS ?= https://example.org/mooring/releases/download/v$(VERSION)
+export DOWNLOADS ?= https://example.org/mooring/releases/download/v$(VERSION)
 PLUGIN = dist/kubectl-mooring-$(VERSION)-linux-$(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE))).tar.gz
 krew: build/onefile/mooring/mooring
 	rm -rf build/krew && cp -rL build/onefile/mooring build/krew && cp LICENSE build/onefile/LICENCES.txt build/krew
 	tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$(SOURCE_DATE_EPOCH) -C build/krew -c . \
 	  | gzip -9n > $(PLUGIN)
 	$(BIN)/python scripts/release/try_executable.py build/krew/mooring
-	$(BIN)/python scripts/release/krew.py $(DOWNLOADS) $(PLUGIN)
+	$(BIN)/python scripts/release/krew.py "$$DOWNLOADS" $(PLUGIN)
 
 sbom: .venvs/runtime/.installed .venvs/release/.installed
 	@mkdir -p dist
 	.venvs/release/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --spec-version 1.6 \
 	  --output-file dist/kube-mooring-$(VERSION).cdx.json .venvs/runtime
+
+# Workflows by their own rules, then every lock against the known vulnerabilities, which needs the package index's data.
+.venvs/audit/.installed: requirements-audit.lock
+	$(PYTHON_FOUND) -m venv --clear --without-pip .venvs/audit
+	$(BIN)/pip --python .venvs/audit install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.lock
+	@touch $@
+audit: $(STAMP) .venvs/audit/.installed
+	.venvs/audit/bin/zizmor --offline --no-progress --quiet .github action.yml
+	for lock in requirements*.lock packaging/image/requirements.txt; do \
+	  .venvs/audit/bin/pip-audit --strict --require-hashes --disable-pip -r "$$lock" || exit 1; done
 
 # What the newest release promised, and what this version has. freeze writes down this version's, before a release.
 compatibility: $(STAMP)
@@ -310,9 +320,9 @@ freeze: $(STAMP)
 	$(BIN)/python scripts/release/compatibility.py --write
 
 # NOTES: a version, or Unreleased.
-NOTES ?= Unreleased
+export NOTES ?= Unreleased
 notes: $(STAMP)
-	@$(BIN)/python scripts/release/notes.py $(NOTES)
+	@$(BIN)/python scripts/release/notes.py "$$NOTES"
 
 # helm of the path, or the one that the tests of the chart build.
 chart: $(STAMP)
@@ -366,6 +376,8 @@ lock:
 	  --no-annotate --all-extras --constraint requirements.lock pyproject.toml -o requirements-runtime.lock
 	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
 	  --no-annotate --group release --constraint requirements.lock -o requirements-release.lock
+	uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-emit-index-url --no-header \
+	  --no-annotate --group audit -o requirements-audit.lock
 
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

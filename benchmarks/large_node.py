@@ -14,9 +14,9 @@ from time import process_time
 
 from shapes import machine, pod, whole
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.answers.capacity.answer import capacity_of
-from mooring.answers.capacity.replicas import Subject
+from mooring.answers.capacity.eviction import Subject
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shapes import gpu_tray, machine, pod, rich_node, rich_pod, started, whole
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 from mooring.engine.checkpoint.store import StateFolder
 from mooring.engine.core.machineinfo import MachineInfo
 

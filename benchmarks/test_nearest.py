@@ -12,7 +12,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import config, machine, pod
 
 from mooring.answers.base.changes.nearest import nearest_changes
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.machine import Machine
 

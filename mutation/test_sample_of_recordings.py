@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 
 CORPORA = Path(__file__).resolve().parent.parent / "tests" / "corpora"
 THEMES = sorted(path.name for path in CORPORA.glob("*.jsonl.gz") if path.name != "real-kubelet.jsonl.gz")

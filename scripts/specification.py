@@ -32,6 +32,7 @@ LINK = re.compile(r"\[([a-z-]+|README)\]\([^)]*\)((?:(?: |, | to )\d+(?:\.\d+)?)
 
 WITHOUT_MODULES = {
     "README": {"1", "2", "3", "4", "6", "7", "8", "9", "10"},  # about the specification itself
+    "preview": None,  # the rules of the release to come, beside those of v1.37.1
     "releases": None,  # Mooring decides as v1.37.1
     "vectors": None,  # tests hold the vectors
     "pod-level": {"7"},  # examples

@@ -1,7 +1,8 @@
 """Settings of all tests.
 
 Property tests draw the same examples on every machine and in every run: their seed is derived from the source of the
-test, no example is remembered, and no example is timed. `make fuzz` draws others (profile ``fuzz``, tests/fuzzing.py).
+test, no example is remembered, and no example is timed. `make test` draws the first of them, `make test-laws` as many
+as a test asks for (profile ``mooring``), `make fuzz` others (profile ``fuzz``, tests/fuzzing.py).
 Plugins get a longer budget, because a busy machine can stand still for longer than theirs.
 """
 
@@ -13,11 +14,11 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from mooring.answers.base.inputs.running import NONE, ROOT
+from mooring.answers.base.inputs.checks import NONE, ROOT
 from mooring.engine.core.plugins import BUDGET, Work
 from mooring.engine.plugins.loading import Watchman
 
@@ -35,6 +36,24 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", parent=settings.get_profile("mooring"), max_examples=100, derandomize=False)
 settings.load_profile("mooring")
+
+SHARE_OF_EXAMPLES = 5
+"""Without a profile on the command line property tests draw one of so many examples that they ask for."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--hypothesis-profile"):
+        return
+    # Where Hypothesis keeps the settings of a test: a function has them itself, a state machine in its class.
+    owners = {
+        (item.cls, "settings") if item.name == "runTest" else (item.function, "_hypothesis_internal_use_settings")
+        for item in items
+        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
+    }
+    for owner, place in owners:
+        asked: settings = getattr(owner, place)
+        setattr(owner, place, settings(asked, max_examples=-(-asked.max_examples // SHARE_OF_EXAMPLES)))
+
 
 # Hypothesis also draws constants that it finds in the modules loaded at that moment. Those depend on the tests that ran
 # before in the same process and on the path of the checkout: examples would differ from machine to machine, and a seed

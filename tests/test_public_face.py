@@ -26,7 +26,7 @@ def test_the_exported_names() -> None:
         "__version__",
         "merge_hints",
     ]
-    assert mooring.KUBELET_VERSION == "v1.37.1"
+    assert mooring.KUBELET_VERSION == "v1.37.2"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 DISTRIBUTION = "kube-mooring"
 """The name by which package indexes and installers know Mooring (decision 36)."""
 
-KUBELET_VERSION = "v1.37.1"
+KUBELET_VERSION = "v1.37.2"
 """The kubelet release whose decisions Mooring reproduces."""
 
 _HOME = {

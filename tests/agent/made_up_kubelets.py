@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent.conflicts import KubeletFinder
-from mooring.inputs.machines.files import FolderTree
+from mooring.inputs.machines.tree import FolderTree
 
 
 @dataclass

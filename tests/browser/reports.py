@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.report import machine_report, report_of
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.report import machine_report, report_of
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine

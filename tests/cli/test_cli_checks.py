@@ -15,7 +15,7 @@ import pytest
 import yaml
 from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
 
-from mooring.explain.codes.pages import page
+from mooring.explain.codes import page
 
 EXAMPLE = EXAMPLES / "ci-check"
 CHECK = ("compare", "-f", str(EXAMPLE / "manifests"), "--cluster", str(EXAMPLE / "node-types.yaml"), "--alone")
@@ -320,8 +320,9 @@ def clone(folder: Path) -> dict[str, str]:
     """Make what a job finds: the example's repository, and a mooring on the path."""
     programs = folder / "programs" / "mooring" / "bin"
     programs.mkdir(parents=True)
-    (programs / "mooring").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mooring "$@"\n', "utf-8")
-    (programs / "mooring").chmod(0o755)
+    for name, words in (("mooring", " -m mooring"), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{words} "$@"\n', "utf-8")
+        (programs / name).chmod(0o755)
     for name in ("manifests", "node-types.yaml", "kubelet.yaml"):
         (folder / name).symlink_to(EXAMPLE / name)
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "RUNNER_TEMP": str(folder / "programs")}
@@ -354,7 +355,7 @@ def test_the_github_action_annotates_the_line_and_fails(tmp_path: Path) -> None:
 def test_the_gitlab_job_leaves_its_report_and_fails(tmp_path: Path) -> None:
     job = yaml.safe_load((ROOT / "packaging" / "ci" / "gitlab.yml").read_text("utf-8"))["pods-fit-on-node-types"]
     install, *script = job["script"]
-    assert install == 'pip install --quiet "$MOORING_REQUIREMENT"'
+    assert install == 'pip install --quiet --require-hashes -r "$MOORING_LOCK"'
     done = run_script("\n".join(script), tmp_path, {**clone(tmp_path), **job["variables"]})
     assert done.returncode == 1
     assert ET.parse(tmp_path / job["artifacts"]["reports"]["junit"]).getroot().get("failures") == "1"  # noqa: S314 - as above

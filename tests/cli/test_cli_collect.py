@@ -15,8 +15,8 @@ from tests.cli.command import EXAMPLES, Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.inputs.machines.files import FolderTree, open_tree
 from mooring.inputs.machines.isolation import read_isolation
+from mooring.inputs.machines.tree import FolderTree, open_tree
 
 NEW_PODS = """
 apiVersion: v1
@@ -288,7 +288,7 @@ def test_what_is_no_version_is_not_packed(root: Path, tmp_path: Path, version: s
     answered = mooring("collect", "--root", root, "--no-kubectl", "--to", to, "--kubelet-version", version)
     assert (answered.code, answered.out, to.exists()) == (2, "", False)
     problem = f"--kubelet-version: '{version}' is not a kubelet version"
-    assert answered.complaint == f"mooring: {problem}; write v1.34.4 or 1.34; known are 1.31 to 1.37"
+    assert answered.complaint == f"mooring: {problem}; write v1.34.4 or 1.34; known are 1.31 to 1.38"
 
 
 def test_the_example_is_the_made_up_node(with_state: Path, pods: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_difference_is_named_by_the_rule_that_alone_makes_it(asked: tuple[str 
     answered = mooring(*asked, "--kubelet-version", "v1.33.5,1.34", "--kubelet-version", "1.37", "-o", "json")
     assert answered.code == 1
     found = answered.document
-    assert found["kubelets"] == ["v1.33.13", "v1.34.4", "v1.37.1"]
+    assert found["kubelets"] == ["v1.33.13", "v1.34.4", "v1.37.2"]
     same = {pod["name"]: pod["same"] for pod in found["pods"]}
     assert not same["whole"]
     (difference,) = (one for one in found["differences"] if one["newer"] == "v1.34.4")
@@ -60,7 +60,7 @@ def test_the_answer_of_one_older_release_names_it(asked: tuple[str | Path, ...])
 def test_the_text_has_a_column_for_neighbours_that_decide_alike(asked: tuple[str | Path, ...]) -> None:
     answered = mooring(*asked, "--kubelet-version", "1.32,1.33,1.34,1.37")
     heading = next(line for line in answered.out.splitlines() if line.startswith(" ") and "v1.33.13" in line)
-    assert [part.strip() for part in heading.split("  ")][-2:] == ["v1.32.13 to v1.33.13", "v1.34.4 to v1.37.1"]
+    assert [part.strip() for part in heading.split("  ")][-2:] == ["v1.32.13 to v1.33.13", "v1.34.4 to v1.37.2"]
     assert "pod-level-pods-by-containers (1.31 to 1.33)" in answered.out
 
 
@@ -71,7 +71,7 @@ def test_a_kubelet_that_does_not_start_is_named_and_not_compared() -> None:
     assert found["differences"] == []
     text = mooring("compare", *PODS, *NODE, "--kubelet-version", "1.31,1.36,1.37").out
     assert "Kubelet v1.31.14 would not start: [MOOR-214]" in text
-    assert "v1.36.3 to v1.37.1: the same decisions." in text
+    assert "v1.36.3 to v1.37.2: the same decisions." in text
 
 
 def test_releases_that_decide_alike_are_a_yes(asked: tuple[str | Path, ...]) -> None:
@@ -81,7 +81,7 @@ def test_releases_that_decide_alike_are_a_yes(asked: tuple[str | Path, ...]) -> 
 def test_one_release_decides_for_all_variants(asked: tuple[str | Path, ...]) -> None:
     varied = (*asked, "--vary", "topology-policy", "--jobs", "1", "-o", "json")
     assert mooring(*varied, "--kubelet-version", "1.34").document["kubelet"] == "v1.34.4"
-    assert mooring(*varied).document["kubelet"] == "v1.37.1"
+    assert mooring(*varied).document["kubelet"] == "v1.37.2"
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_every_kubelet_that_would_not_start_is_named(tmp_path: Path, asked: tupl
     (tmp_path / "kubelet.yaml").write_text(f"{CONFIG}featureGates: {{PodLevelResources: false}}\n", encoding="utf-8")
     out = mooring(*asked, "--kubelet-version", "1.36,1.37").out
     assert "Kubelet v1.36.3 would not start: " in out
-    assert "Kubelet v1.37.1 would not start: " in out
+    assert "Kubelet v1.37.2 would not start: " in out

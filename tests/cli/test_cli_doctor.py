@@ -15,12 +15,12 @@ from mooring.answers.doctor import (
     entry_checks,
     joint_checks,
     memory_checks,
-    reading,
 )
 from mooring.answers.doctor import cpu_checks as claim_checks
+from mooring.answers.doctor import reports as reading
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.explain.codes.pages import all_codes
+from mooring.explain.codes import all_codes
 from mooring.explain.reason import POOL_EMPTY
 
 CONFIG = """
@@ -331,7 +331,7 @@ def test_entries_of_whole_pods_are_missed_without_their_gate(pod_level: Site) ->
     assert pod_level.doctor().code == 0
 
 
-@pytest.mark.parametrize("release", RELEASE_NAMES[:-1])
+@pytest.mark.parametrize("release", [name for name in RELEASE_NAMES if name < "1.37"])
 def test_an_older_kubelet_gets_a_file_of_its_own_format(pod_level: Site, release: str) -> None:
     config = pod_level.folder / "pods-on.yaml"
     answer = pod_level.doctor("--for", release, "-o", "json", "--write", config=config)
@@ -355,7 +355,7 @@ def test_an_older_kubelet_answers_in_its_own_words(site: Site) -> None:
     (site.root / "cpu_manager_state").write_text('{"policyName":"static","defaultCpuSet":"x","checksum":0}')
     answers = {release: site.doctor("--for", release, "-o", "json").document for release in RELEASE_NAMES}
     words = {release: answer["startError"] for release, answer in answers.items()}
-    assert all(("default cpu set" in text) == (release != "1.37") for release, text in words.items())
+    assert all(("default cpu set" in text) == (release < "1.37") for release, text in words.items())
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

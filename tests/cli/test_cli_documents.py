@@ -28,7 +28,7 @@ ADMIT_RESULT = {
 
 def test_a_plan_is_a_versioned_document_with_the_fields_of_the_recordings() -> None:
     document = mooring("plan", *PODS, *NODE, "-o", "json").document
-    assert (document["apiVersion"], document["kind"], document["kubelet"]) == ("mooring/v1alpha1", "Plan", "v1.37.1")
+    assert (document["apiVersion"], document["kind"], document["kubelet"]) == ("mooring/v1alpha1", "Plan", "v1.37.2")
     assert document["machine"] == "epyc-7763-2s-nps4"
     assert "startError" not in document
     assert [pod["name"] for pod in document["pods"]][:4] == ["upf-0", "upf-1", "upf-2", "inference"]

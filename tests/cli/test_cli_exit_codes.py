@@ -246,7 +246,7 @@ def test_help_and_version_are_answers(verb: str) -> None:
     assert answered.out.startswith(f"Usage: mooring {verb}".rstrip())
     assert answered.err == ""
     version = mooring("--version")
-    assert (version.code, version.out) == (0, "mooring 0.1.0 (decisions of kubelet v1.37.1)\n")
+    assert (version.code, version.out) == (0, "mooring 0.1.0 (decisions of kubelet v1.37.2)\n")
 
 
 def test_completion_offers_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,10 +114,10 @@ def test_what_is_no_name_of_a_node_is_not_asked_about(cluster: Path, name: str) 
 
 
 def test_pods_that_were_given_are_not_asked_for(cluster: Path, tmp_path: Path) -> None:
-    (cluster / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.37.1"}}}', encoding="utf-8")
+    (cluster / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.37.2"}}}', encoding="utf-8")
     pods = write_pods(tmp_path / "given.json", kubelet_pods())
     answered = mooring("collect", "--root", make_root(tmp_path / "root"), "--pods", pods, "--dry-run", "-o", "json")
-    assert (answered.document["kubelet"], answered.err) == ("v1.37.1", "")
+    assert (answered.document["kubelet"], answered.err) == ("v1.37.2", "")
     assert {part["name"]: part["origin"] for part in answered.document["parts"]}["pods"] == "--pods"
 
 

@@ -51,7 +51,7 @@ def test_an_older_release_decides_and_is_named(verb: str, more: tuple[str, ...],
 
 def test_the_newest_release_is_named_in_documents_only(asked: tuple[str | Path, ...]) -> None:
     assert "1.37" not in mooring("plan", *asked).out
-    assert mooring("plan", *asked, "-o", "json").document["kubelet"] == "v1.37.1"
+    assert mooring("plan", *asked, "-o", "json").document["kubelet"] == "v1.37.2"
 
 
 @pytest.mark.parametrize("form", ["terminal", "svg", "html"])
@@ -72,7 +72,10 @@ def test_doctor_decides_as_the_release(asked: tuple[str | Path, ...], tmp_path: 
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        ("1.30", "older than all known releases (1.31, 1.32, 1.33, 1.34, 1.35, 1.36, 1.37); add --nearest-release"),
+        (
+            "1.30",
+            "older than all known releases (1.31, 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38); add --nearest-release",
+        ),
         ("nonsense", "'nonsense' is not a kubelet version"),
     ],
 )
@@ -147,7 +150,7 @@ def test_the_kubelet_of_this_computer_decides_where_no_other_machine_is_named(
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     asked = ("plan", "-f", EXAMPLES / "pods.yaml", "-o", "json")
     assert mooring(*asked).document["kubelet"] == "v1.35.4"
-    assert mooring(*asked, "--machine", MACHINE).document["kubelet"] == "v1.37.1"
+    assert mooring(*asked, "--machine", MACHINE).document["kubelet"] == "v1.37.2"
 
 
 TALOS = """\
@@ -174,7 +177,7 @@ def test_the_file_of_a_vendor_names_the_release_unless_an_option_or_a_node_does(
     assert decided("v1.36.0") == ("v1.36.3", False)
     assert decided("v1.36.0", "--active", node) == ("v1.34.4", False)
     assert decided("v1.30.0", "--kubelet-version", "1.35") == ("v1.35.4", False)
-    assert decided("v1.99.0") == decided("mine") == ("v1.37.1", True)
+    assert decided("v1.99.0") == decided("mine") == ("v1.37.2", True)
     assert decided("v1.30.0", "--nearest-release") == ("v1.31.14", True)
     refused = mooring(*asked)
     assert refused.code == 2

@@ -158,7 +158,7 @@ def test_what_cannot_be_answered_is_one_line(tmp_path: Path) -> None:
 def test_the_archive_of_the_examples_names_its_release() -> None:
     found = mooring("upgrade", "--node", ROOT / "examples" / "node", "-o", "json").document
     assert found["node"]
-    assert found["to"] == "v1.37.1"
+    assert found["to"] == "v1.37.2"
 
 
 def test_a_flag_that_the_new_release_lacks_stops_it_and_is_to_be_removed_from_its_file(tmp_path: Path) -> None:

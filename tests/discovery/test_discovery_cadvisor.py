@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.cadvisor.machine import read_machine_info
-from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.inputs.machines.tree import open_tree
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
 SNAPSHOTS = sorted(path.parent for path in MACHINES.glob("*/expected-cadvisor.json"))

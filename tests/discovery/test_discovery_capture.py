@@ -12,7 +12,6 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_archive
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine, kept
-from mooring.inputs.machines.files import FolderTree, open_tree
 from mooring.inputs.machines.isolation import read_isolation
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.process import (
@@ -22,7 +21,7 @@ from mooring.inputs.machines.process import (
     kubelet_here,
     still_runs,
 )
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
 SNAPSHOTS = sorted(MACHINES.glob("*/*.tar.*"))

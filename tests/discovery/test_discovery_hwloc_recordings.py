@@ -11,9 +11,9 @@ import pytest
 from msgspec import to_builtins
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
 from mooring.inputs.machines.machine_document import hardware_document
+from mooring.inputs.machines.tree import open_tree
 
 MACHINES = Path(__file__).parents[3] / "shared" / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/expected-hwloc.json"))

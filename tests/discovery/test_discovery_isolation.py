@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.isolation import (
     ControlGroup,
     IsolationFacts,
@@ -17,6 +16,7 @@ from mooring.inputs.machines.isolation import (
     parse_kernel_list,
     read_isolation,
 )
+from mooring.inputs.machines.tree import open_tree
 
 ONLINE = CPUSet.parse("0-7")
 UID = "0a1b2c3d-0000-4111-8222-333344445555"

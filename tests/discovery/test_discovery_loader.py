@@ -94,11 +94,11 @@ def test_an_empty_name_is_this_computer(source: str, monkeypatch: pytest.MonkeyP
 
     def open_here(path: str) -> object:
         opened.append(path)
-        from mooring.inputs.machines.files import FolderTree  # noqa: PLC0415 - stands in for the real machine
+        from mooring.inputs.machines.tree import FolderTree  # noqa: PLC0415 - stands in for the real machine
 
         return FolderTree(str(folder))
 
-    monkeypatch.setattr("mooring.inputs.machines.files.open_tree", open_here)
+    monkeypatch.setattr("mooring.inputs.machines.tree.open_tree", open_here)
     assert load_machine(source).name == "live"
     assert opened == ["/"]
 

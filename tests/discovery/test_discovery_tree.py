@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines import archive as archive_module
-from mooring.inputs.machines import files as tree_module
+from mooring.inputs.machines import tree as tree_module
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
-from mooring.inputs.machines.files import FolderTree, LiveTree, open_tree
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
 
 FILES = {"sys/b/one": b"1\n", "sys/b/bytes": b"\xff\n", "sys/b/empty": b"", "proc/meminfo": b"MemTotal: 4 kB\n"}
 LINKS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import StartRefusal

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.planner.doctor_nodes import CONFIG, MACHINE
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.pods import explain
+from mooring.answers.explain.document import explanation_document
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
@@ -24,7 +24,6 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import claim_key, entry_of
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.story import Story, walk
 

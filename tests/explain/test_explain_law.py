@@ -11,8 +11,9 @@ from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
 
 from mooring.answers.base.answering import Answer, answered
-from mooring.answers.base.explanation import story_of
+from mooring.answers.base.pods import story_of
 from mooring.answers.base.trace import load_machines
+from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import ExistingCPUsKept, PodShareCut
@@ -22,8 +23,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.explain.codes.pages import all_codes
-from mooring.explain.explanation_document import explanation_document
+from mooring.explain.codes import all_codes
 from mooring.explain.story import PodVerdict, Story, Taking
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario, load_scenarios

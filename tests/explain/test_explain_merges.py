@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
+from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
-from mooring.explain.explanation_document import explanation_document
 from mooring.explain.lines import story_lines
 from mooring.explain.opinions import opinions_of
 from mooring.inputs.machines.compact import parse_compact
@@ -60,7 +60,7 @@ def test_no_merge_is_computed_twice_to_explain_it(name: str, scope: str) -> None
         plan = planned(with_memory(policy(name, scope)), pods)
         asked = len(calls)
         facts = [fact for answer in plan.answers for fact in answer.facts]
-        topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+        topology = plan.kubelet.settings.topology
         for place in range(len(plan.answers)):
             story = told(plan, place)
             assert story_lines(story, topology)
@@ -72,9 +72,7 @@ def test_no_merge_is_computed_twice_to_explain_it(name: str, scope: str) -> None
 NODES = 0b1111
 FOUR_NODES = replace(parse_compact("sockets=4 cores=8 memory=16Gi"), findings=())
 SETTINGS = {
-    name: kubelet.settings
-    for name in POLICIES
-    if (kubelet := planned(replace(policy(name), reserved_system_cpus="0"), [], FOUR_NODES).kubelet) is not None
+    name: planned(replace(policy(name), reserved_system_cpus="0"), [], FOUR_NODES).kubelet.settings for name in POLICIES
 }
 masks = st.integers(1, NODES)
 listed = st.builds(

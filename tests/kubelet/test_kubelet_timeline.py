@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.base.replay.file import replay_file
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.agreement import replay_file
+from mooring.answers.base.scenario import replay_scenario
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import Scenario, load_scenarios, scenario

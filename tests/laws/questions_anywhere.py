@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import configurations, hardware, pods
 
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
     DEVICE_ALIGNMENT,

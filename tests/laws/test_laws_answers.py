@@ -9,19 +9,16 @@ from itertools import groupby
 from hypothesis import HealthCheck, assume, given, settings
 from tests.laws.questions_anywhere import questions_anywhere
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.outcome import decided, differing
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.report import report_of
-from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan_document import decided, differing, plan_document
+from mooring.answers.base.pods import explain
+from mooring.answers.base.report import report_of
+from mooring.answers.base.rows import plan_rows
+from mooring.answers.explain.document import explanation_document
 from mooring.answers.whatif.whatif_document import differences, differs
-from mooring.documents.parts import PlacementPart
-from mooring.documents.plan import PlannedPodPart
+from mooring.documents.plan import PlacementPart, PlannedPodPart
 from mooring.engine.core.config import CPU_HOTPLUG
-from mooring.explain.explanation_document import explanation_document
 from mooring.views.view import CPUUse, PlacementRow
 
 LAW = settings(
@@ -31,7 +28,8 @@ LAW = settings(
 
 def planned(question: Question) -> Plan:
     plan = make_plan(question)
-    assume(plan.kubelet is not None)
+    assume(isinstance(plan, Plan))
+    assert isinstance(plan, Plan)
     return plan
 
 

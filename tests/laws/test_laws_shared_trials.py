@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.laws.questions_anywhere import questions_anywhere
 
-from mooring.answers.base.question import Question, opened_for
+from mooring.answers.base.plan import Question, opened_for
 from mooring.answers.base.trace import Trace, TraceStep, shapes, trace_of
 from mooring.answers.compare.measures import judge
 from mooring.answers.compare.trial import SharedKubelet, Trial, is_alike_in_both_scopes, run_trials
@@ -54,9 +54,7 @@ def by_variant(trials: list[Trial]) -> dict[int, tuple[object, ...]]:
     return {
         position: (
             [(one.pod.uid, one.running, one.crashes, one.exclusive, one.memory) for one in trial.admissions],
-            trial.refusal,
-            trial.ended,
-            what_is_left(trial.shared) if trial.shared is not None else None,
+            what_is_left(trial.end) if isinstance(trial.end, SharedKubelet) else trial.end,
         )
         for trial in trials
         for position in trial.variants

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +30,7 @@ Words.
 ## 1.0.0
 
 """
+WORKFLOWS = ROOT / ".github" / "workflows"
 OF_THE_RUNNER = ("sudo apt-get ", 'echo "$GH_TOKEN" | skopeo login ', "gh release create ", "mkdir index ")
 """Commands that only make sense there: packages of the machine, logins, the release's page."""
 
@@ -95,8 +97,26 @@ def test_only_the_job_that_publishes_may_write_and_it_needs_the_tests(workflow: 
 
 def test_reviews_of_dependencies_allow_the_licences_that_the_tests_allow(licences: ModuleType) -> None:
     text = (ROOT / ".github" / "workflows" / "dependencies.yml").read_text(encoding="utf-8")
-    (review,) = (step["with"] for step in yaml.safe_load(text)["jobs"]["review"]["steps"] if "with" in step)
+    (review,) = (
+        step["with"] for step in yaml.safe_load(text)["jobs"]["review"]["steps"] if "allow-licenses" in step["with"]
+    )
     assert set(review["allow-licenses"].split(", ")) == licences.ALLOWED
+
+
+@pytest.mark.parametrize("path", [*sorted(WORKFLOWS.glob("*.yml")), ROOT / "action.yml"], ids=lambda path: path.name)
+def test_actions_are_commits_and_no_shell_gets_text_of_others(path: Path) -> None:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    jobs = content["jobs"].values() if "jobs" in content else [content["runs"]]
+    steps = [step for job in jobs for step in job["steps"]]
+    assert [
+        step["uses"] for step in steps if not re.fullmatch(r"\S+@[0-9a-f]{40}", step.get("uses", "x@" + "0" * 40))
+    ] == []
+    assert [step["run"] for step in steps if "${{" in step.get("run", "").replace("${{ matrix.python }}", "")] == []
+
+
+def test_a_tag_with_shell_code_starts_no_release(workflow: dict[str, Any]) -> None:
+    # The key "on" is read as a boolean by YAML 1.1.
+    assert workflow[True]["push"]["tags"] == ["v[0-9]+.[0-9]+.[0-9]+"]  # type: ignore[index]
 
 
 def test_chart_and_package_have_one_version() -> None:

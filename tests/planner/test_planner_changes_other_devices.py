@@ -15,8 +15,7 @@ from mooring.answers.base.changes.change import Cost, PodRef, applied
 from mooring.answers.base.changes.devices import OtherDevices
 from mooring.answers.base.changes.nearest import nearest_changes, understood
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.trace import trace_of
 from mooring.answers.compare.trial import run_trials
 from mooring.answers.compare.variant import Variant

@@ -7,13 +7,10 @@ from dataclasses import replace
 from tests.planner.change_questions import guaranteed
 
 from mooring.answers.base.changes.change import Cost, applied
-from mooring.answers.base.changes.configuration import ConfigField
-from mooring.answers.base.changes.nearest import nearest_changes
-from mooring.answers.base.changes.price import alignment_words, given_up_words, price_words
+from mooring.answers.base.changes.configuration import ConfigField, Guarantee
+from mooring.answers.base.changes.nearest import alignment_words, given_up_words, nearest_changes, price_words
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.guarantee import Guarantee
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.whatif.whatif_document import differences
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod, QoS

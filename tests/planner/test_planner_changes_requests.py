@@ -10,7 +10,7 @@ import pytest
 
 from mooring.answers.base.changes.nearest import nearest_changes
 from mooring.answers.base.changes.requests import Amount, with_amount
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import QoS

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.compared import STATIC, trace, varied
 
-from mooring.answers.base.guarantee import AlignmentPromise
+from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.compare.answer import Comparison, compare
 from mooring.answers.compare.measures import MEASURES, Alignment, Measures, Together, rank_key
 from mooring.answers.compare.variant import Dimension

@@ -1,13 +1,13 @@
-"""Every recorded decision of kubelet v1.37.1, replayed and compared."""
+"""Recorded decisions of kubelet v1.37.1, replayed and compared."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.planner.recordings import CORPORA, MACHINES, lines, named, needs_cpu_manager_only, recorded
+from tests.planner.recordings import CORPORA, MACHINES, PARTS, lines, named, needs_cpu_manager_only, recorded, share
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 
 RECORDED = {
     "admission-config-errors.jsonl.gz": (800, 397),
@@ -29,13 +29,6 @@ RECORDED = {
 }
 """File -> lines, and how many of them the CPU and topology managers decide alone."""
 
-PART = 320
-PARTS = [
-    pytest.param(name, start, id=f"{name.partition('.')[0]}-{start}")
-    for name, (count, _) in RECORDED.items()
-    for start in range(0, count, PART)
-]
-
 
 def test_no_recording_is_left_out() -> None:
     assert sorted(path.name for path in CORPORA.glob("*.gz")) == sorted(RECORDED)
@@ -51,13 +44,14 @@ def test_each_file_has_its_number_of_lines_and_each_line_an_answer(name: str) ->
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize(("name", "start"), PARTS)
-def test_decisions_equal_the_kubelets(name: str, start: int, tmp_path: Path) -> None:
-    part = lines(name)[start : start + PART]
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", RECORDED)
+def test_decisions_equal_the_kubelets(name: str, part: int, tmp_path: Path) -> None:
+    chosen = share(name)[part :: len(PARTS)]
     file = tmp_path / "part.jsonl"
-    file.write_text("".join(part), encoding="utf-8")
+    file.write_text("".join(chosen), encoding="utf-8")
     outcomes = list(replay_file(file, MACHINES, compare=True))
-    assert [outcome.id for outcome in outcomes] == [named(line).id for line in part]
+    assert [outcome.id for outcome in outcomes] == [named(line).id for line in chosen]
     assert [outcome.id for outcome in outcomes if outcome.unsupported or not outcome.compared] == []
     assert {outcome.id: outcome.differences for outcome in outcomes if outcome.differences} == {}
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
+from mooring.answers.doctor.cpu_repair import EntryHolder
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
-from mooring.answers.doctor.problem import EntryHolder
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import CPUMask

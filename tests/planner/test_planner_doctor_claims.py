@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.planner.doctor_nodes import CONFIG, MACHINE
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
+from mooring.answers.doctor.cpu_repair import Problem
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
-from mooring.answers.doctor.problem import Problem
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.bits import CPUMask

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.answers.doctor.cpu_repair import repaired_cpu
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
-from mooring.answers.doctor.memory_repair import repaired_memory
+from mooring.answers.doctor.memory_checks import repaired_memory
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import NO_CPUS, CPUMask

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 from tests.planner.recordings import CORPORA, MACHINES
+from tests.plans import refused_plan, started_plan
 
-from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.question import Question
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.rows import plan_rows
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import load_machines
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import plan_rows
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
@@ -58,8 +58,12 @@ def pod(name: str, cpu: str = "2", *others: Container) -> Pod:
     return Pod(name, name, "ns", (*others, container("c", cpu)), QoS.GUARANTEED)
 
 
+def asked(config: KubeletConfig, pods: Sequence[Pod], **more: Any) -> Question:
+    return Question(more.pop("machine", MACHINE), config, NO_FIXES, tuple(pods), **more)
+
+
 def planned(config: KubeletConfig, pods: Sequence[Pod], **more: Any) -> Plan:
-    return make_plan(Question(more.pop("machine", MACHINE), config, NO_FIXES, tuple(pods), **more))
+    return started_plan(asked(config, pods, **more))
 
 
 def cpus(plan: Plan) -> list[str]:
@@ -196,8 +200,7 @@ def test_a_pod_with_state_that_is_given_as_new_runs_already() -> None:
 
 
 def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() -> None:
-    plan = planned(KubeletConfig(cpu_manager_policy="static"), [pod("a")])
-    assert plan.refusal is not None
+    plan = refused_plan(asked(KubeletConfig(cpu_manager_policy="static"), [pod("a")]))
     assert plan.refusal.message == "[cpumanager] unable to determine reserved CPU resources for static policy"
     assert plan.remedy.endswith("the kubelet then starts (run here).")
     assert not plan.is_yes
@@ -209,12 +212,10 @@ def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() 
 
 def test_a_machine_that_cadvisor_cannot_describe_does_not_start_a_kubelet() -> None:
     broken = replace(MACHINE, info_error="open /proc/meminfo: no such file or directory")
-    plan = planned(STATIC, [pod("a")], machine=broken)
-    assert plan.refusal is not None
+    plan = refused_plan(asked(STATIC, [pod("a")], machine=broken))
     assert (plan.refusal.stage, plan.refusal.message) == ("machine", broken.info_error)
     # What the configuration alone gets wrong is said before.
-    invalid = planned(replace(STATIC, topology_manager_policy="bogus"), [], machine=broken)
-    assert invalid.refusal is not None
+    invalid = refused_plan(asked(replace(STATIC, topology_manager_policy="bogus"), [], machine=broken))
     assert invalid.refusal.stage == "validation"
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.planner.recordings import CORPORA
 
-from mooring.answers.base.replay.agreement import differences
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.agreement import differences
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import load_machines
 from mooring.inputs.pods.scenario import scenario
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.answers.resize.answer import ResizeDocument, resize_of
 from mooring.answers.resize.sizes import LargestAmountsPart, Wanted, wanted
 from mooring.engine.core.config import KubeletConfig, MooringConfig

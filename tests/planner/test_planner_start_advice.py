@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 
-from mooring.answers.base.question import Question
-from mooring.answers.base.start.advice import GENERAL, advice_to_start, start_advice
+from mooring.answers.base.plan import Question
+from mooring.answers.base.start import GENERAL, advice_to_start, start_advice
 from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.kubelet.kubelet import Kubelet

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from tests.releases.flipped import FOLDER, machines, recorded
 
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.upgrade.answer import UpgradeDocument, upgrade_of
 from mooring.answers.upgrade.decisions import UpgradeOutcome
 from mooring.answers.upgrade.node import KubeletSetup, NodePods, UpgradedNode
@@ -87,7 +86,7 @@ def node_of(content: dict[str, Any], old: Release) -> UpgradedNode:
     return UpgradedNode("n", machine, case.kubelet, read, case.mooring, files, device_table(case.devices))
 
 
-def asked(node: UpgradedNode, release: Release, *, anew: bool) -> Plan:
+def asked(node: UpgradedNode, release: Release, *, anew: bool) -> AnyPlan:
     """Ask without the rooms of upgrades."""
     mooring = replace(node.mooring, release=release)
     pods = node.pods(PodGates.of_node(node.config, mooring))
@@ -99,9 +98,9 @@ def asked(node: UpgradedNode, release: Release, *, anew: bool) -> Plan:
     )
 
 
-def seen(plan: Plan) -> list[object]:
+def seen(plan: AnyPlan) -> list[object]:
     """Return what a person sees of a plan's decisions."""
-    answers: list[object] = [plan.refusal]
+    answers: list[object] = [plan.refusal if isinstance(plan, RefusedPlan) else None]
     for answer in plan.answers:
         decision = answer.decision
         held = (decision.containers, decision.pod, decision.devices) if decision.admitted else ()
@@ -145,9 +144,9 @@ def test_a_change_is_reported_exactly_where_plans_differ_and_has_a_cause(upgrade
     assert changed
 
 
-def by_settings(upgrade: UpgradeDocument, before: Plan) -> bool:
+def by_settings(upgrade: UpgradeDocument, before: AnyPlan) -> bool:
     """Tell whether a start that changes is due to the files, or to settings that no rule decides."""
-    stages = "" if before.refusal is None else before.refusal.stage, upgrade.start_error_stage
+    stages = before.refusal.stage if isinstance(before, RefusedPlan) else "", upgrade.start_error_stage
     return (upgrade.start_error_before, stages[0]) != (upgrade.start_error, stages[1]) and (
         any(
             one.effect in (SettingEffect.REFUSED, SettingEffect.TAKES_EFFECT, SettingEffect.GROUP)

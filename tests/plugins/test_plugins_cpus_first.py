@@ -9,9 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.plugins.plugged_nodes import STATIC, breaks, cpus_of, machine_named, node_on, plugged, pod
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.plan import make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.pods import explain
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from tests.plans import started_plan
 from tests.plugins.plugged_nodes import (
     STATIC,
     WHOLE,
@@ -21,14 +22,13 @@ from tests.plugins.plugged_nodes import (
     pod,
 )
 
-from mooring.answers.base.explanation import explain
-from mooring.answers.base.interrupts import assignments_of
-from mooring.answers.base.plan import Plan, make_plan
+from mooring.answers.base.picture import plan_view
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.base.question import Question
-from mooring.answers.base.views.picture import plan_view
-from mooring.answers.base.views.rows import plan_rows
+from mooring.answers.base.pods import explain
+from mooring.answers.base.rows import plan_rows
 from mooring.answers.doctor.diagnosis import diagnose
+from mooring.answers.doctor.interrupts import assignments_of
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
@@ -53,7 +53,7 @@ def hiding(name: str, *cpus: int) -> Pod:
 
 
 def planned(*pods: Pod, machine: Machine | None = None) -> Plan:
-    return make_plan(Question(machine or machine_named(SMT), STATIC, plugged("hidden-siblings"), tuple(pods)))
+    return started_plan(Question(machine or machine_named(SMT), STATIC, plugged("hidden-siblings"), tuple(pods)))
 
 
 @pytest.mark.parametrize("config", [STATIC, WHOLE, SINGLE])
@@ -194,7 +194,7 @@ def test_podresources_has_the_cpus_of_the_container_only() -> None:
 
 def test_an_owner_of_hidden_threads_is_no_stranger_in_the_files() -> None:
     first = planned(hiding("web", 2))
-    again = make_plan(
+    again = started_plan(
         Question(
             machine_named(SMT),
             STATIC,

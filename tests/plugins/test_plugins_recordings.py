@@ -10,8 +10,8 @@ from itertools import islice
 import pytest
 from tests.planner.recordings import CORPORA, MACHINES
 
-from mooring.answers.base.replay.agreement import differences
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.agreement import differences
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import load_machines, machines_for
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.plugins.facts import PluginFailed, PluginsChose

@@ -14,16 +14,20 @@ from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
 
 
-def test_the_newest_release_follows_no_rule_of_an_older_one() -> None:
+def test_the_release_that_decides_by_default_is_the_newest_that_is_out() -> None:
     assert RELEASES[NEWEST.name] == NEWEST
-    assert not NEWEST.rules.names()
+    assert [name for name, release in RELEASES.items() if not release.is_preview][-1] == NEWEST.name
     assert NEWEST.tag == KUBELET_VERSION
+
+
+def test_the_newest_known_release_follows_no_rule_of_an_older_one() -> None:
+    assert not RELEASES[RELEASE_NAMES[-1]].rules.names()
 
 
 def test_every_field_of_the_rules_has_one_entry_in_the_table_and_some_release_follows_it() -> None:
     named = [rule.name.replace("-", "_") for rule in RULES]
-    assert sorted(named) == sorted(field.name for field in fields(ReleaseRules))
-    assert all(rule.releases and rule.until != NEWEST.name for rule in RULES)
+    assert sorted(named) == sorted({field.name for field in fields(ReleaseRules)} - {"resizes_exclusive_cpus"})
+    assert all(rule.releases and rule.until != RELEASE_NAMES[-1] for rule in RULES)
 
 
 @pytest.mark.parametrize("name", RELEASE_NAMES)
@@ -44,6 +48,7 @@ def test_a_recorded_tag_names_its_release(tag: str) -> None:
         ("v1.31.9-eks-1-2", "1.31"),
         ("v1.33.3+k3s1", "1.33"),
         ("1.99", NEWEST.name),
+        ("v1.38.0-beta.0", "1.38"),
     ],
 )
 def test_versions_in_the_forms_that_nodes_report(version: str, name: str) -> None:
@@ -54,3 +59,8 @@ def test_versions_in_the_forms_that_nodes_report(version: str, name: str) -> Non
 def test_a_release_that_is_not_known_is_refused(version: str) -> None:
     with pytest.raises(InputError):
         release_of(version)
+
+
+def test_no_known_release_resizes_exclusive_cpus_by_its_gate_alone() -> None:
+    """KEP-5554 is in none of them; a release that has it is an entry in ``RESIZING``."""
+    assert not any(release.rules.resizes_exclusive_cpus for release in RELEASES.values())

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from tests.explain.refused_starts import recorded_starts
-from tests.planner.recordings import CORPORA
+from tests.planner.recordings import CORPORA, some
 
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
 from mooring.engine.releases.state_files import state_file_rules
-from mooring.explain.codes.pages import all_codes, page
-from mooring.explain.remedies import remedy
+from mooring.explain.codes import all_codes, page
+from mooring.explain.reason import remedy
 
 WITHOUT_ADVICE = (
     "unknown policy",
@@ -42,7 +42,7 @@ def refusals() -> Iterator[StartRefusal]:
     for name in ("admission-config-errors", "admission-deltas", "state-files"):
         for file in sorted(folder.glob(f"v*/{name}.jsonl.gz")):
             starts = recorded_starts(str(file.relative_to(CORPORA)), (folder / "machines.jsonl",))
-            yield from (start.refusal for start in starts if start.error)
+            yield from (start.refusal for start in some(start for start in starts if start.error))
 
 
 @pytest.mark.corpus

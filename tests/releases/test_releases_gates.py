@@ -22,30 +22,30 @@ REMOVED = ("CPUManager", "MemoryManager", "TopologyManager")
 RELEASES = pytest.mark.parametrize("release", RELEASE_NAMES)
 
 SPECIFIED = {
-    "CPUManager": "GA:on:L GA:on:L - - - - -",
-    "MemoryManager": "beta:on GA:on:L GA:on:L GA:on:L GA:on:L - -",
-    "CPUManagerPolicyOptions": "beta:on beta:on GA:on:L GA:on:L GA:on:L GA:on:L GA:on:L",
-    "CPUManagerPolicyBetaOptions": "beta:on beta:on beta:on beta:on beta:on beta:on beta:on",
-    "CPUManagerPolicyAlphaOptions": "alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
-    "TopologyManagerPolicyOptions": "beta:on GA:on GA:on GA:on GA:on GA:on:L GA:on:L",
-    "TopologyManagerPolicyBetaOptions": "beta:on beta:on beta:on beta:on beta:on beta:on beta:on",
-    "TopologyManagerPolicyAlphaOptions": "alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
-    "PodLevelResources": "- alpha:off alpha:off beta:on beta:on beta:on beta:on",
-    "PodLevelResourceManagers": "- - - - - alpha:off beta:off",
-    "InPlacePodLevelResourcesVerticalScaling": "- - - - alpha:off beta:on beta:on",
-    "PodLevelResourcesFixKubeletQOSClass": "- - - - - - beta:on",
-    "PodLevelResourcesFixDefaulting": "- - - - - - beta:on",
-    "InPlacePodVerticalScaling": "alpha:off alpha:off beta:on beta:on GA:on:L GA:on:L GA:on:L",
-    "InPlacePodVerticalScalingExclusiveCPUs": "- alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
-    "InPlacePodVerticalScalingExclusiveMemory": "- - - alpha:off alpha:off alpha:off alpha:off",
-    "InPlacePodVerticalScalingInitContainers": "- - - - - beta:on GA:on:L",
-    "DisableCPUQuotaWithExclusiveCPUs": "- - beta:on beta:on beta:on deprecated:on deprecated:on:L",
-    "WindowsCPUAndMemoryAffinity": "- alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
-    "SidecarContainers": "beta:on beta:on GA:on:L GA:on:L GA:on:L GA:on:L -",
-    "NodeDeclaredFeatures": "- - - - alpha:off beta:on GA:on:L",
-    "MemoryQoS": "alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off beta:on",
+    "CPUManager": "GA:on:L GA:on:L - - - - - -",
+    "MemoryManager": "beta:on GA:on:L GA:on:L GA:on:L GA:on:L - - -",
+    "CPUManagerPolicyOptions": "beta:on beta:on GA:on:L GA:on:L GA:on:L GA:on:L GA:on:L GA:on:L",
+    "CPUManagerPolicyBetaOptions": "beta:on beta:on beta:on beta:on beta:on beta:on beta:on beta:on",
+    "CPUManagerPolicyAlphaOptions": "alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
+    "TopologyManagerPolicyOptions": "beta:on GA:on GA:on GA:on GA:on GA:on:L GA:on:L GA:on:L",
+    "TopologyManagerPolicyBetaOptions": "beta:on beta:on beta:on beta:on beta:on beta:on beta:on beta:on",
+    "TopologyManagerPolicyAlphaOptions": " ".join(8 * ["alpha:off"]),
+    "PodLevelResources": "- alpha:off alpha:off beta:on beta:on beta:on beta:on beta:on",
+    "PodLevelResourceManagers": "- - - - - alpha:off beta:off beta:off",
+    "InPlacePodLevelResourcesVerticalScaling": "- - - - alpha:off beta:on beta:on beta:on",
+    "PodLevelResourcesFixKubeletQOSClass": "- - - - - - beta:on beta:on",
+    "PodLevelResourcesFixDefaulting": "- - - - - - beta:on beta:on",
+    "InPlacePodVerticalScaling": "alpha:off alpha:off beta:on beta:on GA:on:L GA:on:L GA:on:L -",
+    "InPlacePodVerticalScalingExclusiveCPUs": "- alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off",
+    "InPlacePodVerticalScalingExclusiveMemory": "- - - alpha:off alpha:off alpha:off alpha:off alpha:off",
+    "InPlacePodVerticalScalingInitContainers": "- - - - - beta:on GA:on:L GA:on:L",
+    "DisableCPUQuotaWithExclusiveCPUs": "- - beta:on beta:on beta:on deprecated:on deprecated:on:L deprecated:on:L",
+    "WindowsCPUAndMemoryAffinity": "- alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off beta:on",
+    "SidecarContainers": "beta:on beta:on GA:on:L GA:on:L GA:on:L GA:on:L - -",
+    "NodeDeclaredFeatures": "- - - - alpha:off beta:on GA:on:L GA:on:L",
+    "MemoryQoS": "alpha:off alpha:off alpha:off alpha:off alpha:off alpha:off beta:on beta:on",
 }
-"""The table of spec: releases.md section 2, from 1.31 to 1.37; - is a gate that the release does not recognise."""
+"""The table of spec: releases.md section 2, from 1.31 to 1.38; - is a gate that the release does not recognise."""
 READ = {
     "1.31": (167, "8847a349da9a"),
     "1.32": (179, "541e8d08f061"),
@@ -54,6 +54,7 @@ READ = {
     "1.35": (218, "8d1835e6c015"),
     "1.36": (242, "8e9c2dfbc455"),
     "1.37": (254, "54846151f134"),
+    "1.38": (243, "9cb5b2b62d51"),
 }
 """Release -> how many gates its sources register with the kubelet, and a digest of what they say."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.scenario import replay_scenario
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.machines.compact import parse_compact

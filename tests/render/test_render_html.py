@@ -19,7 +19,6 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView
-from mooring.views.html.data import report_data
 from mooring.views.html.document import HEATS, html_text, style_text
 from mooring.views.report import (
     Account,
@@ -30,6 +29,7 @@ from mooring.views.report import (
     ReportStep,
     ReportView,
     changes_between,
+    report_data,
 )
 from mooring.views.svg.picture import svg_text
 from mooring.views.view import CPUUse, PlacementRow, contrast

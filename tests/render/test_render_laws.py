@@ -18,8 +18,7 @@ from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.views import terminal
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView
-from mooring.views.layout import PictureLayout, PlacedBox, arrange
-from mooring.views.measure import CellMetrics
+from mooring.views.layout import CellMetrics, PictureLayout, PlacedBox, arrange
 from mooring.views.svg.picture import cell_size, svg_text
 from mooring.views.svg.picture import map_metrics as svg_metrics
 from mooring.views.terminal import map_layout

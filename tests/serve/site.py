@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods

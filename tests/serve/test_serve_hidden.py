@@ -10,7 +10,7 @@ from tests.serve.clusters import CONFIG, MACHINE, pod
 from tests.serve.site import node_site, recording
 from tests.serve.test_serve_node import TokenGuard
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding

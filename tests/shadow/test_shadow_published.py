@@ -14,7 +14,7 @@ from tests.shadow.listing import listing
 from tests.shadow.observing import STATIC, Node, node
 from tests.shadow.test_shadow_watching import Told
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
 from mooring.monitoring.shadow.commands import shadow
 from mooring.monitoring.shadow.folder import ShadowFolder
@@ -82,7 +82,7 @@ def test_what_a_node_publishes_is_recorded_and_replays(tmp_path: Path) -> None:
     story.watched.restart(replace(STATIC, topology_manager_policy="restricted"))
     story.wait()
     assert story.lines == [
-        "watching node, kubelet v1.37.1",
+        "watching node, kubelet v1.37.2",
         "agreed: default/web admitted",
         "agreed: default/web removed",
         "agreed: default/large refused",

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import PINNED, STATIC, Node, node
 
-from mooring.answers.base.replay.agreement import FieldDifference, differences
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.agreement import FieldDifference, differences
+from mooring.answers.base.scenario import replay_scenario
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.kubelet.kubelet import cpu_text

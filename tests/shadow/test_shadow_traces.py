@@ -15,7 +15,7 @@ from tests.cli.command import mooring
 from tests.shadow.observing import STATIC, node
 from tests.shadow.test_shadow_published import Publishing
 
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import load_machines
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as replace_part
 from tests.shadow.observing import STATIC, Node, node
 
-from mooring.answers.base.replay.file import replay_file
+from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
@@ -103,7 +103,7 @@ def test_a_change_is_judged_when_it_is_quiet() -> None:
     watching = Watching(node())
     watching.watched.admit("web", "2")
     watching.wait(QUIET / 2)
-    assert watching.lines == ["watching node, kubelet v1.37.1"]
+    assert watching.lines == ["watching node, kubelet v1.37.2"]
     watching.now += QUIET
     watching.shadow.step()
     assert watching.lines[1:] == ["agreed: default/web admitted"]
@@ -367,7 +367,7 @@ def test_another_configuration_is_asked_about_the_same_pods() -> None:
     assert document.would_be is not None
     assert (document.refused, document.would_be.refusals) == (1, 2)
     assert (document.would_be.refused, document.would_be.admitted) == (["default/wide"], [])
-    assert watching.shadow.tally.counts["v1.37.1", Agreement.AGREED, KubeletEvent.REFUSED, DifferenceCause.NONE] == 1
+    assert watching.shadow.tally.counts["v1.37.2", Agreement.AGREED, KubeletEvent.REFUSED, DifferenceCause.NONE] == 1
     assert msgspec.to_builtins(document)["kind"] in str(schema("Shadow"))
 
 

@@ -10,8 +10,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.options import complete_file, complete_folder
-from mooring.cli.output import NO, YES, emit
-from mooring.cli.verb import Verb, needs_extra
+from mooring.cli.output import NO, YES, Verb, emit, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 from mooring.service.daemon import uncollected

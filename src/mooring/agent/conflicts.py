@@ -35,9 +35,8 @@ from mooring.agent.options import AgentOptions
 from mooring.agent.pods.cluster import ClusterReporter
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags
-from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import Tree, open_tree
 from mooring.service.logs import Log
 
 PERIOD = 10.0

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from mooring.agent.state import AssignedScope, Options
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST, Release
-from mooring.engine.releases.catalog import NEWEST_MINOR, minor_of, release_of
+from mooring.engine.releases.catalog import LATEST_MINOR, minor_of, release_of
 from mooring.inputs.decoding.fields import choice_at, text_at
 from mooring.service.agent_status import STATUS_SOCKET
 from mooring.service.options import (
@@ -195,7 +195,7 @@ def release_at(content: Mapping[str, Any], field: str) -> Release:
     """
     text = text_at(content, field)
     release, minor = release_of(text, field), minor_of(text)
-    if minor is not None and minor > NEWEST_MINOR:
+    if minor is not None and minor > LATEST_MINOR:
         raise InputError(f"kubelet 1.{minor} is newer than all known releases", field=field, remedy=f"write {release}")
     return release
 

@@ -16,8 +16,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete
 
 from mooring.cli import options
-from mooring.cli.output import YES, check_destination, emit, emit_document
-from mooring.cli.verb import Verb
+from mooring.cli.output import YES, Verb, check_destination, emit, emit_document
 from mooring.lazy import lazily
 
 with lazily():

@@ -1,21 +1,89 @@
-"""``mooring version``: what is installed."""
+"""``mooring version``: what is installed, what it decides as, and which documents it writes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
+from platform import libc_ver, machine, python_implementation, python_version
+from typing import Annotated, Literal
 
 import click
+from msgspec import Meta
 
+from mooring import DISTRIBUTION, KUBELET_VERSION, __version__
 from mooring.cli import options
-from mooring.cli.output import YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Verb
-from mooring.lazy import lazily
+from mooring.cli.output import YES, Verb, check_destination, emit, emit_document, json_text
+from mooring.documents.plan import API_VERSION, APIVersion, DocumentPart, KubeletRelease
+from mooring.documents.schemas import kinds
+from mooring.engine.releases.catalog import TAGS
 
-with lazily():
-    from mooring.documents import version
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"""extra == ["']([a-z]+)["']""")
 
-if TYPE_CHECKING:
-    from mooring.documents.version import VersionDocument
+
+class PythonPart(DocumentPart):
+    """The interpreter that runs Mooring."""
+
+    version: str
+    implementation: str
+    libc: Annotated[str, Meta(description="Such as glibc 2.36; empty where the interpreter cannot name it.")]
+    machine: Annotated[str, Meta(description="Such as x86_64.")]
+
+
+class VersionDocument(DocumentPart):
+    """What mooring version prints: what is installed."""
+
+    api_version: APIVersion
+    kind: Literal["Version"]
+    mooring: str
+    kubelet: KubeletRelease
+    kubelet_releases: Annotated[
+        dict[str, str], Meta(description="Minor releases by which it decides, each with the patch that was recorded.")
+    ]
+    documents: Annotated[dict[str, list[str]], Meta(description="apiVersion -> kinds of documents.")]
+    python: PythonPart
+    dependencies: Annotated[
+        dict[str, str | None], Meta(description="Direct dependencies with their versions; null if not installed.")
+    ]
+    extras: Annotated[dict[str, bool], Meta(description="Whether all packages of each extra are installed.")]
+
+
+def version_document() -> VersionDocument:
+    """Return what is installed; dependencies and extras are empty where Mooring runs from its source alone."""
+    needed = _requirements()
+    found = {name: _version(name) for name in sorted({name for name, _ in needed})}
+    extras = sorted({extra for _, extra in needed if extra})
+    return VersionDocument(
+        api_version=API_VERSION,
+        kind="Version",
+        mooring=__version__,
+        kubelet=KUBELET_VERSION,
+        kubelet_releases=dict(TAGS),
+        documents={API_VERSION: list(kinds())},
+        python=PythonPart(python_version(), python_implementation(), " ".join(libc_ver()).strip(), machine()),
+        dependencies=found,
+        extras={extra: all(found[name] is not None for name, one in needed if one == extra) for extra in extras},
+    )
+
+
+def _requirements() -> list[tuple[str, str]]:
+    """Return the names of the direct dependencies, each with its extra; empty for what is always needed."""
+    try:
+        lines = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        name, extra = _NAME.match(line), _EXTRA.search(line)
+        found.append((name[0] if name else line, extra[1] if extra else ""))
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 EPILOG = """\b
@@ -31,7 +99,7 @@ Examples:
 def command(form: str, to: str) -> int:
     """Show the versions of Mooring, of the kubelets that it knows, of its documents, of Python and of its packages."""
     check_destination(to)
-    document = version.version_document()
+    document = version_document()
     if form == "json":
         emit_document(json_text(document), to)
     else:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Count,

@@ -34,19 +34,19 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Isolation": "mooring.answers.doctor.lint:IsolationDocument",
     "LargestRequests": "mooring.answers.capacity.answer:LargestRequestsDocument",
     "Machine": "mooring.documents.machine:MachineDocument",
-    "Migration": "mooring.documents.migration:MigrationDocument",
-    "NearestChanges": "mooring.documents.changes:NearestChangesDocument",
+    "Migration": "mooring.answers.migrate.migration:MigrationDocument",
+    "NearestChanges": "mooring.documents.explanation:NearestChangesDocument",
     "NodeArchive": "mooring.documents.machine:NodeArchiveDocument",
     "Plan": "mooring.documents.plan:PlanDocument",
-    "PodResources": "mooring.documents.podresources:PodResourcesDocument",
+    "PodResources": "mooring.documents.of_kubelet:PodResourcesDocument",
     "Recording": "mooring.monitoring.shadow.tally:RecordingDocument",
     "ReleaseComparison": "mooring.answers.compare.releases:ReleaseComparisonDocument",
     "Resize": "mooring.answers.resize.answer:ResizeDocument",
     "Shadow": "mooring.published.shadow_document:ShadowDocument",
     "Upgrade": "mooring.answers.upgrade.answer:UpgradeDocument",
     "UpgradeList": "mooring.answers.upgrade.answer:UpgradeListDocument",
-    "Version": "mooring.documents.version:VersionDocument",
-    "WhatIf": "mooring.documents.changes:WhatIfDocument",
+    "Version": "mooring.command.version:VersionDocument",
+    "WhatIf": "mooring.documents.explanation:WhatIfDocument",
 }
 _FACT: Final = "Fact"
 _REFERENCE: Final = "#/$defs/"
@@ -107,9 +107,9 @@ def _definitions(root: type[Any]) -> dict[str, Any]:
     """Return the schemas of a struct, of all that it can contain, and of what they only name."""
     from msgspec.json import schema_components  # noqa: PLC0415 - not for the names of the kinds
 
-    from mooring.documents import facts, parts  # noqa: PLC0415 - as above
+    from mooring.documents import facts, plan  # noqa: PLC0415 - as above
 
-    structs = [root, parts.HintPart, parts.HintDigest, parts.HintFamily]
+    structs = [root, plan.HintPart, plan.HintDigest, plan.HintFamily]
     described = facts.fact_structs() if root.__name__ == "ExplanationDocument" else []
     _, found = schema_components([*structs, *described], ref_template=_REFERENCE + "{name}")
     if described:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
-from mooring.documents.parts import (
+from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
     Count,
@@ -15,9 +15,9 @@ from mooring.documents.parts import (
     DocumentPart,
     FindingPart,
     NodeList,
+    NUMANodePart,
     one_of,
 )
-from mooring.documents.plan import NUMANodePart
 
 KIND: Final = "AgentStatus"
 

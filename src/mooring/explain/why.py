@@ -1,29 +1,33 @@
-"""One sentence in plain words, with its code: why a pod was placed, shared or rejected.
+"""Why a pod was placed, shared or rejected, in one sentence with its code; and whether a node would admit it at all.
 
 Made from the facts that the engine reported during the decision and from the machine; nothing is guessed.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.pod import Pod, PodLevelGates, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
+from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED, AdmitMode, AdmitResult, admit, decide, out_of
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.shapes import Load, PodShape
 from mooring.engine.node import Decision
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
+from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explain import reason as code
 from mooring.explain.chapters import POD_LEVEL_MANAGERS, Circumstances, why_left_out
+from mooring.explain.opinions import follows_words
 from mooring.explain.phrases import joined, nodes, nodes_of, plural, size
 from mooring.explain.reason import Reason
 from mooring.explain.remarks import spoken_remarks
 from mooring.explain.why_affinity import why_affinity
 from mooring.explain.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
-from mooring.explain.why_followed import follows_words
 
 ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""
@@ -259,3 +263,61 @@ def _for_guaranteed(pod: Pod, gates: PodLevelGates) -> str:
     if gates.leaves_out(pod):
         return f"For exclusive CPUs: remove spec.resources, and {containers}."
     return "For exclusive CPUs: set cpu and memory in spec.resources, with requests equal to the limits."
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a node's kubelet would do with a pod."""
+
+    code: str = ""
+    """Of the cause of a refusal; empty when it admits the pod."""
+    reason: str = ""
+    """The kubelet's reason of a refusal; empty when it would crash or never return."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it would admit the pod."""
+        return not self.code
+
+
+ADMITTED = Prediction()
+
+
+def predicted(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, Prediction]:
+    """Ask the managers of a node.
+
+    Returns:
+        The kubelet with the pod, its containers started; of no use when it is refused.
+    """
+    after, result = admit(kubelet, pod, AdmitMode.MANAGERS)
+    if result.admitted:
+        return after, ADMITTED
+    facts: list[object] = []
+    if not result.crash:
+        decide(kubelet, pod, observer=facts.append)
+    return after, prediction_of(result, after, facts)
+
+
+def prediction_of(result: AdmitResult, after: Kubelet, facts: Sequence[object]) -> Prediction:
+    """Return an answer about a pod as a prediction.
+
+    Args:
+        result: the answer.
+        after: the kubelet that gave it.
+        facts: what the engine found meanwhile.
+    """
+    if result.admitted:
+        return ADMITTED
+    if result.crash:
+        return Prediction(why_crash(result.crash).code)
+    if result.out_of is not None:
+        return Prediction(why_out_of(result.out_of).code, result.out_of.reason)
+    node, decision = after.node, result.decision
+    circumstances = Circumstances(after.settings, result.pod, facts, node.memory, node.providers.devices)
+    return Prediction(why(decision, circumstances).code, decision.reason)
+
+
+def check(shape: PodShape, load: Load, settings: Settings) -> Prediction:
+    """Make the node resources check."""
+    refused = out_of(shape.requests, dict(load.used), load.pods, settings)
+    return ADMITTED if refused is None else Prediction(why_out_of(refused).code, refused.reason)

@@ -15,7 +15,7 @@ from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.opinions import CPU, MEMORY
+from mooring.explain.opinions import CPU, MEMORY, why_followed
 from mooring.explain.phrases import (
     fewest_nodes,
     joined,
@@ -29,9 +29,7 @@ from mooring.explain.phrases import (
 )
 from mooring.explain.reason import Reason
 from mooring.explain.story import Opinion
-from mooring.explain.why_allocation import fewer_cpus
-from mooring.explain.why_devices import no_common_node, why_devices
-from mooring.explain.why_followed import why_followed
+from mooring.explain.why_allocation import fewer_cpus, no_common_node, why_devices
 from mooring.explain.why_memory import MAKE_ROOM, nothing_to_share, why_memory
 
 

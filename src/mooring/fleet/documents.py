@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from mooring.documents.parts import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of
+from mooring.documents.plan import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of
 
 _Share = Annotated[float, Meta(description="Of all that the nodes offer.")]
 _Seconds = Annotated[float, Meta(description="Seconds since the beginning.")]

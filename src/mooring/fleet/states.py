@@ -28,7 +28,7 @@ from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
 from mooring.explain.phrases import nodes_of
-from mooring.explain.prediction import (
+from mooring.explain.why import (
     Prediction,
     predicted,
     prediction_of,

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
-from mooring.explain.codes.pages import page
+from mooring.explain.codes import page
 from mooring.explain.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
 from mooring.fleet.controllers import MOST_REMADE

@@ -24,7 +24,7 @@ from msgspec import to_builtins
 
 from mooring import __version__
 from mooring.documents.machine import ClusterArchiveDocument, ClusterArchivePart
-from mooring.documents.parts import API_VERSION
+from mooring.documents.plan import API_VERSION
 from mooring.engine.core.errors import InputError
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods
@@ -32,8 +32,7 @@ from mooring.inputs.decoding.documents import documents_in, load_documents
 from mooring.inputs.decoding.fields import Document, as_mapping
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
-from mooring.inputs.machines.files import open_tree
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import Tree, open_tree
 from mooring.inputs.pods.cluster_objects import KINDS as DYNAMIC
 from mooring.inputs.pods.cluster_objects import objects_of
 from mooring.published.objects import FACTS, STATE

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, field
 
-from mooring.documents.parts import API_VERSION, APIVersion, Count, DocumentPart
+from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart
 from mooring.published.objects import SHADOW, new_object, read_object
 
 

@@ -1,8 +1,4 @@
-"""Where everything goes: boxes and cells get coordinates, in whatever unit the renderer counts.
-
-One model serves every renderer. A terminal counts in characters, an SVG in pixels; both say how large a cell, a gap
-and a title are (:class:`CellMetrics`) and get rectangles back that never overlap.
-"""
+"""How large everything becomes, and where it goes: boxes on shelves, cores in rows, in the units of the renderer."""
 
 from __future__ import annotations
 
@@ -10,18 +6,197 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mooring.views.devices import DeviceGroup, DeviceView
-from mooring.views.measure import (
-    BoxPlan,
-    CellMetrics,
-    Grain,
-    Shelf,
-    group_height,
-    holds_leaves,
-    row_height,
-    row_width,
-    shelve,
-)
-from mooring.views.view import BoxKind, BoxView, CPUView
+from mooring.views.view import BoxKind, BoxView, CoreView, CPUView
+
+
+@dataclass(frozen=True, slots=True)
+class Insets:
+    """Room between a box's border and what it holds; the title is in the top one."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellMetrics:
+    """The sizes of one renderer."""
+
+    cell_width: int
+    cell_height: int
+    insets: Callable[[BoxView], Insets]
+    title_width: Callable[[BoxView, bool], int]
+    """Width that a box needs, insets included, for its wanted title if True, else for the shortest acceptable one."""
+    slack: int
+    """How much taller than the lowest arrangement a clearer one may be."""
+    core_gap: int = 0
+    """Between cores side by side."""
+    label_width: int = 0
+    """Room left of every row of cores, for what the renderer writes there."""
+    strip_height: Callable[[BoxView], int] = lambda _box: 0
+    """Room above every row of cores of a box, for what the renderer writes there."""
+    row_gap: int = 0
+    """Between rows of cores."""
+    gap_x: int = 1
+    """Between boxes side by side."""
+    gap_y: int = 0
+    """Between boxes on top of each other."""
+    device_width: int = 1
+    device_height: int = 1
+    device_gap: int = 1
+    """Between devices side by side."""
+    device_heading: int = 1
+    """Room above the devices of one resource, for its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """How finely a picture is broken into rows; the same everywhere in it, so that equal parts look equal."""
+
+    cores: int
+    """Most cores in one row."""
+    boxes: int
+    """Most boxes side by side that hold cores only."""
+    title: bool
+    """Whether boxes are widened for the wanted title, or for the shortest acceptable one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPlan:
+    """A measured box; the place is not known yet."""
+
+    view: BoxView
+    width: int
+    height: int
+    shelves: tuple[Shelf, ...] = ()
+    """What it holds, if that is boxes."""
+    core_rows: tuple[tuple[CoreView, ...], ...] = ()
+    """What it holds, if that is cores."""
+    device_rows: tuple[tuple[DeviceGroup, int], ...] = ()
+    """The groups of devices below that, with how many devices are in a row."""
+    devices_top: int = 0
+    """Where the devices begin, from the top of what the box holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Boxes of one sort in a regular grid."""
+
+    plans: tuple[BoxPlan, ...]
+    columns: int
+    column_width: int
+
+    def rows(self) -> list[tuple[BoxPlan, ...]]:
+        """Return the boxes row by row."""
+        starts = range(0, len(self.plans), self.columns)
+        return [self.plans[start : start + self.columns] for start in starts]
+
+
+@dataclass(frozen=True, slots=True)
+class _BoxBlock:
+    """All shelves of one box, with the room that they take."""
+
+    width: int
+    height: int
+    shelves: tuple[Shelf, ...]
+
+
+def holds_leaves(boxes: Sequence[BoxView]) -> bool:
+    """Tell whether none of ``boxes`` has boxes inside."""
+    return not any(box.children for box in boxes)
+
+
+def _sort(box: BoxView) -> int:
+    """Return on which shelf a box belongs: with CPUs, memory only, apart from the machine."""
+    if box.is_apart():
+        return 2
+    return 0 if any(True for _ in box.cpus()) else 1
+
+
+def shelve(boxes: Sequence[BoxView], width: int, grain: Grain, metrics: CellMetrics) -> _BoxBlock:
+    """Put ``boxes`` on shelves of ``width``: as many columns as fit and ``grain`` allows, evenly spread over rows."""
+    most = grain.boxes if holds_leaves(boxes) else len(boxes)
+    shelves: list[Shelf] = []
+    used = 0
+    for sort in range(3):
+        inner = grain if sort < 2 else _offline_grain(used or width, metrics)
+        plans = tuple(_measure(box, width, inner, metrics) for box in boxes if _sort(box) == sort)
+        if not plans:
+            continue
+        column = max([plan.width for plan in plans] + [shelf.column_width for shelf in shelves if sort == 1])
+        fitting = max(1, min(most, (width + metrics.gap_x) // (column + metrics.gap_x)))
+        rows = -(-len(plans) // fitting)
+        shelf = Shelf(plans, -(-len(plans) // rows), column)
+        used = max(used, shelf.columns * (column + metrics.gap_x) - metrics.gap_x)
+        shelves.append(shelf)
+    heights = [max(plan.height for plan in row) for shelf in shelves for row in shelf.rows()]
+    return _BoxBlock(used, sum(heights) + metrics.gap_y * max(0, len(heights) - 1), tuple(shelves))
+
+
+def _offline_grain(width: int, metrics: CellMetrics) -> Grain:
+    """Return the grain for CPUs that are offline: of their arrangement nothing is known, so they fill the width."""
+    return Grain(max(1, width // (metrics.cell_width + metrics.core_gap)), 1, title=False)
+
+
+def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> BoxPlan:
+    insets = metrics.insets(box)
+    inner = width - insets.left - insets.right
+    core_rows = _core_rows(box.cores, inner - metrics.label_width, grain.cores, metrics)
+    block = shelve(box.children, inner, grain, metrics)
+    content, height = block.width, block.height
+    if core_rows:
+        content = row_width(core_rows[0], metrics)
+        height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
+    frame = insets.left + insets.right
+    title = metrics.title_width(box, grain.title)
+    # Devices fill the width of what is above them; alone, all the room there is.
+    room = max(content, title - frame) if content else inner
+    device_rows = tuple((group, devices_per_row(group, room, metrics)) for group in box.devices)
+    widest = max((count * (metrics.device_width + metrics.device_gap) for _, count in device_rows), default=0)
+    top = height + metrics.row_gap if height and device_rows else height
+    return BoxPlan(
+        view=box,
+        width=max(max(content, widest - metrics.device_gap) + frame, title),
+        height=insets.top + top + sum(group_height(*row, metrics) for row in device_rows) + insets.bottom,
+        shelves=block.shelves,
+        core_rows=core_rows,
+        device_rows=device_rows,
+        devices_top=top,
+    )
+
+
+def devices_per_row(group: DeviceGroup, room: int, metrics: CellMetrics) -> int:
+    """Return how many devices of a group are side by side in ``room``; one at least."""
+    fitting = (room + metrics.device_gap) // (metrics.device_width + metrics.device_gap)
+    return max(1, min(fitting, len(group.devices)))
+
+
+def group_height(group: DeviceGroup, per_row: int, metrics: CellMetrics) -> int:
+    """Return the height of a group of devices with its heading."""
+    return metrics.device_heading + -(-len(group.devices) // per_row) * metrics.device_height
+
+
+def _core_rows(
+    cores: Sequence[CoreView], width: int, per_row: int, metrics: CellMetrics
+) -> tuple[tuple[CoreView, ...], ...]:
+    """Return the cores in rows of equal length, except the last."""
+    if not cores:
+        return ()
+    fitting = max(1, min(per_row, (width + metrics.core_gap) // (metrics.cell_width + metrics.core_gap)))
+    rows = -(-len(cores) // fitting)
+    length = -(-len(cores) // rows)
+    return tuple(tuple(cores[start : start + length]) for start in range(0, len(cores), length))
+
+
+def row_width(row: Sequence[CoreView], metrics: CellMetrics) -> int:
+    """Return the width of a row of cores with what stands left of it."""
+    return metrics.label_width + len(row) * (metrics.cell_width + metrics.core_gap) - metrics.core_gap
+
+
+def row_height(row: Sequence[CoreView], box: BoxView, metrics: CellMetrics) -> int:
+    """Return the height of a row of cores of ``box``: its strip, and a cell for every thread of its largest core."""
+    return metrics.strip_height(box) + metrics.cell_height * max(len(core.cpus) for core in row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,35 @@
-"""What a report shows: one node, the pods that came to it, and what changed at each step.
+"""What a report shows: one node, the pods that came to it, what changed at each step; and what the page's scripts read.
 
-A :class:`ReportView` holds the picture of the node after the last step, and for each step only what became different.
-ReportStep 0 is the node at the start, compared with nothing; every other step is the answer for one pod.
+Numbers of owners, pods, accounts and devices are positions in their lists; docs/reference/report.md describes it all.
+The machine map of the page is the layout of the pictures, with cells that can be pointed at and reached by keys.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.views.devices import DeviceView
-from mooring.views.view import CPUUse, NodeView, PlacementRow
+from mooring.views.layout import PictureLayout, PlacedBox, PlacedCell, PlacedDevice, PlacedGroup, PlacedRow, arrange
+from mooring.views.svg.elements import CELL_PAD, SMALL_SIZE, rect, text
+from mooring.views.svg.picture import (
+    CellSize,
+    DeviceCells,
+    box_elements,
+    cell_size,
+    device_cell,
+    device_cells,
+    device_heading,
+    map_metrics,
+    strip_elements,
+)
+from mooring.views.view import BoxKind, CPUUse, NodeView, PlacementRow, cpu_style, owner_style, use_style
+from mooring.views.wording import MARKS, cpu_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +158,170 @@ def changes_between(before: Mapping[int, ReportCPU], after: Mapping[int, ReportC
         if before.get(cpu) != state:
             found.setdefault(state, []).append(cpu)
     return tuple(CPUChange(CPUSet.from_ids(cpus), state) for state, cpus in found.items())
+
+
+_LARGEST_SCALE = 1.25
+"""How much larger than planned a map may be shown where there is room."""
+
+_FORMS = {"wide": 1144, "narrow": 328}
+"""Arrangements and the pixels into which their boxes are arranged; the page shows the one that suits its width."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapDrawing:
+    """One arrangement of the map. The methods return SVG, escaped already."""
+
+    name: str
+    layout: PictureLayout
+    cell: CellSize
+    view: NodeView
+    devices: DeviceCells
+
+    @property
+    def width(self) -> int:
+        """Return the width in pixels at which the map is shown at most."""
+        return round(self.layout.width * self._scale)
+
+    @property
+    def height(self) -> int:
+        """Return the height in pixels that goes with the width."""
+        return round(self.layout.height * self._scale)
+
+    @property
+    def _scale(self) -> float:
+        return max(1.0, min(_LARGEST_SCALE, _FORMS[self.name] / max(self.layout.width, 1)))
+
+    def numa_of(self, box: PlacedBox) -> int | None:
+        """Return the NUMA node whose figures a box shows."""
+        labels = box.view.labels
+        return next((label.id for label in labels if label.kind is BoxKind.NUMA and label.id is not None), None)
+
+    def frame(self, box: PlacedBox) -> str:
+        """Return a box with its title and its memory bar."""
+        return "".join(box_elements(box, self.view))
+
+    def heading(self, placed: PlacedGroup) -> str:
+        """Return what stands above the devices of one resource."""
+        return device_heading(placed)
+
+    def device(self, placed: PlacedDevice) -> str:
+        """Return the cell of a device."""
+        return device_cell(placed, self.devices, self.view)
+
+    def strips(self, row: PlacedRow) -> str:
+        """Return the brackets over the cores of a row that have one use."""
+        return "".join(strip_elements(row, self.cell, self.view))
+
+    def cpu(self, placed: PlacedCell) -> str:
+        """Return the cell of a CPU: its ground, its number and its mark."""
+        cpu, cell = placed.view, self.cell
+        style = cpu_style(cpu, self.view.owners)
+        baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
+        right = placed.x + cell.width - CELL_PAD
+        return (
+            rect(placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1, style, round_=2)
+            + text(placed.x + CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}")
+            + text(right, baseline, cpu_mark(cpu, self.view), f"mark on-{style}", anchor="end")
+        )
+
+
+def map_drawings(view: NodeView) -> tuple[MapDrawing, ...]:
+    """Return the map in all its arrangements."""
+    cell = cell_size(view)
+    metrics = map_metrics(view, cell)
+    devices = device_cells(view)
+    return tuple(
+        MapDrawing(name, arrange(view.boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
+    )
+
+
+API_VERSION = "mooring/v1alpha1"
+KIND = "Report"
+
+UNSAFE: Mapping[int, str] = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+"""What could end the element around the data, as JSON writes it."""
+
+
+def data_text(report: ReportView) -> str:
+    """Return the data as JSON that can stand inside a script element."""
+    return json.dumps(report_data(report), separators=(",", ":")).translate(UNSAFE)
+
+
+def report_data(report: ReportView) -> dict[str, Any]:
+    """Return the data: dicts, lists, texts, numbers, flags and None."""
+    view = report.node
+    pods = {pod.uid: index for index, pod in enumerate(report.pods)}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "kubelet": report.kubelet,
+        "machine": view.name,
+        "uses": [{"name": use.value, "style": use_style(use), "mark": MARKS.get(use, "")} for use in CPUUse],
+        "cpus": [
+            {"id": cpu.cpu, "core": cpu.core, "socket": cpu.socket, "numa": cpu.numa, "l3": cpu.l3}
+            for cpu in sorted(view.cpus(), key=lambda cpu: cpu.cpu)
+        ],
+        "owners": [
+            {
+                "label": owner.label,
+                "forms": list(owner.forms[1:]),
+                "mark": owner.mark,
+                "style": owner_style(owner),
+                "pod": pods.get(owner.uid),
+            }
+            for owner in view.owners
+        ],
+        "pods": [
+            {
+                "name": clean(pod.name),
+                "verdict": pod.verdict,
+                "admitted": pod.admitted,
+                "step": pod.step,
+                "reason": clean(pod.reason),
+                "message": clean(pod.message),
+                "why": clean(pod.why),
+                "remedy": clean(pod.remedy),
+                "code": pod.code,
+            }
+            for pod in report.pods
+        ],
+        "accounted": report.accounted,
+        "accounts": [
+            {
+                "node": account.node,
+                "resource": clean(account.resource),
+                "total": account.total,
+                "reserved": account.reserved,
+                "allocatable": account.allocatable,
+            }
+            for account in report.accounts
+        ],
+        "devices": [
+            {
+                "resource": clean(device.resource),
+                "id": clean(device.id),
+                "numa": list(device.numa),
+                "address": clean(device.address),
+                "healthy": device.healthy,
+                "offered": device.offered,
+            }
+            for device in report.devices
+        ],
+        "steps": [_step(step) for step in report.steps],
+    }
+
+
+def _step(step: ReportStep) -> dict[str, Any]:
+    use_numbers = {use: number for number, use in enumerate(CPUUse)}
+    return {
+        "pod": step.pod,
+        "cpus": [
+            {"cpus": str(change.cpus), "use": use_numbers[change.state.use], "owners": list(change.state.owners)}
+            for change in step.cpus
+        ],
+        "accounts": [
+            {"account": index, "assigned": state.assigned, "free": state.free, "group": list(state.group)}
+            for index, state in step.accounts
+        ],
+        "devices": [{"device": index, "holder": clean(holder)} for index, holder in step.devices],
+    }

@@ -19,8 +19,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.explain.phrases import plural
 from mooring.views.console import STYLES
 from mooring.views.devices import device_names, most_of_one_kind
-from mooring.views.layout import PictureLayout, PlacedBox, PlacedGroup, PlacedRow, arrange
-from mooring.views.measure import CellMetrics, Insets
+from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedBox, PlacedGroup, PlacedRow, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
 from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
 from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title

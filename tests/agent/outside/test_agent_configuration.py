@@ -130,9 +130,9 @@ def test_what_is_not_said_has_its_default() -> None:
         (
             "kubeletVersion",
             "1.30",
-            "kubeletVersion: kubelet 1.30 is older than all known releases; known are 1.31 to 1.37",
+            "kubeletVersion: kubelet 1.30 is older than all known releases; known are 1.31 to 1.38",
         ),
-        ("kubeletVersion", "1.99", "kubeletVersion: kubelet 1.99 is newer than all known releases; write v1.37.1"),
+        ("kubeletVersion", "1.99", "kubeletVersion: kubelet 1.99 is newer than all known releases; write v1.37.2"),
         ("nodeName", "../x", "nodeName: '../x' is not a node name; write it as kubectl get nodes does"),
         ("nodeName", "Node-7", "nodeName: 'Node-7' is not a node name"),
         ("statusSocket", "/var/run/nri/nri.sock", "statusSocket: is the path of nriSocket already; give each its own"),

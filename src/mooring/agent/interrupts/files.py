@@ -35,10 +35,9 @@ from mooring.engine.extensions.interrupts import (
     Step,
     written,
 )
-from mooring.inputs.machines.files import FolderTree, LiveTree
 from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, file_modes, read_interrupts, read_new_interrupts
 from mooring.inputs.machines.isolation import kernel_words, read_balance
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree
 
 BOOT = "proc/sys/kernel/random/boot_id"
 _ONLINE = "sys/devices/system/cpu/online"

@@ -25,7 +25,7 @@ from mooring.agent.status.snapshot import (
     devices_of_pod,
 )
 from mooring.documents.of_kubelet import numa_parts
-from mooring.documents.parts import finding_parts
+from mooring.documents.plan import finding_parts
 from mooring.documents.status import (
     AgentClaimPart,
     AgentContainerPart,

@@ -16,10 +16,9 @@ from mooring.engine.node import Decision
 from mooring.engine.node.providers import Providers
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
-from mooring.explain.device_remarks import distances_of
 from mooring.explain.phrases import size
 from mooring.explain.reason import Reason
-from mooring.explain.remarks import left_out_words, loss_words
+from mooring.explain.remarks import distances_of, left_out_words, loss_words
 from mooring.explain.story import PodVerdict
 from mooring.explain.why import why, why_crash, why_out_of
 from mooring.lazy import lazily

@@ -1,15 +1,16 @@
-"""Planning: a list of pods on a node, in order, with every answer and its reason.
+"""Planning: a question, which is a list of pods on a node in order, and the plan: every answer and its reason.
 
-After the managers the kubelet's node resources check is applied, so that a plan never promises what the node does not
-have.
+A question is everything that decides its answer, as one value. To ask "and if it were otherwise?", take a question,
+change one thing, and ask again. After the managers the kubelet's node resources check is applied, so that a plan never
+promises what the node does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from mooring.answers.base.answering import Answer, answer_of, corrected, with_assumed
 from mooring.answers.base.plan_findings import (
@@ -26,19 +27,25 @@ from mooring.answers.base.plan_findings import (
     reserved_findings,
     twice_findings,
     unasked_finding,
+    uncore_findings,
     wrap_findings,
 )
-from mooring.answers.base.question import Question, happening, opened_for, pods_in, queue_of
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.bits import NO_CPUS
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Rejection, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding, Machine
+from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
-from mooring.engine.kubelet.adoption import held_findings
+from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
+from mooring.engine.kubelet.adoption import Opened, held_findings, opened
 from mooring.engine.kubelet.events import (
     Admit,
     Event,
     Happened,
+    Offline,
     Readmit,
     Remove,
     check_known,
@@ -47,7 +54,7 @@ from mooring.engine.kubelet.events import (
 )
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted
-from mooring.engine.node.hotplug import hotplug_findings
+from mooring.engine.node.hotplug import hotplug_findings, remembered
 from mooring.explain.reason import POOL_EMPTY
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
@@ -55,10 +62,108 @@ from mooring.lazy import lazily
 
 with lazily():
     import mooring.engine.node.metrics.metrics as metering
-    from mooring.answers.base.start import advice
+    from mooring.answers.base import start as advice
 
 if TYPE_CHECKING:
     from mooring.engine.node.metrics.metrics import Metrics
+
+
+Entry: TypeAlias = Readmit | Offline | Admit
+"""One entry of the queue: a pod, or CPUs that go offline."""
+Queue: TypeAlias = tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What would this node do with these pods?"""
+
+    machine: Machine
+    config: KubeletConfig
+    mooring: MooringConfig = field(default_factory=MooringConfig)
+    pods: tuple[Pod, ...] = ()
+    """To be admitted, in order."""
+    active: tuple[Pod, ...] = ()
+    """Pods that run already; they are admitted again at the start."""
+    files: StateTexts = field(default_factory=StateTexts)
+    """Texts of existing state files."""
+    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    """Resource -> devices of the node's device plugins; driver -> devices of its slices."""
+    held: Holdings = field(default_factory=dict)
+    """What the device manager gave to pods that run already."""
+    findings: tuple[Finding, ...] = ()
+    """What was noticed while the question was read."""
+    leaving: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Uid of one of ``pods`` -> uids of pods that end just before it is asked; under the empty text those that end when
+    all were asked."""
+    offline: CPUSet = CPUSet()  # noqa: RUF009 - frozen
+    """CPUs that go offline when the running pods are back and no other has been asked (extension cpu-hotplug)."""
+    displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """CPUs that are kept for pods that lost them, which no state file tells, as
+    :attr:`~mooring.engine.cpumanager.state.CPUState.displaced`."""
+    stop_at_crash: bool = False
+    """Whether pods after one on which the kubelet crashes are not asked; else the plan goes on without that pod."""
+    claimed: Holdings = field(default_factory=dict)
+    """Uid of a pod -> container -> resource or driver -> ids of devices that it has elsewhere, such as by claims."""
+    preferences: Mapping[str, Preference] = field(default_factory=dict)
+    """Resource -> which of its devices its plugin prefers."""
+    scaled_down: tuple[Pod, ...] = ()
+    """Pods of workloads that are scaled to 0, under the workload's name: none of them is admitted, but they can be
+    counted."""
+    alone: bool = False
+    """Whether each of ``pods`` ends before the next is asked about."""
+    recorded: Mapping[str, Rejection] = field(default_factory=dict)
+    """Uid of a pod that has failed -> reason and message that its status records."""
+
+
+def opened_for(question: Question, observer: Observer | None = None) -> Opened:
+    """Start the kubelet of a question, ready to be asked about its pods."""
+    found = opened(
+        question.machine,
+        question.config,
+        question.mooring,
+        question.files,
+        DeviceState(question.devices, question.held, question.claimed, question.preferences),
+        active=question.active,
+        pods=question.pods,
+        observer=observer,
+    )
+    kubelet = found.start
+    if not question.displaced or isinstance(kubelet, NotStarted):
+        return found
+    return replace(found, start=replace(kubelet, node=remembered(kubelet.node, NO_CPUS, question.displaced)))
+
+
+def queue_of(question: Question, pods: Sequence[Pod]) -> Queue:
+    """Return what happens, but for pods that end: running pods are readmitted, CPUs go offline, new pods are admitted.
+
+    Args:
+        question: the question.
+        pods: its new pods in the order in which they are asked about.
+    """
+    offline = (Offline(question.offline),) if question.offline else ()
+    return (*(Readmit(pod) for pod in question.active), *offline, *(Admit(pod) for pod in pods))
+
+
+def pods_in(queue: Iterable[Entry]) -> tuple[Pod, ...]:
+    """Return the pods of a queue, in order."""
+    return tuple(entry.pod for entry in queue if not isinstance(entry, Offline))
+
+
+def happening(queue: Iterable[Entry], leaving: Mapping[str, Sequence[str]], *, alone: bool = False) -> Iterator[Event]:
+    """Yield all that happens, in order.
+
+    Args:
+        queue: pods, and CPUs that go offline.
+        leaving: which pods end before which other, as in a question.
+        alone: whether each new pod ends before the next, as in a question.
+    """
+    for entry in queue:
+        if not isinstance(entry, Offline):
+            yield from (Remove(uid) for uid in leaving.get(entry.pod.uid, ()))
+        yield entry
+        if alone and isinstance(entry, Admit):
+            yield Remove(entry.pod.uid)
+    yield from (Remove(uid) for uid in leaving.get("", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,81 +171,42 @@ class Plan:
     """What a node does with the pods."""
 
     machine: Machine
-    refusal: StartRefusal | None
-    """Set when the kubelet would not start; then nothing was asked."""
     answers: tuple[Answer, ...]
-    kubelet: Kubelet | None
+    began: Kubelet
+    """The kubelet before the first answer."""
+    kubelet: Kubelet
     """The kubelet afterwards, when it has released what refused pods had been given."""
     findings: tuple[Finding, ...]
-    unasked: tuple[Pod, ...] = ()
-    """Pods that were not asked about: all of them when the kubelet would not start, else those after the one from which
-    it would not return, and with ``stop_at_crash`` those after the first on which it crashes."""
-    refused: Question | None = None
-    """What was asked, where the kubelet would not start."""
-    left: frozenset[str] = frozenset()
-    """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
-    began: Kubelet | None = None
-    """The kubelet before the first answer; None when it would not start."""
-    events: tuple[Event, ...] = ()
-    """What happened, or would have happened after the last answer."""
-    refused_files: StateTexts = StateTexts()  # noqa: RUF009 - frozen
-    """The state files of a kubelet that would not start."""
     release: Release = NEWEST
     """Of the kubelet that decided."""
+    unasked: tuple[Pod, ...] = ()
+    """Pods that were not asked about: those after the one from which the kubelet would not return, and with
+    ``stop_at_crash`` those after the first on which it crashes."""
+    left: frozenset[str] = frozenset()
+    """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
+    events: tuple[Event, ...] = ()
+    """What happened, or would have happened after the last answer."""
     facts: tuple[object, ...] = ()
     """What the kubelet's metrics count, in order, since its start."""
 
     @property
-    def metrics(self) -> Metrics | None:
-        """The kubelet's metrics after all answers; None when it would not start."""
-        started = self.began
-        if started is None:
-            return None
-        return metering.fold(metering.Metrics.initial(started.settings, started.node.cpu), self.facts)
+    def metrics(self) -> Metrics:
+        """The kubelet's metrics after all answers."""
+        return metering.fold(metering.Metrics.initial(self.began.settings, self.began.node.cpu), self.facts)
 
     def kubelets(self) -> Iterator[Kubelet]:
         """Let it all happen again; yield the kubelet before the first answer and after each one.
 
         A plan does not keep them: each holds all pods before it.
         """
-        if self.began is not None:
-            yield self.began
-            asked = (one.after for one in run(self.began, self.events) if one.result.admissions)
-            yield from islice(asked, len(self.answers))
+        yield self.began
+        asked = (one.after for one in run(self.began, self.events) if one.result.admissions)
+        yield from islice(asked, len(self.answers))
 
     @property
     def files(self) -> StateTexts:
         """The state files afterwards."""
-        return self.kubelet.files if self.kubelet is not None else self.refused_files
-
-    @property
-    def archive(self) -> str:
-        """Names the node archive that the plan is about, and when it was captured; empty for other nodes."""
-        return next((finding.message for finding in self.findings if finding.code == OF_ARCHIVE), "")
-
-    @property
-    def decided_by(self) -> str:
-        """Which release decided, such as ``kubelet v1.34.4``; empty for the newest."""
-        return "" if self.release == NEWEST else f"kubelet {self.release}"
-
-    @property
-    def kubelet_name(self) -> str:
-        """The kubelet as the subject of a sentence: with its release unless that is the newest."""
-        return self.decided_by.capitalize() or "The kubelet"
-
-    @property
-    def remedy(self) -> str:
-        """What to do when the kubelet would not start: changes that were run, or general advice marked as such."""
-        return (
-            advice.start_advice(self.refused, self.refusal)
-            if self.refusal is not None and self.refused is not None
-            else ""
-        )
-
-    @property
-    def refusal_code(self) -> str:
-        """The code of the refusal to start, such as ``MOOR-203``; empty when the kubelet starts."""
-        return self.refusal.code if self.refusal is not None else ""
+        return self.kubelet.files
 
     @property
     def emptied_pool(self) -> Finding | None:
@@ -149,12 +215,74 @@ class Plan:
 
     @property
     def is_yes(self) -> bool:
-        """Tell whether the kubelet starts, every pod is admitted, and it would start again."""
-        admitted = not self.unasked and all(answer.admitted for answer in self.answers)
-        return self.refusal is None and admitted and self.emptied_pool is None
+        """Tell whether every pod is admitted, and the kubelet would start again."""
+        return not self.unasked and all(answer.admitted for answer in self.answers) and self.emptied_pool is None
 
 
-def make_plan(question: Question) -> Plan:
+@dataclass(frozen=True, slots=True)
+class RefusedPlan:
+    """A plan on a node whose kubelet would not start: no pod was asked about."""
+
+    question: Question
+    refusal: StartRefusal
+    files: StateTexts
+    """The state files afterwards; a refused file is as it was."""
+    findings: tuple[Finding, ...]
+
+    answers: ClassVar[tuple[Answer, ...]] = ()
+    left: ClassVar[frozenset[str]] = frozenset()
+    is_yes: ClassVar[bool] = False
+
+    @property
+    def machine(self) -> Machine:
+        """The node's machine."""
+        return self.question.machine
+
+    @property
+    def release(self) -> Release:
+        """Of the kubelet that would not start."""
+        return self.question.mooring.release
+
+    @property
+    def unasked(self) -> tuple[Pod, ...]:
+        """All pods, those that run first."""
+        return (*self.question.active, *self.question.pods)
+
+    @property
+    def subject(self) -> str:
+        """Begins a sentence: the kubelet, with its release unless that is the newest, would not start."""
+        return f"{decided_by(self).capitalize() or 'The kubelet'} would not start:"
+
+    @property
+    def sentence(self) -> str:
+        """That the kubelet would not start, and its text."""
+        return f"{self.subject} {self.refusal.message}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do: changes that were run, or general advice marked as such."""
+        return advice.start_advice(self.question, self.refusal)
+
+
+AnyPlan: TypeAlias = Plan | RefusedPlan
+
+
+def archive_of(plan: AnyPlan) -> str:
+    """Return the node archive that a plan is about, and when it was captured; empty for other nodes."""
+    return next((finding.message for finding in plan.findings if finding.code == OF_ARCHIVE), "")
+
+
+def decided_by(plan: AnyPlan) -> str:
+    """Return which release decided, such as ``kubelet v1.34.4``; empty for the newest."""
+    return "" if plan.release == NEWEST else f"kubelet {plan.release}"
+
+
+def start_error(plan: AnyPlan) -> str:
+    """Return the kubelet's message if it would not start; else nothing."""
+    return plan.refusal.message if isinstance(plan, RefusedPlan) else ""
+
+
+def make_plan(question: Question) -> AnyPlan:
     """Admit the pods of a question in order on its node, fresh or continuing from state files.
 
     Raises:
@@ -168,18 +296,8 @@ def make_plan(question: Question) -> Plan:
     start = begun.start
     noticed += chance_findings(facts)
     if isinstance(start, NotStarted):
-        return Plan(
-            machine=question.machine,
-            refusal=start.refusal,
-            answers=(),
-            kubelet=None,
-            findings=tuple(noticed),
-            unasked=(*question.active, *question.pods),
-            refused_files=start.files,
-            refused=question,
-            release=question.mooring.release,
-        )
-    noticed += [*wrap_findings(start.settings), *idle_findings(start.settings)]
+        return RefusedPlan(question, start.refusal, start.files, tuple(noticed))
+    noticed += [*wrap_findings(start.settings), *uncore_findings(start.settings), *idle_findings(start.settings)]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
     check_known(start.node, question.offline, "--offline")
@@ -203,7 +321,6 @@ def make_plan(question: Question) -> Plan:
         noticed.append(unasked_finding(made.answers[-1], unasked))
     return Plan(
         machine=question.machine,
-        refusal=None,
         answers=tuple(with_assumed(made.answers, question.machine, reservation=is_assumed)),
         kubelet=made.kubelet,
         findings=tuple(noticed),

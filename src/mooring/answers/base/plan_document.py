@@ -1,35 +1,223 @@
-"""``mooring plan -o json``: a plan as a document."""
+"""A plan as a document (``mooring plan -o json``), with decisions and offline CPUs in the names of the recordings.
+
+Source: the format of the conformance recordings (docs/reference/scenarios.md).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.outcome import (
-    broken_parts,
-    displaced_parts,
-    has_offline,
-    held_devices,
-    placement_part,
-    usable_pool,
-)
-from mooring.answers.base.plan import Plan
-from mooring.documents.hints import hint_lists, hint_part
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
+from mooring.documents.facts import affinity_parts, hint_lists
 from mooring.documents.of_kubelet import numa_parts
-from mooring.documents.parts import PodPart, finding_parts
-from mooring.documents.plan import PlanDocument, PlannedPodPart
+from mooring.documents.plan import (
+    BrokenSetPart,
+    DisplacedSetPart,
+    HeldDevicesPart,
+    HeldDeviceTable,
+    PlacementPart,
+    PlanDocument,
+    PlannedPodPart,
+    PodPart,
+    finding_parts,
+)
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Placement
+from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.kubelet import read, reserved_cpus
+from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool
+from mooring.engine.kubelet.kubelet import StateTexts, read, reserved_cpus
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.isolation import mixed_containers
+from mooring.engine.node.resize.feasibility import Resize
+from mooring.lazy import lazily
+
+with lazily():
+    from mooring.engine.node import hotplug
 
 if TYPE_CHECKING:
     from mooring.documents.explanation import ExplanationListDocument
 
 
-def plan_document(plan: Plan) -> PlanDocument:
+def decision_fields(decision: Decision) -> dict[str, Any]:
+    """Return the fields of an admit result, without the texts of state files."""
+    fields: dict[str, Any] = {
+        "admitted": decision.admitted,
+        "reason": decision.reason,
+        "message": decision.message,
+        "containers": {name: placement_part(placement) for name, placement in decision.containers.items()},
+        "pod": placement_part(decision.pod),
+        "affinity": affinity_parts(decision),
+        "sharedPool": str(decision.shared_pool),
+    }
+    if decision.hints is not None:
+        fields["hints"] = {
+            name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()
+        }
+    if decision.pod_hints is not None:
+        fields["podHints"] = hint_lists(decision.pod_hints, (decision.asked or {}).get(""))
+    return fields
+
+
+def state_fields(files: StateTexts, before_start: StateTexts | None = None) -> dict[str, str]:
+    """Return the texts of the state files after a step.
+
+    Args:
+        files: after the step.
+        before_start: before the containers of an admitted pod started; told only where that changed something.
+    """
+    fields = {"cpuManagerState": files.cpu or "", "memoryManagerState": files.memory or ""}
+    if before_start is not None and before_start.memory != files.memory:
+        fields["memoryManagerStateAdmitted"] = before_start.memory or ""
+    return fields
+
+
+def resize_fields(answer: Resize, now: Moment) -> dict[str, Any]:
+    """Return how things stand with the resize of a pod, without the shared pool and the texts of state files."""
+    return {
+        "resize": {"condition": answer.condition, "reason": answer.reason, "message": answer.message},
+        "containers": {name: placement_part(placement) for name, placement in answer.containers.items()},
+        "pending": {
+            name: {"cpus": str(release.cpus), "after": span_text(release.left(now))}
+            for name, release in answer.releases.items()
+        },
+        "baseline": {name: str(cpus) for name, cpus in sorted(answer.baseline.items())},
+    }
+
+
+def span_text(nanoseconds: int) -> str:
+    """Return a span of time in the largest unit that says it exactly.
+
+    >>> span_text(5_000_000_000), span_text(2_500_000_000), span_text(0)
+    ('5s', '2500ms', '0s')
+    """
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if nanoseconds % size == 0:
+            return f"{nanoseconds // size}{unit}"
+    return f"{nanoseconds}ns"
+
+
+def decided(plan: AnyPlan) -> tuple[object, ...]:
+    """Return what a plan decides, without what no person sees of it: hints and the texts of state files."""
+    start = (plan.refusal.stage, plan.refusal.message) if isinstance(plan, RefusedPlan) else None
+    return (start, tuple(decided_about(answer) for answer in plan.answers), tuple(pod.uid for pod in plan.unasked))
+
+
+def decided_about(answer: Answer) -> tuple[object, ...]:
+    """Return what an answer decides about its pod; what a rejected pod held at that moment is no part of it."""
+    decision = answer.decision
+    held = (decision.containers, decision.pod, held_devices(decision)) if decision.admitted else ()
+    endless = decision.endless.defect if decision.endless is not None else ""
+    return (decision.uid, decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
+
+
+def differing(one: AnyPlan, other: AnyPlan) -> set[str]:
+    """Return the uids of pods about which two plans decide differently, or only one of them decides."""
+    left, right = ({answer.pod.uid: decided_about(answer) for answer in plan.answers} for plan in (one, other))
+    return {uid for uid in {*left, *right} if left.get(uid) != right.get(uid)}
+
+
+def held_devices(decision: Decision) -> HeldDeviceTable:
+    """Return the devices of each container: ids, and the NUMA nodes of each device."""
+    return {
+        container: {
+            resource: HeldDevicesPart(
+                [device.id for device in devices],
+                # Sorted as text, as the recordings have it.
+                sorted((sorted(device.numa or ()) for device in devices), key=str),
+            )
+            for resource, devices in resources.items()
+        }
+        for container, resources in decision.devices.items()
+    }
+
+
+def placement_part(placement: Placement) -> PlacementPart:
+    """Return CPUs and NUMA nodes as texts, empty for none."""
+    return PlacementPart(str(placement.cpus), ",".join(map(str, placement.mems)))
+
+
+_Set = TypeVar("_Set")
+
+
+def standing_fields(node: Node) -> dict[str, Any]:
+    """Return what is offline, the sets that it changes, and findings; nothing on a node whose CPUs are all online."""
+    offline = _offline_fields(node)
+    return {**offline, "findings": [one.fields() for one in hotplug_findings(node)]} if offline else {}
+
+
+def has_offline(node: Node) -> bool:
+    """Tell whether CPUs are offline, or others still replace some that were."""
+    return bool(node.cpu.offline or node.cpu.displaced)
+
+
+def usable_pool(node: Node) -> str:
+    """Return where containers of the shared pool run."""
+    return list_text(effective_pool(node.cpu))
+
+
+def broken_parts(node: Node) -> dict[str, dict[str, BrokenSetPart]]:
+    """Return the sets with offline CPUs."""
+    return _by_owner(
+        (one.pod, one.container, BrokenSetPart(list_text(one.cpus), list_text(one.lost)))
+        for one in broken_sets(node.cpu)
+    )
+
+
+def displaced_parts(node: Node) -> dict[str, dict[str, DisplacedSetPart]]:
+    """Return the sets in which CPUs replace others that are offline."""
+    return _by_owner(
+        (one.pod, one.container, DisplacedSetPart(list_text(one.cpus), list_text(one.original)))
+        for one in displaced_sets(node.cpu)
+    )
+
+
+def _offline_fields(node: Node) -> dict[str, Any]:
+    """Return what is offline and which sets that changes; nothing on a node whose CPUs are all online."""
+    if not has_offline(node):
+        return {}
+    return {
+        "offline": list_text(node.cpu.offline),
+        "usablePool": usable_pool(node),
+        "broken": broken_parts(node),
+        "displaced": displaced_parts(node),
+    }
+
+
+def change_fields(node: Node, change: hotplug.CPUsChanged) -> dict[str, Any]:
+    """Return what one step in which CPUs go or come led to, and how things stand."""
+    standing = standing_fields(node) or {
+        "offline": "",
+        "usablePool": usable_pool(node),
+        "broken": {},
+        "displaced": {},
+        "findings": [],
+    }
+    return {
+        **standing,
+        "refused": _by_owner((one.pod, one.container, one.why) for one in change.broken if one.why),
+        "restored": _by_owner(
+            (one.pod, one.container, {"cpus": list_text(one.cpus), "before": list_text(one.before)})
+            for one in change.restored
+        ),
+    }
+
+
+def _by_owner(found: Iterable[tuple[str, str, _Set]]) -> dict[str, dict[str, _Set]]:
+    """Return owner -> container -> set; the partition of a whole pod is under the empty name."""
+    sets: dict[str, dict[str, _Set]] = {}
+    for pod, container, one in found:
+        sets.setdefault(pod, {})[container] = one
+    return sets
+
+
+def plan_document(plan: AnyPlan) -> PlanDocument:
     """Return the document of a plan.
 
     Each pod has the members of an admit result of the recordings (docs/reference/scenarios.md).
@@ -37,17 +225,18 @@ def plan_document(plan: Plan) -> PlanDocument:
     document = PlanDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
-        pods=[_planned_pod(plan, answer) for answer in plan.answers],
-        shared_pool=str(plan.kubelet.node.shared_pool) if plan.kubelet else "",
+        pods=[],
+        shared_pool="",
         findings=finding_parts(plan.findings),
     )
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         document.start_error = plan.refusal.message
         document.start_error_stage = plan.refusal.stage
-        document.start_error_code = plan.refusal_code
+        document.start_error_code = plan.refusal.code
         document.remedy = plan.remedy
-    if plan.kubelet is None:
         return document
+    document.pods = [_planned_pod(plan, answer) for answer in plan.answers]
+    document.shared_pool = str(plan.kubelet.node.shared_pool)
     document.reserved = str(reserved_cpus(plan.kubelet))
     document.numa_nodes = numa_parts(plan.kubelet)
     if has_offline(plan.kubelet.node):
@@ -84,10 +273,14 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         message=decision.message,
         containers={name: placement_part(placement) for name, placement in decision.containers.items()},
         pod=placement_part(decision.pod),
-        affinity={name: hint_part(hint) for name, hint in decision.affinity.items()},
+        affinity=affinity_parts(decision),
         shared_pool=str(decision.shared_pool),
-        hints=UNSET if decision.hints is None else {name: hint_lists(hints) for name, hints in decision.hints.items()},
-        pod_hints=UNSET if decision.pod_hints is None else hint_lists(decision.pod_hints),
+        hints=UNSET
+        if decision.hints is None
+        else {name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()},
+        pod_hints=UNSET
+        if decision.pod_hints is None
+        else hint_lists(decision.pod_hints, (decision.asked or {}).get("")),
         hidden={name: str(cpus) for name, cpus in decision.hidden.items()} or UNSET,
         devices=held_devices(decision) or UNSET,
         cpu_manager_state=read(answer.cpu_file) or "",
@@ -101,15 +294,11 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
 
 def _mixed(plan: Plan, answer: Answer) -> list[str] | UnsetType:
     """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
-    found = (
-        mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod)
-        if plan.kubelet is not None and answer.admitted
-        else ()
-    )
+    found = mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod) if answer.admitted else ()
     return list(found) or UNSET
 
 
-def explanation_list(plan: Plan) -> ExplanationListDocument:
+def explanation_list(plan: AnyPlan) -> ExplanationListDocument:
     """Return what can be explained of a plan (``mooring explain -o json`` when every pod runs)."""
     # The documents of explanations are not needed for plans.
     from mooring.documents.explanation import ExplainablePodPart, ExplanationListDocument  # noqa: PLC0415

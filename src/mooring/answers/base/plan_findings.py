@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.question import HELD_TWICE, RESERVED_HELD
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection, is_admission_reason, is_decided_reason
@@ -29,6 +29,10 @@ from mooring.lazy import lazily
 with lazily():
     import mooring.engine.plugins.host as plugin_host
 
+HELD_TWICE = "MOOR-312"
+"""Code of plans and of the doctor: two pods hold one CPU."""
+RESERVED_HELD = "MOOR-313"
+"""Code of plans and of the doctor: a pod holds a reserved CPU."""
 PREFERRED = "MOOR-526"
 DEVICES_NOT_DECLARED = "MOOR-507"
 IDLE_OPTION = "MOOR-543"
@@ -76,6 +80,24 @@ def wrap_findings(settings: Settings) -> list[Finding]:
             )
         )
     return found
+
+
+def uncore_findings(settings: Settings) -> list[Finding]:
+    """Name the uncore caches whose CPUs the kubelet counts twice (defect shared-uncore)."""
+    cpu, topology = settings.cpu, settings.topology
+    if cpu is None or topology is None or cpu.rules.distribute or not cpu.rules.uncore:
+        return []
+    if "shared-uncore" in cpu.rules.fixed_defects or not cpu.rules.older.uncore_by_average_size:
+        return []
+    listed = [uncore for caches in topology.uncores_of_node.values() for uncore, _ in caches]
+    shared = sorted(uncore for uncore, times in Counter(listed).items() if times > 1)
+    if not shared:
+        return []
+    message = (
+        "belongs to several NUMA nodes, and prefer-align-cpus-by-uncorecache counts its CPUs twice where it takes all "
+        "of them: a container can get fewer CPUs than it requests"
+    )
+    return [Finding("warning", f"each of the uncore caches {', '.join(map(str, shared))}", message, "MOOR-520")]
 
 
 def idle_findings(settings: Settings) -> list[Finding]:

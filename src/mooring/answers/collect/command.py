@@ -11,6 +11,7 @@ from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import (
     STANDARD_OUTPUT,
     YES,
+    Verb,
     check_destination,
     emit,
     emit_document,
@@ -19,7 +20,6 @@ from mooring.cli.output import (
     warn,
     write_answer,
 )
-from mooring.cli.verb import Verb
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
@@ -27,7 +27,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.answers.collect import text
-    from mooring.cli import verb
+    from mooring.cli import output as verb
     from mooring.published import cluster_access as access
     from mooring.published import cluster_archive as archive
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain, combinations, product
 
-from mooring.documents.parts import DocumentPart
+from mooring.documents.plan import DocumentPart
 from mooring.engine.core.config import EXTENSIONS, KubeletConfig, MooringConfig, with_defaults
 from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.gotext import GoSyntaxError, parse_bool

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mooring.answers.base.question import HELD_TWICE, RESERVED_HELD
-from mooring.answers.doctor.problem import EntryHolder, Problem, Severity
+from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
+from mooring.answers.doctor.cpu_repair import EntryHolder, Problem, Severity
 from mooring.engine.checkpoint.contents import CPUContents
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet

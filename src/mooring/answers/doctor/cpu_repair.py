@@ -1,5 +1,6 @@
-"""The nearest CPU state on which the kubelet starts: as many entries as go together, the rest is the shared pool.
+"""What is wrong with a state file, as values; and the nearest CPU state on which the kubelet starts.
 
+That state keeps as many entries as go together; the rest is the shared pool.
 An entry is what one container holds; where a pod has a set of its own (KEP-5526, gate on) the pod with all its
 containers is one. An entry can stay when its CPUs are there and not reserved, and when it shares none with another pod.
 The shared pool follows from the entries, so that nothing else ever has to be given up, but for one thing: with
@@ -11,13 +12,71 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (validateState); spec: cpu-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeAlias, TypeVar
 
-from mooring.answers.doctor.problem import Dropped, EntryHolder, Repaired
 from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.engine.memorymanager.state import MemoryState
 from mooring.explain.phrases import cpus_text
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+"""``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.
+``note``: nothing needs to be done."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryHolder:
+    """An entry of a state file."""
+
+    uid: str
+    """Of the pod; empty for entries by container id."""
+    container: str
+    """Empty for what a pod holds as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong."""
+
+    code: str
+    """``MOOR-3xx``; its page tells what it means."""
+    severity: Severity
+    file: str
+    """Name of the state file; empty when it is about more than one."""
+    message: str
+    """One or two sentences."""
+    holders: tuple[EntryHolder, ...] = ()
+    """Entries that it concerns."""
+    cpus: CPUSet = CPUSet()  # noqa: RUF009 - frozen
+    """CPUs that it is about."""
+    nodes: tuple[int, ...] = ()
+    """NUMA nodes that it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An entry that a repair gives up."""
+
+    holder: EntryHolder
+    held: str
+    """What it held, in words."""
+    why: str
+    """A clause that says why it cannot stay."""
+
+
+State_co = TypeVar("State_co", bound=CPUState | MemoryState | None, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired(Generic[State_co]):
+    """What a file should hold instead; without a state it is to be deleted."""
+
+    state: State_co
+    dropped: tuple[Dropped, ...]
 
 
 def in_order(wanted: Mapping[EntryHolder, int], active: Collection[str]) -> list[EntryHolder]:

@@ -19,17 +19,17 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.inputs.node import question_of
-from mooring.answers.base.interrupts import (
+from mooring.answers.base.plan import RefusedPlan, make_plan
+from mooring.answers.doctor.interrupts import (
     Assignments,
     assignments_of,
     interrupt_findings,
     named,
 )
-from mooring.answers.base.plan import make_plan
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for
-from mooring.documents.parts import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
+from mooring.documents.plan import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.machine import Finding
@@ -37,11 +37,10 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.topology import TopologyError, discover_topology
 from mooring.engine.extensions.interrupts import balance_finding, closed_to_others
 from mooring.explain.phrases import cpus_text, plural
-from mooring.inputs.machines.files import open_tree
 from mooring.inputs.machines.interrupts import file_modes, no_modes
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
 from mooring.inputs.machines.loader import LIVE
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import Tree, open_tree
 
 
 def answer_lint(options: NodeOptions, form: str, to: str) -> int:
@@ -54,7 +53,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     tree = _tree(options.machine or options.node)
     plan = make_plan(question)
     warn(plan.findings)
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         emit(f"The kubelet would not start, so no container has exclusive CPUs: {plan.refusal.message}", to)
         return NO
     assignments = assignments_of(plan)
@@ -64,7 +63,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     if form == "json":
         emit_document(json_text(isolation_document(name, assignments, findings)), to)
     else:
-        emit(_lint_text(name, assignments, findings, to), to)
+        emit(text_for(Group(*_parts(name, assignments, findings)), to), to)
     return NO if any(finding.severity == "warning" for finding in findings) else YES
 
 
@@ -89,11 +88,6 @@ def _online(info: MachineInfo) -> CPUSet:
 
 
 _STYLE = {"warning": "bold yellow", "info": "bold cyan"}
-
-
-def _lint_text(machine: str, assignments: Assignments, findings: Sequence[Finding], to: str) -> str:
-    """Return the findings as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(machine, assignments, findings)), to)
 
 
 def _parts(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> Iterator[RenderableType]:

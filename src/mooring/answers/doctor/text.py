@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
 from mooring.answers.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
 from mooring.answers.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.answers.doctor.joint_checks import FILE_MISSING, LOST_ENTRIES
-from mooring.answers.doctor.problem import EntryHolder, Problem
 from mooring.cli.terminal import text_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean

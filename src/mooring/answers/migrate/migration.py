@@ -1,4 +1,4 @@
-"""A migration to the agent: checks, the takeover of the running pods, and the kubelet that is left.
+"""A migration to the agent (``mooring migrate -o json``): checks, the takeover, and the kubelet that is left.
 
 Every outcome is an answer of the engine, the doctor or the agent's reactor about this node; nothing is executed. The
 reactor is the agent's own. It receives the Synchronize that a runtime would send, in which every running container has
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
@@ -18,11 +21,19 @@ from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
-from mooring.answers.base.outcome import placement_part
-from mooring.answers.base.plan import Plan, make_plan
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
+from mooring.answers.base.plan_document import placement_part
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
-from mooring.documents.migration import MigratedContainerPart, MigrationCheckPart
+from mooring.documents.plan import (
+    API_VERSION,
+    APIVersion,
+    CPUList,
+    DocumentPart,
+    FindingPart,
+    KubeletRelease,
+    PlacementPart,
+    one_of,
+)
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -33,6 +44,57 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
 from mooring.engine.node.node import placements_of
+
+
+class MigrationCheckPart(DocumentPart):
+    """Something that must hold before the first step."""
+
+    name: Annotated[str, one_of("state files", "kubelet", "agent", "pods", "rollback")]
+    passed: bool
+    message: str
+
+
+class MigrationStepPart(DocumentPart):
+    """One step."""
+
+    title: str
+    files: Annotated[dict[str, str], Meta(description="Path -> text to write before the commands.")]
+    commands: Annotated[list[str], Meta(description="To be typed on the node or where kubectl is, in order.")]
+    outcome: Annotated[list[str], Meta(description="What happens, as computed for this node.")]
+
+
+class MigratedContainerPart(DocumentPart, kw_only=True):
+    """A running container before and after the agent's start."""
+
+    uid: str
+    namespace: str
+    name: str
+    container: str
+    outcome: Annotated[str, one_of("kept", "moved", "shared", "waits")]
+    before: Annotated[PlacementPart, Meta(description="What it has of its own by the kubelet.")]
+    after: Annotated[PlacementPart, Meta(description="What it has of its own by the agent.")]
+    runs_on: Annotated[CPUList, Meta(description="The CPUs of its cgroup afterwards.")]
+    reason: Annotated[str, Meta(description="Why its pod waits; else empty.")]
+
+
+class MigrationDocument(DocumentPart, kw_only=True):
+    """What mooring migrate -o json prints: checks, steps with their outcomes, and the way back."""
+
+    api_version: APIVersion = API_VERSION
+    kind: Literal["Migration"] = "Migration"
+    node: Annotated[str, Meta(description="The node's name; empty where it is not known.")]
+    machine: str
+    kubelet: KubeletRelease
+    way: Annotated[str, one_of("in place", "drain")]
+    passed: Annotated[bool, Meta(description="Whether every check has passed.")]
+    checks: list[MigrationCheckPart]
+    containers: Annotated[
+        list[MigratedContainerPart], Meta(description="Running ones in order; empty if the agent does not start.")
+    ]
+    shared_pool: Annotated[CPUList, Meta(description="After the agent's start; empty if it does not start.")]
+    steps: list[MigrationStepPart]
+    rollback: list[MigrationStepPart]
+    findings: list[FindingPart]
 
 
 class Way(Enum):
@@ -81,13 +143,13 @@ class Migration:
     """The node as it is."""
     way: Way
     diagnosis: Diagnosis
-    without_managers: Plan
+    without_managers: AnyPlan
     """The kubelet with policy none and no state files."""
     with_files: str
     """What that kubelet reports when the state files are not removed; empty if it starts."""
     takeover: Takeover | None
     """What the agent does with the pods; None where it does not start."""
-    rollback: Plan
+    rollback: AnyPlan
     """The old kubelet on a copy of its own state files."""
     checks: tuple[MigrationCheckPart, ...]
 
@@ -118,8 +180,7 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
     beside = replace(question, config=without_managers(config), files=StateTexts())
     plan = make_plan(beside)
     refusal = refusal_of(start_kubelet(question.machine.info, beside.config, question.mooring, question.files))
-    before = _before(question, running)
-    taken, problem = _taken_over(question, before, way)
+    taken, problem = _taken_over(question, running, way)
     checks = (
         MigrationCheckPart("state files", diagnosis.is_sound, _doctor_text(diagnosis)),
         _kubelet_check(plan),
@@ -131,16 +192,11 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
     return Migration(question, way, diagnosis, plan, with_files, taken, running, checks)
 
 
-def _before(question: Question, running: Plan) -> Kubelet | None:
-    """Return the kubelet with what the pods have: by its files, or by its decisions where there are none."""
-    if question.files == StateTexts():
-        return running.kubelet
-    return running.began or running.kubelet
-
-
-def _taken_over(question: Question, before: Kubelet | None, way: Way) -> tuple[Takeover | None, str]:
-    if before is None:
+def _taken_over(question: Question, running: AnyPlan, way: Way) -> tuple[Takeover | None, str]:
+    if isinstance(running, RefusedPlan):
         return None, "not asked: what the running pods have is not known"
+    # What the pods have is known by the files, or by the kubelet's decisions where there are none.
+    before = running.kubelet if question.files == StateTexts() else running.began
     try:
         return take_over(question, before, recreated=way is Way.DRAIN), ""
     except InputError as error:
@@ -154,9 +210,9 @@ def _doctor_text(diagnosis: Diagnosis) -> str:
     return "; ".join(problems) or (diagnosis.refusal.message if diagnosis.refusal is not None else "")
 
 
-def _kubelet_check(plan: Plan) -> MigrationCheckPart:
+def _kubelet_check(plan: AnyPlan) -> MigrationCheckPart:
     rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in plan.answers if not one.admitted]
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         return MigrationCheckPart(
             "kubelet", passed=False, message=f"does not start without its managers: {plan.refusal.message}"
         )
@@ -178,9 +234,9 @@ def _pods_check(taken: Takeover) -> MigrationCheckPart:
     )
 
 
-def _rollback_check(running: Plan) -> MigrationCheckPart:
+def _rollback_check(running: AnyPlan) -> MigrationCheckPart:
     rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in running.answers if not one.admitted]
-    if running.refusal is not None:
+    if isinstance(running, RefusedPlan):
         return MigrationCheckPart(
             "rollback", passed=False, message=f"the kubelet does not start again: {running.refusal.message}"
         )

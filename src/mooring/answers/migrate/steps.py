@@ -7,9 +7,16 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mooring.answers.migrate.migration import Migration, TakeoverOutcome, Way
-from mooring.documents.migration import MigratedContainerPart, MigrationDocument, MigrationStepPart
-from mooring.documents.parts import PlacementPart, finding_parts
+from mooring.answers.base.plan import start_error
+from mooring.answers.migrate.migration import (
+    MigratedContainerPart,
+    Migration,
+    MigrationDocument,
+    MigrationStepPart,
+    TakeoverOutcome,
+    Way,
+)
+from mooring.documents.plan import PlacementPart, finding_parts
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
@@ -199,8 +206,8 @@ def _uncordon(places: Places) -> str:
 
 def _kubelet_text(migration: Migration) -> str:
     plan = migration.without_managers
-    if plan.refusal is not None:
-        return f"The kubelet does not start: {plan.refusal.message}"
+    if error := start_error(plan):
+        return f"The kubelet does not start: {error}"
     admitted = sum(one.admitted for one in plan.answers)
     return f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
 

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from mooring.answers.migrate.migration import MigrationDocument, MigrationStepPart
 from mooring.cli.terminal import text_for
-from mooring.documents.migration import MigrationDocument, MigrationStepPart
 from mooring.engine.core.errors import clean
 
 _INDENT = (0, 0, 0, 3)

@@ -12,19 +12,18 @@ import msgspec
 
 from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_open
 from mooring.cli import options
-from mooring.cli.output import NO, YES, emit, emit_document, tell
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, emit, emit_document, tell
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base.replay import file as replay_files
+    from mooring.answers.base import agreement as replay_files
     from mooring.answers.replay import text
     from mooring.cli import terminal
     from mooring.inputs.pods import recordings
 
 
 if TYPE_CHECKING:
-    from mooring.answers.base.replay.file import ReplayOutcome
+    from mooring.answers.base.agreement import ReplayOutcome
 
 EPILOG = """\b
 Examples:

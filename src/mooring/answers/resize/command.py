@@ -9,8 +9,7 @@ import click
 from mooring.answers.base.inputs.node import question_of
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
 
 with lazily():

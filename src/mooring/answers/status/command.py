@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Verb, needs_extra
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 

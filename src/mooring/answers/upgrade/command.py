@@ -11,14 +11,14 @@ import click
 from mooring.answers.base.inputs.checks import check_save
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text, warn
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import picture
+    from mooring.answers.base import plan as planning
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
-    from mooring.answers.base.inputs import running as running_inputs
-    from mooring.answers.base.views import picture
     from mooring.answers.upgrade import answer, text
     from mooring.answers.upgrade import inputs as upgrade_inputs
     from mooring.engine.checkpoint import store
@@ -116,7 +116,9 @@ def command(
             emit_document(upgrades_page(answer.upgrade_list(documents)))
         else:
             [(plan, document)] = found
-            emit_document(upgrade_page(document, None if plan.kubelet is None else picture.plan_view(plan)))
+            emit_document(
+                upgrade_page(document, None if isinstance(plan, planning.RefusedPlan) else picture.plan_view(plan))
+            )
     else:
         findings = [finding for document in documents for finding in document.findings]
         warn(one for place, one in enumerate(findings) if one not in findings[:place])

@@ -11,17 +11,16 @@ import click
 from mooring.answers.base.inputs.node import NodeInputs, question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import pod_names
+    from mooring.answers.base import pods as pod_names
     from mooring.answers.base.changes import change as planned_change
     from mooring.answers.base.changes import nearest as nearest_search
-    from mooring.answers.base.views import picture as pictures
     from mooring.answers.whatif import text, whatif_document
     from mooring.views.svg import picture as svg
 
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from mooring.answers.base.changes.change import PlannedChange
     from mooring.answers.base.changes.search import Proposal
-    from mooring.answers.base.plan import Plan
-    from mooring.answers.base.question import Question
+    from mooring.answers.base.plan import AnyPlan, Question
     from mooring.engine.core.pod import Pod
 
 _DEFAULT_LIMIT = 5
@@ -158,17 +156,13 @@ def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to
         if form == "svg":
             emit_document(_svg(after), to)
         else:
-            emit(_text(question, changes, before, after, to), to)
+            emit(text.what_if_text(question, changes, before, after, to), to)
     return YES if after.is_yes else NO
 
 
-def _text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
-    return text.what_if_text(question, changes, before, after, to)
-
-
-def _svg(after: Plan) -> str:
-    if after.refusal is not None:
-        tell(f"{after.kubelet_name} would not start: {after.refusal.message}")
+def _svg(after: AnyPlan) -> str:
+    if isinstance(after, planning.RefusedPlan):
+        tell(after.sentence)
     return svg.svg_text(pictures.plan_view(after))
 
 
@@ -206,7 +200,7 @@ def _searched(
     return YES if reached or proposals else NO
 
 
-def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:
+def _asked_for(question: Question, plan: AnyPlan, name: str) -> Pod | None:
     """Return the pod that is named, or the first one that is not admitted; None when there is none.
 
     Raises:

@@ -8,8 +8,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.options import complete_file, complete_folder
-from mooring.cli.output import YES
-from mooring.cli.verb import Verb, needs_extra
+from mooring.cli.output import YES, Verb, needs_extra
 from mooring.lazy import lazily
 
 with lazily():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.output import YES, emit
-from mooring.cli.verb import Verb, needs_extra
+from mooring.cli.output import YES, Verb, emit, needs_extra
 from mooring.lazy import lazily
 
 with lazily():

@@ -13,7 +13,6 @@ from enum import Enum
 from functools import cache
 from weakref import WeakValueDictionary
 
-from mooring.answers.base.probes import CPU, place_of, probe_pod
 from mooring.cluster.extender.claims import asked_node
 from mooring.engine.core.pod import Container, Pod, PodLevelGates
 from mooring.engine.core.topology import Topology
@@ -27,8 +26,9 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.explain.codes.pages import page
-from mooring.explain.prediction import ADMITTED, Prediction, check, predicted
+from mooring.explain.codes import page
+from mooring.explain.probes import CPU, place_of, probe_pod
+from mooring.explain.why import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 

@@ -23,9 +23,8 @@ from mooring.answers.base.inputs.published_node import (
 )
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell, warn
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
 from mooring.cli.terminal import text_for
-from mooring.cli.verb import Verb, needs_extra
 from mooring.engine.core.errors import InputError, MooringError, clean
 from mooring.engine.node import Node
 from mooring.explain.phrases import plural, size
@@ -34,6 +33,7 @@ from mooring.published.observation import Observation, ZoneAmount, exclusive_cpu
 from mooring.views.console import STYLES, Breaking, new_table
 
 with lazily():
+    from mooring.answers.base import plan as planning
     from mooring.inputs.decoding import quantities, yaml_reader
     from mooring.published import observation, writing
     from mooring.published import publisher as publishing
@@ -137,8 +137,8 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     plan = described_node(asked)
     warn(plan.findings)
     asked = replace(asked, inputs=replace(asked.inputs, node_name=described_name(asked)))
-    if plan.kubelet is None:
-        emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
+    if isinstance(plan, planning.RefusedPlan):
+        emit(f"The kubelet would not start: {plan.refusal.message}")
         return NO
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:

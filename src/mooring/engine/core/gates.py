@@ -86,6 +86,9 @@ MANAGER_GATES = frozenset(
 )
 """The gates that concern the resource managers; all others only decide whether the kubelet starts."""
 
+_ON_WITHOUT_GATE = frozenset({"DynamicResourceAllocation", "InPlacePodVerticalScaling", "NodeSwap"})
+"""Features that every known release has, and whose gates are gone from 1.38 on."""
+
 EXTENSION_GATES: Mapping[str, tuple[str, Gate]] = {
     "scale-down-delay": (
         "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay",
@@ -105,8 +108,8 @@ class FeatureGates:
     values: Mapping[str, bool]
 
     def __getitem__(self, name: str) -> bool:
-        """Return whether a feature is on. A gate that the release does not recognise is one that came later."""
-        return self.values.get(name, False)
+        """Return whether a feature is on. A gate that the release does not recognise came later, or is always on."""
+        return self.values.get(name, name in _ON_WITHOUT_GATE)
 
 
 def resolve_gates(

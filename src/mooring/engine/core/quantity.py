@@ -9,7 +9,7 @@ amount: ``0.5Gi`` is a whole number of bytes and is refused.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
@@ -150,6 +150,21 @@ class Quantity:
             return None
         value = self.nano // _NANO
         return value if INT64_MIN <= value <= INT64_MAX else None
+
+    def saturated(self, nanos: int) -> Quantity:
+        """Return the amount as kubelets from 1.38 on hold it: the largest 64-bit number of units where it is larger.
+
+        A whole number of 19 digits that 64 bits hold is in the fast form (rule huge-amounts-wrap; spec: preview.md
+        section 7).
+
+        Args:
+            nanos: billionths in a unit: of a thousandth of a CPU, or of a byte.
+        """
+        held = max(INT64_MIN * nanos, min(self.nano, INT64_MAX * nanos))
+        if held != self.nano:
+            return replace(self, nano=held, fast=False)
+        is_long = self.format is not QuantityFormat.BINARY_SI and abs(held) >= 10**_FAST_DIGITS * _NANO
+        return replace(self, fast=True, scale=0) if is_long and not self.fast and not held % _NANO else self
 
     def _int64(self, nanos: int, shift: int) -> int:
         size = -(-abs(self.nano) // nanos)

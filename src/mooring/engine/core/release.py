@@ -1,9 +1,9 @@
 """A kubelet release as the engine knows it: its name, and the rules of older kubelets that it still follows.
 
-The engine's own rules are those of the newest release. What an older kubelet did otherwise is a named rule: a field of
-:class:`ReleaseRules`, off for the newest release. The code beside the rule it changes reads that name and compares
-no version numbers. Which release follows which rule, with the source, is in :mod:`mooring.engine.releases`, and so
-are the feature gates, policy options and state file formats of each release.
+The engine's own rules are those of the newest known release, which may be a preview. What an older kubelet does
+otherwise is a named rule: a field of :class:`ReleaseRules`. The code beside the rule it changes reads that name and
+compares no version numbers. Which release follows which rule, with the source, is in :mod:`mooring.engine.releases`,
+and so are the feature gates, policy options and state file formats of each release.
 
 Source: spec: releases.md.
 """
@@ -16,12 +16,34 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRules:
-    """Rules of older kubelets; every rule that is off is decided as the newest release does.
+    """Rules of older kubelets; every rule that is off is decided as the newest known release does.
 
-    >>> ReleaseRules(device_hints_over_all_nodes=True).names()
-    ('device-hints-over-all-nodes',)
+    The defaults are those of :data:`NEWEST`, which follows the rules that a preview drops.
+
+    >>> {*ReleaseRules(device_hints_over_all_nodes=True).names()} - {*ReleaseRules().names()}
+    {'device-hints-over-all-nodes'}
     """
 
+    spread_by_cpu_number: bool = True
+    average_sizes: bool = True
+    uncore_by_average_size: bool = True
+    distribute_ignores_hint_width: bool = True
+    saved_combo: bool = True
+    group_loop: bool = True
+    claim_loop: bool = True
+    huge_amounts_wrap: bool = True
+    hints_without_score: bool = True
+    pod_allocation_not_restored: bool = True
+    pod_allocation_not_rolled_back: bool = True
+    pod_memory_not_restored: bool = True
+    pod_memory_of_app_types: bool = True
+    restart_blocks_against_pod: bool = True
+    gauges_by_difference: bool = True
+    resize_names_policies: bool = True
+    resize_retried_with_resources_only: bool = True
+    json_texts_of_go_126: bool = True
+    swap_behavior_needs_gate: bool = True
+    certificate_algorithms_unknown: bool = True
     smt_check_before_existing: bool = False
     distribute_ignores_sockets: bool = False
     distribute_claims_full_share: bool = False
@@ -63,6 +85,9 @@ class ReleaseRules:
     image_minimum_gc_age_not_checked: bool = False
     log_query_text_names_handler: bool = False
     run_once_accepted: bool = False
+    resizes_exclusive_cpus: bool = False
+    """Whether exclusive CPUs change with a resize by their gate alone (KEP-5554): in no known release. It is no rule of
+    an older kubelet; a release that does it is an entry in :mod:`mooring.engine.releases.catalog`."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the rules that are on, with hyphens."""
@@ -75,15 +100,15 @@ class ReleaseRules:
 
 
 NEWEST_RULES = ReleaseRules()
-"""The rules of the newest release: every older rule is off."""
+"""The rules of :data:`NEWEST`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
     """A minor release of the kubelet.
 
-    >>> str(NEWEST)
-    'v1.37.1'
+    >>> str(NEWEST), str(Release("1.38", "v1.38.0-beta.0"))
+    ('v1.37.2', 'v1.38.0-beta.0, a preview')
     """
 
     name: str
@@ -91,11 +116,16 @@ class Release:
     tag: str
     """The patch release whose sources and recordings the rules are from, such as ``v1.34.4``."""
     rules: ReleaseRules = NEWEST_RULES
-    """What this release decides otherwise than the newest."""
+    """What this release decides otherwise than the newest known one."""
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether the release may still change before it is out."""
+        return "-" in self.tag
 
     def __str__(self) -> str:
-        return self.tag
+        return f"{self.tag}, a preview" if self.is_preview else self.tag
 
 
-NEWEST = Release("1.37", "v1.37.1")
-"""The release that decides where none is named."""
+NEWEST = Release("1.37", "v1.37.2")
+"""The newest release that is out: it decides where none is named."""

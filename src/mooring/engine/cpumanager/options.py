@@ -60,6 +60,11 @@ _DELAY = re.compile(r"([0-9]{1,12})(ms|s)", re.ASCII)
 SINGLE_NUMA_NODE = "single-numa-node"
 
 
+_RULES_OF_1_37 = ("average-sizes", "claim-loop", "group-loop", "saved-combo")
+"""Defects that are rules up to 1.37: later kubelets decide as with the defect fixed (spec: preview.md sections 2, 5 and
+6)."""
+
+
 @dataclass(frozen=True, slots=True)
 class CPUOptions:
     """The options that are switched on."""
@@ -91,7 +96,8 @@ class CPUOptions:
             whole_cores=self.full_pcpus_only,
             align_by_socket=self.align_by_socket,
             uncore=UNCORE in self.on,
-            fixed_defects=fixed_defects,
+            fixed_defects=fixed_defects
+            | {name for name in _RULES_OF_1_37 if not getattr(older, name.replace("-", "_"))},
             older=older,
         )
 

@@ -10,6 +10,7 @@ Source: kubelet v1.37.1, cpumanager cpu_assignment.go (takeByTopologyNUMAPacked)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Final
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, lowest, members
@@ -100,9 +101,14 @@ class Accumulator:
             if (mask & free).bit_count() == (mask.bit_count() if self.fixed_sizes else average):
                 yield core
 
-    def uncores(self) -> list[Element]:
-        """List the uncore caches with available CPUs; one that spans two nodes is listed under each."""
-        return self._below(self.numa_nodes(), self.topology.uncores_of_node)
+    def uncores(self, *, once: bool) -> list[Element]:
+        """List the uncore caches with available CPUs, once or under each of its NUMA nodes.
+
+        Defect shared-uncore: a cache that two nodes share is listed twice and claimed twice, and what it has counts
+        twice, so that the container gets fewer CPUs than it requests (gone with rule uncore-by-average-size).
+        """
+        listed = self._below(self.numa_nodes(), self.topology.uncores_of_node)
+        return list(dict(listed).items()) if once else listed
 
     def cpus_packed(self) -> Iterator[int]:
         """List the available CPUs core by core."""
@@ -110,11 +116,20 @@ class Accumulator:
         for _, mask in self.cores():
             yield from members(mask & available)
 
-    def cpus_spread(self) -> Iterator[int]:
-        """List the available CPUs socket by socket, ascending, so that cores are shared as late as possible."""
-        available = self.available
-        for _, mask in self.sockets():
-            yield from members(mask & available)
+    def cpus_spread(self, *, by_number: bool) -> Iterator[int]:
+        """List the available CPUs socket by socket: the first of each core, then the second of each, and so on.
+
+        Args:
+            by_number: up to v1.37 they are listed ascending (rule spread-by-cpu-number; spec: preview.md section 1).
+        """
+        available, kept = self.available, self.kept
+        for socket, mask in self.sockets():
+            if by_number:
+                yield from members(mask & available)
+                continue
+            cores = _ordered(available, kept, self.topology.cores_of_socket[socket], mask)
+            rounds = zip_longest(*(members(core & mask & available) for _, core in cores))
+            yield from (cpu for cpus in rounds for cpu in cpus if cpu is not None)
 
     def is_free_by_average(self, mask: CPUMask, average: int) -> bool:
         """Tell whether a core or socket counts as entirely free.
@@ -225,7 +240,7 @@ def take_packed(
 
     # 4. What remains, CPU by CPU.
     before = run.taken
-    for cpu in run.cpus_spread() if rules.spread else run.cpus_packed():
+    for cpu in run.cpus_spread(by_number=rules.older.spread_by_cpu_number) if rules.spread else run.cpus_packed():
         run.claim(CPUMask(1 << cpu))
         if run.need <= 0:
             _report(observer, "cpus-spread" if rules.spread else "cpus", run.taken & ~before)
@@ -258,13 +273,21 @@ def _claim_cores(run: Accumulator) -> None:
 
 
 def _claim_uncores(run: Accumulator, rules: TakeRules, observer: Observer | None) -> None:
-    """Claim whole uncore caches, then one that can hold the rest (spec: cpu-manager.md section 6.2)."""
-    average = run.topology.cpus_per_uncore
-    for uncore in run.uncores():
-        if run.need + (uncore[1] & run.kept).bit_count() >= average:
+    """Claim whole uncore caches, then one that can hold the rest (spec: cpu-manager.md section 6.2).
+
+    Up to v1.37 whole ones are claimed only while the need is at least the average size (rule uncore-by-average-size;
+    spec: preview.md section 3).
+    """
+    older = rules.older.uncore_by_average_size
+    average = run.topology.cpus_per_uncore if older else 0
+    once = not older or "shared-uncore" in rules.fixed_defects
+    uncores = run.uncores(once=once)
+    for position, uncore in enumerate(uncores):
+        if run.need + (uncore[1] & run.kept).bit_count() >= average if older else not position:
             before = run.taken
             # Every uncore that is entirely free is offered, not only the one at hand.
-            run.claim_free([candidate for candidate in run.uncores() if run.is_free(candidate[1])])
+            offered = run.uncores(once=once) if older else uncores
+            run.claim_free([candidate for candidate in offered if run.is_free(candidate[1])])
             _report(observer, "uncore-caches", run.taken & ~before)
         if run.need <= 0:
             return

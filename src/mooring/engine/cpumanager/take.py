@@ -29,6 +29,7 @@ def take_distributed(
     rules: TakeRules,
     *,
     kept: CPUMask = NO_CPUS,
+    width: int = 0,
     observer: Observer | None = None,
 ) -> CPUMask | TakeError | Endless:
     """Take ``need`` of the ``available`` CPUs in equal shares from several NUMA nodes.
@@ -41,6 +42,8 @@ def take_distributed(
         need: how many.
         rules: the options; ``whole_cores`` makes the unit of distribution a core.
         kept: mask of CPUs that are held already and stay beside those taken (KEP-5554); none of them is available.
+        width: number of NUMA nodes of the hint, over at least as many of which the CPUs are distributed where that is
+            possible (up to v1.37 it is ignored: rule distribute-ignores-hint-width; spec: preview.md section 4).
         observer: receives which nodes were chosen and what each gave.
 
     Returns:
@@ -63,6 +66,8 @@ def take_distributed(
     asked = _Asked(topology, available, kept, need + kept.bit_count(), group, rules)
     nodes = _nodes(topology, available, kept)
     smallest, largest = _combo_sizes(topology, len(nodes), asked.total, group)
+    if smallest < width <= largest and not rules.older.distribute_ignores_hint_width:
+        smallest = width
     for size in range(max(smallest, sum(1 for _, mask in nodes if mask & kept)), largest + 1):
         found = _best_combo(asked, nodes, size)
         if isinstance(found, Endless):
@@ -247,6 +252,7 @@ def take(
     observer: Observer | None = None,
     *,
     kept: CPUMask = NO_CPUS,
+    width: int = 0,
 ) -> CPUMask | TakeError | Endless:
     """Take ``need`` of the ``available`` CPUs by the rules of the policy options.
 
@@ -254,5 +260,5 @@ def take(
     among the available ones (KEP-5554, spec: resize.md section 4).
     """
     if rules.distribute:
-        return take_distributed(topology, available, need, rules, kept=kept, observer=observer)
+        return take_distributed(topology, available, need, rules, kept=kept, width=width, observer=observer)
     return take_packed(topology, available, need, rules, uncore=rules.uncore, kept=kept, observer=observer)

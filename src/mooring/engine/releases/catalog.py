@@ -1,8 +1,8 @@
 """The releases by name, each made from the table of rules, and which of them decides for a kubelet's version.
 
 The version comes from the first source that has one: the option, a node archive, a Node object of the API, a vendor's
-file, the kubelet that is installed. Without any the newest release decides, and a warning says where Mooring does not
-decide as the kubelet's own release.
+file, the kubelet that is installed. Without any the newest release that is out decides, never a preview, and a warning
+says where Mooring does not decide as the kubelet's own release.
 
 Source: spec: releases.md.
 """
@@ -28,6 +28,7 @@ TAGS: Mapping[str, str] = {
     "1.35": "v1.35.4",
     "1.36": "v1.36.3",
     NEWEST.name: NEWEST.tag,
+    "1.38": "v1.38.0-beta.0",
 }
 """Release -> the patch release that was read and recorded."""
 
@@ -35,20 +36,25 @@ CODE: Final = "MOOR-580"
 """Of the warning that a kubelet is of another release."""
 _VERSION = re.compile(r"v?1\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?")
 
-OLDEST_MINOR, NEWEST_MINOR = (int(name.partition(".")[2]) for name in (RELEASE_NAMES[0], NEWEST.name))
+OLDEST_MINOR, LATEST_MINOR = (int(name.partition(".")[2]) for name in (RELEASE_NAMES[0], RELEASE_NAMES[-1]))
+
+
+RESIZING: Final = frozenset[str]()
+"""Releases that resize exclusive CPUs without an extension (KEP-5554)."""
 
 
 def _release(name: str) -> Release:
-    rules = ReleaseRules(**{rule.name.replace("-", "_"): True for rule in RULES if name in rule.releases})
+    older = {rule.name.replace("-", "_"): name in rule.releases for rule in RULES}
+    rules = ReleaseRules(**older, resizes_exclusive_cpus=name in RESIZING)
     return Release(name, TAGS[name], rules)
 
 
 RELEASES: Mapping[str, Release] = {name: _release(name) for name in RELEASE_NAMES}
-"""All known releases by name, the oldest first; the last one is :data:`~mooring.engine.core.release.NEWEST`."""
+"""All known releases by name, the oldest first, with a preview behind :data:`~mooring.engine.core.release.NEWEST`."""
 
 
 def release_of(version: str, field: str = "") -> Release:
-    """Return the release of a kubelet's version; one that is newer than all known is decided as the newest.
+    """Return the release of a kubelet's version; one that is newer than all known is decided as the newest that is out.
 
     Args:
         version: such as ``1.34``, ``v1.34.4`` or ``v1.31.9-eks-1-31-23``.
@@ -104,7 +110,8 @@ class ChosenRelease:
 def chosen_release(versions: Iterable[KubeletVersion], *, nearest: bool = False) -> ChosenRelease:
     """Return the release of the first version that is known; without one the newest.
 
-    A version that is newer than all known releases, and one that cannot be understood, is decided as the newest.
+    A version that is newer than all known releases, and one that cannot be understood, is decided as the newest release
+    that is out.
 
     Args:
         versions: in order; those behind the first that is known are not read.
@@ -126,10 +133,13 @@ def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
     minor = minor_of(one.version)
     if minor is None:
         return _other(one, NEWEST, "its version is not understood")
-    if minor > NEWEST_MINOR:
-        return _other(one, NEWEST, f"is newer than {NEWEST}, the newest known release")
+    if minor > LATEST_MINOR:
+        return _other(one, NEWEST, f"is newer than {RELEASES[RELEASE_NAMES[-1]].tag}, the newest known release")
     if minor >= OLDEST_MINOR:
-        return ChosenRelease(release_of(one.version), source=one.source)
+        release = release_of(one.version)
+        if release.is_preview and f"v{one.version.removeprefix('v')}" not in (f"v{release.name}", release.tag):
+            return _other(one, release, "is known as a preview alone")
+        return ChosenRelease(release, source=one.source)
     oldest = RELEASES[RELEASE_NAMES[0]]
     if not nearest:
         raise InputError(

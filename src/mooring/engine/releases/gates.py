@@ -64,44 +64,62 @@ GATE_NEEDS: Mapping[str, str] = {
     "AuthorizeNodeWithSelectors": "1.35 AuthorizeWithSelectors",
     "ClusterTrustBundleProjection": "1.35 ClusterTrustBundle",
     "CompositePodGroup": "1.37 GenericWorkload TopologyAwareWorkloadScheduling",
-    "DRAAdminAccess": "1.35 DynamicResourceAllocation",
-    "DRAConsumableCapacity": "1.35 DynamicResourceAllocation",
-    "DRADerivedAttributes": "1.37 DynamicResourceAllocation",
-    "DRADeviceBindingConditions": "1.35 DRAResourceClaimDeviceStatus DynamicResourceAllocation",
-    "DRADeviceCompatibilityGroups": "1.37 DRAPartitionableDevices DynamicResourceAllocation",
+    "DRAAdminAccess": "1.35 DynamicResourceAllocation, 1.38 nothing",
+    "DRAConsumableCapacity": "1.35 DynamicResourceAllocation, 1.38 nothing",
+    "DRADerivedAttributes": "1.37 DynamicResourceAllocation, 1.38 nothing",
+    "DRADeviceBindingConditions": (
+        "1.35 DRAResourceClaimDeviceStatus DynamicResourceAllocation, 1.38 DRAResourceClaimDeviceStatus"
+    ),
+    "DRADeviceCompatibilityGroups": (
+        "1.37 DRAPartitionableDevices DynamicResourceAllocation, 1.38 DRAPartitionableDevices"
+    ),
     "DRADeviceTaintRules": "1.35 DRADeviceTaints",
-    "DRADeviceTaints": "1.35 DynamicResourceAllocation",
-    "DRAExtendedResource": "1.35 DynamicResourceAllocation",
+    "DRADeviceTaints": "1.35 DynamicResourceAllocation, 1.38 nothing",
+    "DRAExtendedResource": "1.35 DynamicResourceAllocation, 1.38 nothing",
     "DRAFractionalCapacityRange": "1.37 DRAConsumableCapacity",
-    "DRAListTypeAttributes": "1.36 DynamicResourceAllocation",
-    "DRANodeAllocatableResources": "1.36 DynamicResourceAllocation",
-    "DRAOptionalNodeOperations": "1.37 DynamicResourceAllocation NodeDeclaredFeatures",
-    "DRAPartitionableDevices": "1.35 DynamicResourceAllocation",
-    "DRAPartitionableDevicesType": "1.37 DRAPartitionableDevices DRAResourcePoolStatus DynamicResourceAllocation",
-    "DRAPrioritizedList": "1.35 DynamicResourceAllocation",
-    "DRAResourceClaimGranularStatusAuthorization": "1.36 DRAResourceClaimDeviceStatus DynamicResourceAllocation",
-    "DRAResourcePoolStatus": "1.36 DynamicResourceAllocation",
-    "DRASchedulerFilterTimeout": "1.35 DynamicResourceAllocation",
-    "DRAWorkloadResourceClaims": "1.36 DynamicResourceAllocation GenericWorkload",
+    "DRAListTypeAttributes": "1.36 DynamicResourceAllocation, 1.38 nothing",
+    "DRANodeAllocatableResources": "1.36 DynamicResourceAllocation, 1.38 nothing",
+    "DRAOptionalNodeOperations": "1.37 DynamicResourceAllocation NodeDeclaredFeatures, 1.38 NodeDeclaredFeatures",
+    "DRAPartitionableDevices": "1.35 DynamicResourceAllocation, 1.38 nothing",
+    "DRAPartitionableDevicesType": (
+        "1.37 DRAPartitionableDevices DRAResourcePoolStatus DynamicResourceAllocation, "
+        "1.38 DRAPartitionableDevices DRAResourcePoolStatus"
+    ),
+    "DRAPrioritizedList": "1.35 DynamicResourceAllocation, 1.38 nothing",
+    "DRAResourceClaimGranularStatusAuthorization": (
+        "1.36 DRAResourceClaimDeviceStatus DynamicResourceAllocation, 1.38 DRAResourceClaimDeviceStatus"
+    ),
+    "DRAResourcePoolStatus": "1.36 DynamicResourceAllocation, 1.38 nothing",
+    "DRASchedulerFilterTimeout": "1.35 DynamicResourceAllocation, 1.38 nothing",
+    "DRAWorkloadResourceClaims": "1.36 DynamicResourceAllocation GenericWorkload, 1.38 GenericWorkload",
     "DeclarativeValidationBeta": "1.36 DeclarativeValidation",
     "DeclarativeValidationTakeover": "1.35 DeclarativeValidation",
     "DisableAllocatorDualWrite": "1.35 MultiCIDRServiceAllocator",
+    "DynamicNodeLocalEphemeralVolumes": "1.38 NodeDeclaredFeatures",
     "EventedPLEG": "1.37 PLEGOnDemandRelist",
     "ExtendWebSocketsToKubelet": "1.36 NodeDeclaredFeatures",
     "GangScheduling": "1.35 GenericWorkload",
     "GracefulNodeShutdownBasedOnPodPriority": "1.35 GracefulNodeShutdown",
     "H2CContainerProbe": "1.37 NodeDeclaredFeatures",
     "ImageVolumeWithDigest": "1.36 ImageVolume",
-    "InPlacePodLevelResourcesVerticalScaling": "1.35 InPlacePodVerticalScaling NodeDeclaredFeatures PodLevelResources",
-    "InPlacePodVerticalScalingAllocatedStatus": "1.35 InPlacePodVerticalScaling",
-    "InPlacePodVerticalScalingExclusiveCPUs": "1.35 InPlacePodVerticalScaling",
-    "InPlacePodVerticalScalingExclusiveMemory": (
-        "1.35 InPlacePodVerticalScaling MemoryManager, 1.36 InPlacePodVerticalScaling"
+    "InPlacePodLevelResourcesVerticalScaling": (
+        "1.35 InPlacePodVerticalScaling NodeDeclaredFeatures PodLevelResources, "
+        "1.38 NodeDeclaredFeatures PodLevelResources"
     ),
-    "InPlacePodVerticalScalingInitContainers": "1.36 InPlacePodVerticalScaling NodeDeclaredFeatures",
-    "InPlacePodVerticalScalingMemoryBackedVolumes": "1.37 InPlacePodVerticalScaling NodeDeclaredFeatures",
-    "InPlacePodVerticalScalingSchedulerPreemption": "1.37 InPlacePodVerticalScaling",
-    "KubeletAllocatedPodsEndpoint": "1.37 InPlacePodVerticalScaling",
+    "InPlacePodVerticalScalingAllocatedStatus": "1.35 InPlacePodVerticalScaling",
+    "InPlacePodVerticalScalingExclusiveCPUs": "1.35 InPlacePodVerticalScaling, 1.38 nothing",
+    "InPlacePodVerticalScalingExclusiveMemory": (
+        "1.35 InPlacePodVerticalScaling MemoryManager, 1.36 InPlacePodVerticalScaling, 1.38 nothing"
+    ),
+    "InPlacePodVerticalScalingInitContainers": (
+        "1.36 InPlacePodVerticalScaling NodeDeclaredFeatures, 1.38 NodeDeclaredFeatures"
+    ),
+    "InPlacePodVerticalScalingMemoryBackedVolumes": (
+        "1.37 InPlacePodVerticalScaling NodeDeclaredFeatures, 1.38 NodeDeclaredFeatures"
+    ),
+    "InPlacePodVerticalScalingSchedulerPreemption": "1.37 InPlacePodVerticalScaling, 1.38 nothing",
+    "KubeAPIServerWorkloadsTrust": "1.38 ClusterTrustBundle ClusterTrustBundleProjection",
+    "KubeletAllocatedPodsEndpoint": "1.37 InPlacePodVerticalScaling, 1.38 nothing",
     "MatchLabelKeysInPodTopologySpreadSelectorMerge": "1.35 MatchLabelKeysInPodTopologySpread",
     "NodeControllerLeaseCircuitBreaker": "1.37 AtomicFIFO",
     "PodCertificateRequest": "1.35 AuthorizeNodeWithSelectors, 1.37 nothing",
@@ -111,7 +129,7 @@ GATE_NEEDS: Mapping[str, str] = {
     "PodLevelResourcesFixKubeletQOSClass": "1.37 PodLevelResources",
     "PodLifecycleSleepActionAllowZero": "1.35 PodLifecycleSleepAction",
     "ProcMountType": "1.35 UserNamespacesSupport",
-    "ResourceHealthStatus": "1.35 DynamicResourceAllocation",
+    "ResourceHealthStatus": "1.35 DynamicResourceAllocation, 1.38 nothing",
     "ResourceHealthStatusMessage": "1.36 ResourceHealthStatus",
     "RestartAllContainersOnContainerExits": "1.35 ContainerRestartRules NodeDeclaredFeatures",
     "ServiceAccountTokenNodeBinding": "1.35 ServiceAccountTokenNodeBindingValidation",

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RELEASE_NAMES = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
-"""All known releases, the oldest first."""
+RELEASE_NAMES = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37", "1.38")
+"""All known releases, the oldest first; those behind the newest that is out are previews."""
 
 
 @dataclass(frozen=True, slots=True)

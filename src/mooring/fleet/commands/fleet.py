@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.cli.verb import needs_extra
+from mooring.cli.output import needs_extra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text
-from mooring.cli.verb import Verb
+from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text
 from mooring.fleet.commands import inputs as common
 from mooring.fleet.commands.inputs import LiveOptions
 from mooring.lazy import lazily

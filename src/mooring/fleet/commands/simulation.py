@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, check_destination, emit, emit_document, json_text, tell
+from mooring.cli.output import (
+    NO,
+    YES,
+    Seconds,
+    Verb,
+    check_destination,
+    emit,
+    emit_document,
+    json_text,
+    tell,
+)
 from mooring.cli.terminal import Watched
-from mooring.cli.verb import Seconds, Verb
 from mooring.fleet.commands import inputs as common
 from mooring.fleet.commands.inputs import FleetOptions
 from mooring.fleet.inputs.event_files import MOST_SECONDS

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
-from mooring.explain.codes.pages import page
+from mooring.explain.codes import page
 from mooring.explain.phrases import plural
 from mooring.fleet.documents import (
     CausePart,

@@ -19,8 +19,8 @@ from mooring.explain.phrases import duration, size
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
 from mooring.views.decision import DecisionView
-from mooring.views.html.data import UNSAFE
 from mooring.views.html.document import page_text, script_text
+from mooring.views.report import UNSAFE
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet
 from mooring.views.svg.picture import svg_text

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mooring.answers.base.answering import answered
-from mooring.answers.base.explanation import story_of
+from mooring.answers.base.picture import owners_of, plan_view
 from mooring.answers.base.plan import Plan
-from mooring.answers.base.views.picture import owners_of, plan_view
+from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explain.phrases import size
@@ -199,7 +199,7 @@ def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[Sh
     found = []
     for state in states:
         group = groups[state.key]
-        plan = Plan(group.machine, None, (), state.kubelet, ())
+        plan = Plan(group.machine, (), state.kubelet, state.kubelet, ())
         owners = [_named(owner, names) for owner in owners_of(plan, state.kubelet)]
         view = replace(plan_view(plan, owners), name=group.name)
         found.append(StatePicture(view, {owner.uid: owner.mark for owner in reversed(view.owners)}))

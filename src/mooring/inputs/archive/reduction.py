@@ -236,7 +236,16 @@ def found_configuration(
         InputError: a document of ``--config`` is no configuration, or a second one of its kind.
     """
     if given:
-        return _of_sources(tree, given)
+        # What is packed whole is known to hold nothing but what its kind may hold.
+        found = configuration_of(given, machine=machine_of(tree, "").info)
+        files = _reduced(found.merged) if found.layers else {}
+        for source in given:
+            content = source.document.content
+            kind = content.get("kind") if isinstance(content, dict) else None
+            if isinstance(content, dict) and kind in _PLACES:
+                files |= {_PLACES[str(kind)]: json_bytes(content)}
+        missing = "" if KUBELET_CONFIG in files else f"no {kubelet_config.KIND} in --config"
+        return Found(files, "--config", missing)
     if isinstance(configz, dict) and kubelet_config.is_kubelet_config(configz):
         return Found(_reduced(configz), "/configz")
     return _of_files(tree, flags, f"{root}/config.yaml")
@@ -244,20 +253,6 @@ def found_configuration(
 
 def _reduced(content: Mapping[str, Any]) -> dict[str, bytes]:
     return {KUBELET_CONFIG: json_bytes(reduced_configuration(content))}
-
-
-def _of_sources(tree: Tree, given: Sequence[ConfigurationSource]) -> Found:
-    """Return what was given: of the kubelet, in whatever format, the fields in force."""
-    # What is packed whole is known to hold nothing but what its kind may hold.
-    found = configuration_of(given, machine=machine_of(tree, "").info)
-    files = _reduced(found.merged) if found.layers else {}
-    for source in given:
-        content = source.document.content
-        kind = content.get("kind") if isinstance(content, dict) else None
-        if isinstance(content, dict) and kind in _PLACES:
-            files |= {_PLACES[str(kind)]: json_bytes(content)}
-    missing = "" if KUBELET_CONFIG in files else f"no {kubelet_config.KIND} in --config"
-    return Found(files, "--config", missing)
 
 
 def _of_files(tree: Tree, flags: KubeletFlags | None, usual: str) -> Found:

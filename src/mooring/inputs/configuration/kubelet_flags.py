@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
+from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
 from mooring.engine.releases.flags import is_lasting
@@ -66,7 +67,7 @@ def _reserved_memory(text: str) -> list[dict[str, Any]]:
     return entries
 
 
-_READINGS: Final[Mapping[Holds, _Reading]] = {
+READINGS: Final[Mapping[Holds, _Reading]] = {
     Holds.FLAG: _truth,
     Holds.COUNT: _count,
     Holds.TEXTS: _listed,
@@ -132,7 +133,7 @@ def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
             places[_PLACES[name]] = value
         elif name in _FIELDS:
             target = _FIELDS[name].name
-            read_value = _READINGS.get(_FIELDS[name].holds, str)(value)
+            read_value = READINGS.get(_FIELDS[name].holds, str)(value)
             earlier = fields.get(target)
             positions[target] = position
             # Flags that hold several values may be repeated.
@@ -180,10 +181,17 @@ def merged_configuration(base: Mapping[str, Any], patch: Mapping[str, Any]) -> d
 
 
 _COMMAND: Final = re.compile(r"(?:ExecStart=)?(?:\S*/)?kubelet\s+(?=-)")
-_ENVIRONMENT: Final = re.compile(r"(?:export\s+)?(?:Environment=)?[\"']?KUBELET_\w*ARGS=(?=.)")
+_ENVIRONMENT: Final = re.compile(r"(?:export\s+)?(Environment=)?([\"']?)KUBELET_\w*=(?=.*-)")
 _FLAG: Final = re.compile(r"--?[A-Za-z]")
 _BESIDE: Final = re.compile(r"#|\[\w+\]|[A-Z][A-Za-z]*=|[A-Z_]+=")
 """What may stand in such a file before the flags: comments, sections and other settings of a unit."""
+_LOGGED: Final = re.compile(r'\bFLAG: (--[\w-]+)="(.*)"\s*$')
+_ANYWHERE: Final = re.compile(r"(?:^|[\s/\"'=])kubelet[\"']?\s+(?=--[a-z])")
+_CARRIED: Final = re.compile(
+    r"""--(?:kubelet-arg[=\s]+|extra-config[=\s]+["']?kubelet\.)["']?([\w-]+=[^\s"']*)"""
+    r"""|(--)kubelet-extra-args[=\s]+(?:"([^"]*)"|'([^']*)'|(\S+))"""
+)
+"""Flags of the kubelet in those of k3s and RKE2, minikube, and k0s."""
 BOOTSTRAP: Final = re.compile(r"(?:^|[\s/])bootstrap\.sh(?=\s|$)")
 
 
@@ -219,6 +227,39 @@ def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
     return tuple(one for one in found if not one.text.startswith("$")) or None
 
 
+def carried_flags(line: str) -> str:
+    """Return the kubelet's flags in the flags of another program; empty where it has none."""
+    found = (f"--{one[1]}" if one[1] else one[3] or one[4] or one[5] or "" for one in _CARRIED.finditer(line))
+    return " ".join(found)
+
+
+def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
+    """Return the kubelet's arguments on any line of a text: of ``ps``, of a log, of a script or another program.
+
+    A log has a line for each flag, with the default of those that were not given; these are left out.
+
+    Raises:
+        InputError: a quote is not closed.
+
+    >>> [one.text for one in pasted_arguments_in("root 1 0.5 /usr/bin/kubelet --max-pods=50", "example")]
+    ['--max-pods=50']
+    """
+    found: list[Argument] = []
+    for number, line in _joined(text):
+        if logged := _LOGGED.search(line):
+            one = _FIELDS.get(logged[1].lstrip("-"))
+            value = READINGS.get(one.holds, str)(logged[2]) if one else ""
+            if one and one.member and value and value != one.of(KubeletConfig()):
+                found.append(Argument(f"{logged[1]}={logged[2]}", number))
+        elif command := _ANYWHERE.search(line):
+            # What follows in quotes, or behind the command, is not the kubelet's.
+            rest = re.split(r"[;&|`]|\s#", line[command.end() :], maxsplit=1)[0].replace('"', "").replace("'", "")
+            found += (Argument(word, number) for word in rest.split() if not word.startswith("$"))
+        else:
+            found += (Argument(word, number) for word in _words(carried_flags(line), source))
+    return tuple(found)
+
+
 def bootstrap_arguments_in(text: str, source: str) -> tuple[tuple[str, Argument], ...] | None:
     """Return the options of ``bootstrap.sh`` with their values; None when the text does not call it.
 
@@ -238,14 +279,19 @@ def bootstrap_arguments_in(text: str, source: str) -> tuple[tuple[str, Argument]
 
 def _flags_of(line: str) -> str | None:
     """Return the part of a line that has flags."""
+    if carried := carried_flags(line):
+        return carried
     if _FLAG.match(line):
         return line
     if command := _COMMAND.match(line):
         return line[command.end() :]
     if environment := _ENVIRONMENT.match(line):
-        rest = line[environment.end() :]
+        # systemd takes both quotes around a whole assignment, a shell around its value.
+        rest, quote = line[environment.end() :], environment[2]
+        if quote:
+            return rest.partition(quote)[0] if environment[1] else rest.removesuffix(quote)
         quoted = len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'"
-        return rest[1:-1] if quoted else rest.rstrip("\"'") if '"KUBELET' in line else rest
+        return rest[1:-1] if quoted else rest
     return None
 
 

@@ -26,7 +26,7 @@ from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, te
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.inputs.configuration import formats, part
+    from mooring.inputs.configuration import embedded, formats, part
 
 if TYPE_CHECKING:
     from mooring.inputs.configuration.formats import ConfigurationFormat
@@ -178,12 +178,15 @@ class _Gathered:
         if name in self.found and not (form and form.several):
             raise _second(name, document, self.found[name].source, form.remedy if form else "")
         self.found.setdefault(name, ConfigurationDocument(content, document))
+        if source.found:
+            message = f"{source.places([''])['']}: this part of the file is read as the kubelet's configuration"
+            self.findings.append(Finding("info", source.found, message, part.VENDOR_DECIDES))
         if form is not None:
             given = part.VendorPart(form.name, content, source, self.findings.append, self.machine)
             layers = _vendor_layers(given, form, self.release)
             if form.replaces(content):
                 self.layers = [one for one in self.layers if one.tier is not Tier.FLAGS or one.vendor != form.name]
-            self.has_file = self.has_file or form.has_file
+            self.has_file = self.has_file or form.has_file or bool(source.found)
         elif name == kubelet.KIND:
             layers = [_own_layer(content, source, self.findings, self.release)]
             self.has_file = True
@@ -227,20 +230,19 @@ def _own_layer(
 ) -> Layer:
     """Return the layer of a KubeletConfiguration; its findings are added."""
     document = source.document
-    with located(document):
-        kubelet.kubelet_config(
-            content,
-            source=document.source,
-            report=findings.append,
-            release=release,
-            places=source.places,
-        )
-    within = set(content) == {kubelet.CONFIGZ}
-    prefix = f"{kubelet.CONFIGZ}." if within else ""
+    within = f"{kubelet.CONFIGZ}." if set(content) == {kubelet.CONFIGZ} else ""
+    above = f"{source.found}." if source.found else ""
 
     def place(field: str) -> FieldPlace:
-        return FieldPlace(source.places([prefix + field])[prefix + field], prefix + field)
+        return FieldPlace(source.places([within + field])[within + field], above + within + field)
 
+    try:
+        kubelet.kubelet_config(
+            content, source=document.source, report=findings.append, release=release, places=source.places
+        )
+    except InputError as error:
+        there = source.places([error.field])[error.field]
+        raise InputError(error.problem, source=there, field=above + error.field, remedy=error.remedy) from None
     shown = content[kubelet.CONFIGZ] if within else content
     defaults = kubelet.SHOWN_DEFAULTS if within else {}
     fields = {name: value for name, value in shown.items() if name not in defaults or defaults[name] != value}
@@ -330,5 +332,6 @@ def recognised(document: Document) -> tuple[str, dict[str, Any]]:
     raise InputError(
         f"{kind!r:.60} is not a configuration" if kind else "no field of a configuration in it",
         source=document.source,
-        remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}, or give a vendor's file",
+        remedy=f"write kind: {kubelet.KIND}, {mooring.KIND} or {declared.KIND}, or give a vendor's file"
+        + embedded.advice(kind),
     )

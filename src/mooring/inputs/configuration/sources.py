@@ -7,23 +7,32 @@ read.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import re
+import tomllib
+import urllib.parse
+import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.configuration.kubelet_flags import bootstrap_arguments_in, kubelet_arguments_in
+from mooring.inputs.configuration import devices
+from mooring.inputs.configuration.kubelet_flags import bootstrap_arguments_in, kubelet_arguments_in, pasted_arguments_in
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Value
-from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, read_bytes, read_standard_input, shown
+from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, pasted, read_bytes, read_standard_input, shown
 from mooring.lazy import lazily
 
 with lazily():
     from email import parser as mime
+
+    from mooring.inputs.configuration import embedded
 
 DROP_IN_SUFFIX: Final = ".conf"
 KUBELET_ARGUMENTS: Final = "kubeletArguments"
@@ -33,6 +42,11 @@ BOOTSTRAP_OPTIONS: Final = "bootstrapOptions"
 _MULTIPART: Final = "multipart/"
 _NODE_CONFIG: Final = "application/node.eks.aws"
 _SCRIPT: Final = "text/x-shellscript"
+_OWN_KINDS: Final = ("KubeletConfiguration", "MooringConfiguration", "NodeDevices", "AgentConfiguration")
+_OWN_KEYS: Final = frozenset({KUBELET_ARGUMENTS, BOOTSTRAP_OPTIONS, "kubeletconfig"})
+_TOML: Final = re.compile(r"^\[\[?[\w.\"' -]+\]?\]\s*$|^[\w-]+(?:\.[\w-]+)+\s*=", re.MULTILINE)
+_YAML: Final = re.compile(r"^(?:apiVersion|kind)\s*:|^---", re.MULTILINE)
+_HEREDOC: Final = re.compile(r"<<[-~]?\s*[\"']?(\w+)[\"']?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,8 @@ class ConfigurationSource:
     places: Places
     drop_in: bool = False
     """Whether it is a file of the kubelet's ``--config-dir``."""
+    found: str = ""
+    """Where it is in a document of another tool."""
 
 
 def sources_of(documents: Iterable[Document]) -> Iterator[ConfigurationSource]:
@@ -58,7 +74,8 @@ def load_sources(path: str | os.PathLike[str]) -> list[ConfigurationSource]:
     """
     if path == "-":
         return list(sources_in(read_standard_input(), STANDARD_INPUT))
-    file = Path(path)
+    name, _, chosen = str(path).partition("#") if not Path(path).exists() else (str(path), "", "")
+    file = Path(name)
     drop_ins = _drop_ins(file)
     if drop_ins:
         return [one for name in drop_ins for one in _drop_in(name)]
@@ -66,30 +83,115 @@ def load_sources(path: str | os.PathLike[str]) -> list[ConfigurationSource]:
         is_folder = file.is_dir()
         is_empty = is_folder and not any(entry.suffix in SUFFIXES for entry in file.iterdir())
     except (OSError, ValueError) as error:
-        raise InputError(open_problem(error), source=shown(path)) from None
+        raise InputError(open_problem(error), source=shown(name)) from None
     if is_empty:
         remedy = f"put {', '.join(SUFFIXES)} files there, or drop-ins as *{DROP_IN_SUFFIX}"
         raise InputError("the folder holds no configuration", source=shown(path), remedy=remedy)
     if is_folder:
         return list(sources_of(load_documents(path)))
-    return list(sources_in(read_bytes(file), shown(path), json_only=file.suffix == ".json"))
+    return list(sources_in(read_bytes(file), shown(name), json_only=file.suffix == ".json", chosen=chosen))
 
 
-def sources_in(data: bytes, name: str, *, json_only: bool = False) -> Iterator[ConfigurationSource]:
-    """Yield what the bytes of a file hold; ``name`` is the file's for messages.
+def sources_in(
+    data: bytes, name: str, *, json_only: bool = False, chosen: str = "", depth: int = 0
+) -> list[ConfigurationSource]:
+    """Return what the bytes of a file hold.
+
+    Args:
+        data: the bytes.
+        name: the file's, for messages.
+        json_only: whether it is JSON and nothing else.
+        chosen: which part of a document of another tool is meant, where it has several.
+        depth: how many texts of other tools are around this one.
 
     Raises:
         InputError: none of the formats.
     """
     text = data.decode("utf-8-sig", "replace")
+    try:
+        given = _written(data, text, name, json_only=json_only)
+        known = all(isinstance(one.document.content, dict) and _is_own(one.document.content) for one in given)
+        return given if known and not chosen else embedded.embedded(given, name, chosen, depth)
+    except InputError:
+        texts = pasted(text)
+        if texts == [text]:
+            raise
+    given = [one for part in texts for one in _written(part.encode(), part, name, json_only=json_only)]
+    return embedded.embedded(given, name, chosen, depth)
+
+
+def _is_own(content: dict[str, Value]) -> bool:
+    return content.get("kind") in _OWN_KINDS or (len(content) == 1 and not _OWN_KEYS.isdisjoint(content))
+
+
+def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[ConfigurationSource]:
+    """Return the documents, or the flags, of a text."""
     if _is_multipart(text):
-        yield from _parts_of(text, name)
-        return
-    flags = _flags_in(text, name)
-    if flags is not None:
-        yield flags
-        return
-    yield from sources_of(documents_in(data, name, json_only=json_only))
+        return list(_parts_of(text, name))
+    if not json_only:
+        if (flags := _flags_in(text, name)) is not None:
+            return [flags]
+        if devices.MATRIX.search(text):
+            matrix = Document(devices.matrix_document(text, name), name, 1, 1)
+            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, name))]
+        if _TOML.search(text) and not _YAML.search(text):
+            return [_toml(text, name)]
+    problem: InputError | None = None
+    try:
+        given = list(sources_of(documents_in(data, name, json_only=json_only)))
+    except InputError as error:
+        problem, given = error, []
+    if any(isinstance(one.document.content, dict) for one in given):
+        return [_devices_of(one) for one in given]
+    given += _in_script(text, name)
+    given = [one for one in given if isinstance(one.document.content, dict)] or given
+    if problem is not None and not given:
+        raise problem
+    return given
+
+
+def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
+    """Yield the files in a script, and the flags on lines of it or of a terminal."""
+    lines = text.split("\n")
+    for start, line in enumerate(lines):
+        if mark := _HEREDOC.search(line):
+            end = next((at for at in range(start + 1, len(lines)) if lines[at].strip() == mark[1]), start)
+            body = "\n" * (start + 1) + "".join(f"{one}\n" for one in lines[start + 1 : end])
+            if "kubelet" in body:
+                yield from _written(body.encode(), body, name, json_only=False)
+    if arguments := pasted_arguments_in(text, name):
+        yield _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+
+
+def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
+    """Return a document; a dump of the PodResources API as the devices that it lists."""
+    document = source.document
+    try:
+        made = devices.devices_in(document.content)
+    except InputError as error:
+        raise error.at(document.source) from None
+    if made is None:
+        return source
+    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.source))
+
+
+def _toml(text: str, name: str) -> ConfigurationSource:
+    try:
+        content: dict[str, Value] = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"not valid TOML: {error}", source=name, remedy="check the quotes and brackets") from None
+    lines = text.split("\n")
+
+    def places(fields: Iterable[str]) -> dict[str, str]:
+        found = {}
+        for field in fields:
+            words = [re.escape(word) for word in re.sub(r"\[.*?\]", "", field).split(".") if word]
+            pattern = rf'\s*(?:\[.*{words[-1]}"?\]|"?{words[-1]}"?\s*=)' if words else r"\Z."
+            line = next((number for number, one in enumerate(lines, 1) if re.match(pattern, one)), 0)
+            found[field] = f"{name}:{line}" if line else name
+        return found
+
+    return ConfigurationSource(Document(content, name, 1, 1), places)
 
 
 def _flags_in(text: str, name: str) -> ConfigurationSource | None:
@@ -168,3 +270,26 @@ def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
             source=name,
             remedy=f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh",
         )
+
+
+_LARGEST: Final = 4 * 2**20
+"""Bytes of a text that is unpacked."""
+_DATA_URL: Final = re.compile(r"data:([^,]*),(.*)", re.DOTALL)
+_PACKED: Final = re.compile(r"[A-Za-z0-9+/\s]{24,}={0,2}\s*")
+
+
+def unpacked(text: str) -> str:
+    """Return a text without its encoding; the text itself where it has none."""
+    data: bytes | None = None
+    if match := _DATA_URL.fullmatch(text):
+        data = urllib.parse.unquote_to_bytes(match[2])
+        packed = data if match[1].endswith(";base64") else b""
+    else:
+        packed = text.encode() if _PACKED.fullmatch(text) else b""
+    try:
+        data = base64.b64decode(packed, validate=False) if packed else data
+        if data is not None and data.startswith(b"\x1f\x8b"):
+            data = zlib.decompressobj(31).decompress(data, _LARGEST)
+        return text if data is None else data.decode()
+    except (binascii.Error, zlib.error, UnicodeDecodeError):
+        return text

@@ -219,7 +219,10 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     try:
         if not file.is_dir():
             return [file]
-        _check_rendered(file)
+        for name, (what, command) in _RENDERED.items():
+            if (file / name).is_file():
+                remedy = f"{command} {shown(file)} prints its manifests: pipe them to mooring with -f -"
+                raise InputError(f"the folder is {what}", source=shown(file), remedy=remedy)
         found = sorted(entry for entry in file.iterdir() if entry.suffix in SUFFIXES and not entry.is_dir())
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=shown(path)) from None
@@ -241,18 +244,6 @@ _RENDERED = {
     "Kustomization": ("for Kustomize", "kubectl kustomize"),
 }
 """File of a folder whose manifests another tool makes -> what the folder is, and the command."""
-
-
-def _check_rendered(folder: Path) -> None:
-    """Refuse a folder whose files are not what reaches the API server.
-
-    Raises:
-        InputError: naming the command that prints the manifests.
-    """
-    for name, (what, command) in _RENDERED.items():
-        if (folder / name).is_file():
-            remedy = f"{command} {shown(folder)} prints its manifests: pipe them to mooring with -f -"
-            raise InputError(f"the folder is {what}", source=shown(folder), remedy=remedy)
 
 
 def _parse(text: str, source: str, *, json_only: bool = False) -> list[Document]:

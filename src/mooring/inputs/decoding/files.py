@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -51,13 +52,19 @@ def field_places(text: str, index: int, fields: Sequence[str]) -> list[Place | N
         found = [_place(top, name, text) for name in fields]
     if any(found) or not any(fields):
         return found
+    node = _composed(text, index)
+    return found if node is None else [_place(node, name, text) for name in fields]
+
+
+@lru_cache(maxsize=1)
+def _composed(text: str, index: int) -> Any:
+    """Return the nodes of a document; several places are asked of one text in turn."""
     import yaml  # noqa: PLC0415 - loading it takes longer than reading most JSON files
 
     documents = yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     with suppress(yaml.YAMLError):
-        node = next(islice(documents, index - 1, None), None)
-        return [_place(node, name, text) for name in fields]
-    return found
+        return next(islice(documents, index - 1, None), None)
+    return None
 
 
 def offset_place(text: str, offset: int) -> Place:
@@ -313,3 +320,32 @@ def text_of(data: bytes, source: str) -> str:
     if zero >= 0:
         raise InputError("a NUL character: this is not a text file", source=shown_place(source, text, zero))
     return text
+
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_FENCE: Final = re.compile(r"([ \t>]*)(?:`{3,}|~{3,})[^`]*")
+_QUOTED: Final = re.compile(r"[ \t]*>[> ]?")
+
+
+def pasted(text: str) -> list[str]:
+    r"""Return what a person copied from a terminal, an e-mail or a page: without colours, quote marks and fences.
+
+    Each text has its lines where they were. Markdown with fenced blocks is one text for each of them.
+
+    >>> pasted("It says:\n```yaml\nmaxPods: 1\n```\n")
+    ['\n\nmaxPods: 1\n']
+    """
+    lines = _COLOUR.sub("", text).replace("\r", "").replace("\xa0", " ").split("\n")
+    if 2 * sum(line.lstrip().startswith(">") for line in lines) > sum(bool(line.strip()) for line in lines):
+        lines = [_QUOTED.sub("", line, count=1) if _QUOTED.match(line) else "" for line in lines]
+    found, begins, indent = list[str](), -1, ""
+    for number, line in enumerate([*lines, "```"]):
+        if not (fence := _FENCE.fullmatch(line)):
+            continue
+        if begins >= 0 and (number < len(lines) or begins < len(lines) - 1):
+            body = (one.removeprefix(indent) for one in lines[begins:number])
+            found.append("\n" * begins + "".join(f"{one}\n" for one in body))
+            begins = -1
+        else:
+            begins, indent = number + 1, fence[1]
+    return found or ["\n".join(lines)]

@@ -43,6 +43,11 @@ def resource_list(parent: Mapping[str, Any], field: str) -> dict[str, Quantity]:
     return quantities
 
 
+def saturated(amounts: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return amounts as kubelets from 1.38 on hold them (:meth:`Quantity.saturated`)."""
+    return {name: amount.saturated(NANOS_PER_MILLI if name == "cpu" else 10**9) for name, amount in amounts.items()}
+
+
 def not_a_quantity(value: object, error: QuantitySyntaxError, field: str) -> InputError:
     """Return the error for a value that is no quantity; the pattern that Kubernetes prints for it is left out.
 

@@ -21,10 +21,9 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from mooring.inputs.machines.cadvisor.probe import read_problem
-from mooring.inputs.machines.files import LiveTree
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import LiveTree, Tree
 
 _CPU: Final = "sys/devices/system/cpu"
 _NODE: Final = "sys/devices/system/node"
@@ -269,20 +268,7 @@ def capture_machine(tree: Tree) -> Capture:
     for pattern in NAMES:
         capture.folders.update(path for path in _matches(tree, pattern) if tree.is_dir(path))
     capture.folders.update(_matches(tree, INITIATORS))
-    _keep_places(tree, capture)
-    for path in _matches(tree, CPU_LINKS):
-        # Whatever the link says there: the kernel links nothing else under these names.
-        capture.links[path] = f"../../cpu/{path.rpartition('/')[2]}"
-    for path in cpuset_files(tree):
-        _take_file(tree, "/".join(part for part in path.split("/") if part), capture)
-    if NOTE not in capture.files and _is_this_computer(tree):
-        system = f"Architecture: {os.uname().machine}\nPageSize: {os.sysconf('SC_PAGE_SIZE')}\n"
-        capture.files[NOTE] = system.encode()
-    return capture
-
-
-def _keep_places(tree: Tree, capture: Capture) -> None:
-    """Put the files of PCI devices where the kernel has them: the path of a device names its PCIe root."""
+    # Files of PCI devices go where the kernel has them: the path of a device names its PCIe root.
     for folder in _matches(tree, f"{PCI_DEVICES}/*"):
         place = tree.place(folder)
         if place is None or not place.startswith("sys/devices/"):
@@ -294,6 +280,15 @@ def _keep_places(tree: Tree, capture: Capture) -> None:
             data = capture.files.pop(f"{folder}/{name}", None)
             if data is not None:
                 capture.files[f"{place}/{name}"] = data
+    for path in _matches(tree, CPU_LINKS):
+        # Whatever the link says there: the kernel links nothing else under these names.
+        capture.links[path] = f"../../cpu/{path.rpartition('/')[2]}"
+    for path in cpuset_files(tree):
+        _take_file(tree, "/".join(part for part in path.split("/") if part), capture)
+    if NOTE not in capture.files and _is_this_computer(tree):
+        system = f"Architecture: {os.uname().machine}\nPageSize: {os.sysconf('SC_PAGE_SIZE')}\n"
+        capture.files[NOTE] = system.encode()
+    return capture
 
 
 def capture_isolation(tree: Tree, *, service_names: bool = True) -> Capture:

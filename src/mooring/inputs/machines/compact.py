@@ -94,7 +94,23 @@ def parse_shape(text: str) -> Shape:
     Raises:
         InputError: as :func:`parse_compact`.
     """
-    values = _pairs(text)
+    if len(text) > _MAX_TEXT:
+        raise InputError(f"is longer than {_MAX_TEXT} characters", source="machine", remedy=_EXAMPLE)
+    values: dict[str, str] = {}
+    for part in text.split():
+        key, equals, value = part.partition("=")
+        if not (key and equals and value):
+            raise refusal(part, "is not a pair", "write key=value without spaces around the =")
+        if key in values:
+            raise refusal(key, "is given twice", "keep one")
+        if key not in _KEYS and not key.startswith(HUGEPAGES):
+            close = difflib.get_close_matches(key, _KEYS, n=1)
+            raise refusal(
+                key,
+                "is not a key of a machine",
+                f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}",
+            )
+        values[key] = value
     sockets = count_of(values, "sockets", 1)
     numa = count_of(values, "numa", sockets)
     l3_caches = count_of(values, "l3", max(numa, sockets))
@@ -117,28 +133,6 @@ def parse_shape(text: str) -> Shape:
     )
     _check(shape)
     return shape
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Split the line, checking keys only."""
-    if len(text) > _MAX_TEXT:
-        raise InputError(f"is longer than {_MAX_TEXT} characters", source="machine", remedy=_EXAMPLE)
-    values: dict[str, str] = {}
-    for part in text.split():
-        key, equals, value = part.partition("=")
-        if not (key and equals and value):
-            raise refusal(part, "is not a pair", "write key=value without spaces around the =")
-        if key in values:
-            raise refusal(key, "is given twice", "keep one")
-        if key not in _KEYS and not key.startswith(HUGEPAGES):
-            close = difflib.get_close_matches(key, _KEYS, n=1)
-            raise refusal(
-                key,
-                "is not a key of a machine",
-                f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}",
-            )
-        values[key] = value
-    return values
 
 
 def count_of(values: Mapping[str, str], key: str, default: int) -> int:

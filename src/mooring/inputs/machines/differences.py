@@ -52,7 +52,17 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
         return
     if l3:
         yield from _lost(view, l3)
-        yield from _uncores(view, hardware, l3)
+        # CPUs of a package that have no L3 are a group of their own.
+        real = {cpu.id: (l3.get(cpu.id), None if cpu.id in l3 else cpu.package_first_cpu) for cpu in hardware.cpus}
+        yield from regrouped(
+            view.uncores,
+            real,
+            (
+                "MOOR-445",
+                "The kubelet treats CPUs {parts}, which have no L3 in common, as one uncore cache, {group}",
+            ),
+            ("MOOR-446", "The kubelet divides CPUs {parts}, which share one L3, among {count} uncore caches"),
+        )
         yield from _spanning(view, l3)
         yield from _node_caches(view, l3)
     lost = CPUSet.from_ids(
@@ -81,20 +91,6 @@ def _lost(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
 def _sees_l3(view: KubeletView, cpu: int) -> bool:
     listed = (view.cores[cpu].uncore_caches, view.nodes[cpu].caches)
     return any(cache.level >= L3_LEVEL for caches in listed for cache in caches)
-
-
-def _uncores(view: KubeletView, hardware: Hardware, l3: Mapping[int, int]) -> Iterator[Finding]:
-    """Compare the kubelet's uncore ids with the L3s; CPUs of a package that have no L3 are a group of their own."""
-    real = {cpu.id: (l3.get(cpu.id), None if cpu.id in l3 else cpu.package_first_cpu) for cpu in hardware.cpus}
-    yield from regrouped(
-        view.uncores,
-        real,
-        (
-            "MOOR-445",
-            "The kubelet treats CPUs {parts}, which have no L3 in common, as one uncore cache, {group}",
-        ),
-        ("MOOR-446", "The kubelet divides CPUs {parts}, which share one L3, among {count} uncore caches"),
-    )
 
 
 def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -152,10 +148,32 @@ def _l3_real(node: NUMANode, l3: Mapping[int, int]) -> int:
 def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare which CPUs there are, and how they form cores and sockets."""
     yield from _presence(view, hardware)
-    yield from _permission(view, hardware)
+    usable = view.cpus & hardware.online
+    yield from about_cpus(
+        usable - hardware.allowed,
+        "MOOR-407",
+        "The kubelet assigns {}, although the cpuset in force does not allow them.",
+    )
+    yield from about_cpus(
+        usable & hardware.isolated,
+        "MOOR-408",
+        "The kubelet treats {} like any other, although the kernel keeps them out of scheduling (isolcpus).",
+    )
     yield from _cores(view, hardware)
     yield from _sockets(view, hardware)
-    yield from _unknown_levels(hardware)
+    if len(hardware.kinds) > 1:
+        kinds = "; ".join(str(kind.cpus) for kind in hardware.kinds)
+        message = f"The kubelet treats {len(hardware.kinds)} kinds of cores as equal (CPUs, slowest first: {kinds})."
+        yield Finding("info", "core kinds", message, "MOOR-416")
+    dies = {cpu.die for cpu in hardware.cpus if cpu.die is not None}
+    packages = {cpu.package_first_cpu for cpu in hardware.cpus}
+    if len(dies) > len(packages):
+        message = f"The kubelet does not know the {len(dies)} dies of the packages."
+        yield Finding("info", "dies", message, "MOOR-417")
+    clusters = {cpu.cluster for cpu in hardware.cpus if cpu.cluster is not None}
+    if clusters:
+        message = f"The kubelet does not know that the cores form {len(clusters)} clusters."
+        yield Finding("info", "clusters", message, "MOOR-418")
 
 
 def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -184,20 +202,6 @@ def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
             "its averages for cores and sockets and the node's capacity come from that count."
         )
         yield Finding("warning", "num_cores", message, "MOOR-406")
-
-
-def _permission(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    usable = view.cpus & hardware.online
-    yield from about_cpus(
-        usable - hardware.allowed,
-        "MOOR-407",
-        "The kubelet assigns {}, although the cpuset in force does not allow them.",
-    )
-    yield from about_cpus(
-        usable & hardware.isolated,
-        "MOOR-408",
-        "The kubelet treats {} like any other, although the kernel keeps them out of scheduling (isolcpus).",
-    )
 
 
 def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -237,23 +241,6 @@ def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         ids = ", ".join(str(number) for number in negative)
         message = f"The kernel does not know the packages: the kubelet has socket id {ids}."
         yield Finding("info", "sockets", message, "MOOR-415")
-
-
-def _unknown_levels(hardware: Hardware) -> Iterator[Finding]:
-    """Tell which levels of the machine the kubelet has no notion of."""
-    if len(hardware.kinds) > 1:
-        kinds = "; ".join(str(kind.cpus) for kind in hardware.kinds)
-        message = f"The kubelet treats {len(hardware.kinds)} kinds of cores as equal (CPUs, slowest first: {kinds})."
-        yield Finding("info", "core kinds", message, "MOOR-416")
-    dies = {cpu.die for cpu in hardware.cpus if cpu.die is not None}
-    packages = {cpu.package_first_cpu for cpu in hardware.cpus}
-    if len(dies) > len(packages):
-        message = f"The kubelet does not know the {len(dies)} dies of the packages."
-        yield Finding("info", "dies", message, "MOOR-417")
-    clusters = {cpu.cluster for cpu in hardware.cpus if cpu.cluster is not None}
-    if clusters:
-        message = f"The kubelet does not know that the cores form {len(clusters)} clusters."
-        yield Finding("info", "clusters", message, "MOOR-418")
 
 
 def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:

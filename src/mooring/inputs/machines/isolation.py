@@ -223,7 +223,11 @@ def kernel_words(line: str, online: CPUSet) -> KernelWords:
     >>> str(words.isolated), words.flags, str(words.tickless), str(words.callbacks_elsewhere)
     ('2-3', ('domain', 'managed_irq'), '2-3', '1-3')
     """
-    given = _values(line)
+    # What stands behind -- is for the first program, not for the kernel.
+    words = line.split()
+    if "--" in words:
+        words = words[: words.index("--")]
+    given = {name: value.strip('"') for name, sign, value in (word.partition("=") for word in words) if sign}
     misunderstood: list[str] = []
 
     def cpus(name: str, text: str) -> CPUSet:
@@ -266,14 +270,6 @@ def parse_kernel_list(text: str, online: CPUSet) -> CPUSet | None:
             return None
         found.update(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used)
     return CPUSet.from_ids(found)
-
-
-def _values(line: str) -> dict[str, str]:
-    """Return the words with a value; what stands behind ``--`` is for the first program, not for the kernel."""
-    words = line.split()
-    if "--" in words:
-        words = words[: words.index("--")]
-    return {name: value.strip('"') for name, sign, value in (word.partition("=") for word in words) if sign}
 
 
 def _split_flags(text: str) -> tuple[tuple[str, ...], str]:

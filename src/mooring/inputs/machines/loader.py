@@ -92,7 +92,14 @@ def _of_source(source: str) -> Machine:
 
         return machine_in(files.read_standard_input(), files.STANDARD_INPUT)
     if _exists(source):
-        return _from_path(source)
+        if os.path.isdir(source) or source.endswith(_ARCHIVE_SUFFIXES):  # noqa: PTH112 - a str in hand
+            return _from_tree(source)
+        if source.endswith(".jsonl"):
+            return _from_lines(source, "")
+        data = _read(source)
+        from mooring.inputs.machines.formats import recognition  # noqa: PLC0415 - only for files
+
+        return _from_tree(source) if recognition.is_archive(data[:512]) else machine_in(data, source)
     path, hash_sign, name = source.rpartition("#")
     if hash_sign and path.endswith(".jsonl"):
         return _from_lines(path, name)
@@ -101,17 +108,6 @@ def _of_source(source: str) -> Machine:
 
         return parse_compact(source)
     raise _unknown(source, shipped_names())
-
-
-def _from_path(path: str) -> Machine:
-    if os.path.isdir(path) or path.endswith(_ARCHIVE_SUFFIXES):  # noqa: PTH112 - a str in hand
-        return _from_tree(path)
-    if path.endswith(".jsonl"):
-        return _from_lines(path, "")
-    data = _read(path)
-    from mooring.inputs.machines.formats import recognition  # noqa: PLC0415 - only for files
-
-    return _from_tree(path) if recognition.is_archive(data[:512]) else machine_in(data, path)
 
 
 def machine_in(data: bytes, source: str) -> Machine:
@@ -156,7 +152,7 @@ def _from_lines(path: str, name: str) -> Machine:
 
 
 def _from_tree(path: str) -> Machine:
-    from mooring.inputs.machines.files import open_tree  # noqa: PLC0415 - as above
+    from mooring.inputs.machines.tree import open_tree  # noqa: PLC0415 - as above
 
     return machine_of(open_tree(path), LIVE if path == "/" else _base_name(path))
 
@@ -174,7 +170,12 @@ def machine_of(tree: Tree, name: str = "") -> Machine:
 
     hardware = read_hardware(tree)
     answer = read_machine_info(tree)
-    _refuse_absurd_ids(answer.info, tree.name)
+    # Sets of CPUs and nodes are bit masks, as long as their highest member: no kernel gives such ids.
+    for node in answer.info.topology:
+        highest = max((max(core.thread_ids) for core in node.cores), default=0)
+        if highest > HIGHEST_CPU or node.node_id > HIGHEST_NODE:
+            problem = f"names CPU {highest}" if highest > HIGHEST_CPU else f"names NUMA node {node.node_id}"
+            raise InputError(problem, source=tree.name, remedy="no kernel has such a number: check the snapshot")
     found = (*_refusals(answer), *hardware_findings(tree, hardware), *differences(answer.info, hardware))
     return Machine(
         name=name or _base_name(tree.name),
@@ -193,19 +194,6 @@ def _refusals(answer: CadvisorAnswer) -> Iterator[Finding]:
     if answer.topology_error:
         message = f"cAdvisor cannot read the topology: {answer.topology_error}"
         yield Finding("warning", "topology", message, "MOOR-462")
-
-
-def _refuse_absurd_ids(info: MachineInfo, source: str) -> None:
-    """Refuse ids that no kernel gives: sets of CPUs and nodes are bit masks, as long as their highest member.
-
-    Raises:
-        InputError: naming the id.
-    """
-    for node in info.topology:
-        highest = max((max(core.thread_ids) for core in node.cores), default=0)
-        if highest > HIGHEST_CPU or node.node_id > HIGHEST_NODE:
-            problem = f"names CPU {highest}" if highest > HIGHEST_CPU else f"names NUMA node {node.node_id}"
-            raise InputError(problem, source=source, remedy="no kernel has such a number: check the snapshot")
 
 
 def _read(path: str) -> bytes:

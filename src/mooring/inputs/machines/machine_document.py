@@ -21,7 +21,7 @@ from mooring.documents.machine import (
     OriginPart,
     PCIDevicePart,
 )
-from mooring.documents.parts import finding_parts
+from mooring.documents.plan import finding_parts
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode, HardwarePages

@@ -22,7 +22,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.machines.machineinfo_oddities import oddities
+from mooring.inputs.machines.kubelet_view import oddities
 
 ODD: Final = "MOOR-464"
 """Code of findings about fields that no cAdvisor writes so."""
@@ -123,7 +123,22 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMach
     label = reader.decode(data, _LabelJSON)
     wrapped = next((key for key in _ENVELOPES if key in members), "")
     body = bytes(members[wrapped]) if wrapped else data
-    info = _machine_info(reader.decode(body, _InfoJSON, wrapped))
+    document = reader.decode(body, _InfoJSON, wrapped)
+    modules: Mapping[str, _ModulesJSON] = document.memory_by_type or {}
+    info = MachineInfo(
+        num_cores=document.num_cores,
+        num_sockets=document.num_sockets,
+        memory_capacity=document.memory_capacity,
+        topology=tuple(_node(node) for node in document.topology or ()),
+        hugepages=_pools(document.hugepages),
+        num_physical_cores=document.num_physical_cores,
+        vendor_id=document.vendor_id,
+        cpu_frequency_khz=document.cpu_frequency_khz,
+        swap_capacity=document.swap_capacity,
+        memory_by_type=tuple(MemoryModules(kind, part.capacity, part.dimm_count) for kind, part in modules.items()),
+        num_books=document.num_books,
+        num_drawers=document.num_drawers,
+    )
     odd = oddities(info, f"{wrapped}." if wrapped else "")
     findings = tuple(
         Finding("warning", field, f"{place}: {odd[field]}", ODD) for field, place in reader.places(tuple(odd)).items()
@@ -201,7 +216,11 @@ def machine_info_document(info: MachineInfo, *, info_error: str = "") -> dict[st
         "cpu_frequency_khz": info.cpu_frequency_khz,
         "memory_capacity": info.memory_capacity,
         "swap_capacity": info.swap_capacity,
-        "memory_by_type": _modules_document(info.memory_by_type) if complete else None,
+        "memory_by_type": {
+            entry.type: {"capacity": entry.capacity, "dimm_count": entry.dimm_count} for entry in info.memory_by_type
+        }
+        if complete
+        else None,
         "nvm": {"memory_mode_capacity": 0, "app direct_mode_capacity": 0, "avg_power_budget": 0},
         "hugepages": _pools_document(info.hugepages),
         "machine_id": "",
@@ -253,28 +272,6 @@ def _caches_document(caches: tuple[Cache, ...]) -> list[dict[str, object]] | Non
 
 def _pools_document(pools: tuple[HugePages, ...]) -> list[dict[str, object]] | None:
     return [asdict(pool) for pool in pools] or None
-
-
-def _modules_document(modules: tuple[MemoryModules, ...]) -> dict[str, object]:
-    return {entry.type: {"capacity": entry.capacity, "dimm_count": entry.dimm_count} for entry in modules}
-
-
-def _machine_info(document: _InfoJSON) -> MachineInfo:
-    modules: Mapping[str, _ModulesJSON] = document.memory_by_type or {}
-    return MachineInfo(
-        num_cores=document.num_cores,
-        num_sockets=document.num_sockets,
-        memory_capacity=document.memory_capacity,
-        topology=tuple(_node(node) for node in document.topology or ()),
-        hugepages=_pools(document.hugepages),
-        num_physical_cores=document.num_physical_cores,
-        vendor_id=document.vendor_id,
-        cpu_frequency_khz=document.cpu_frequency_khz,
-        swap_capacity=document.swap_capacity,
-        memory_by_type=tuple(MemoryModules(kind, part.capacity, part.dimm_count) for kind, part in modules.items()),
-        num_books=document.num_books,
-        num_drawers=document.num_drawers,
-    )
 
 
 def _node(document: _NodeJSON) -> NUMANode:

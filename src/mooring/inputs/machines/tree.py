@@ -4,16 +4,23 @@ A tree is rooted at ``/`` of *some* machine. Paths are written below that root w
 (``sys/devices/system/cpu/online``). Reading never raises for what a path holds or lacks: a missing file, a
 directory in its place and a file that cannot be read all give None, because on real machines any file of
 sysfs may be absent (hwloc and cAdvisor take it the same way). What is wrong with the *source* - no such
-folder, a broken archive - is an InputError of :func:`mooring.inputs.machines.files.open_tree`.
+folder, a broken archive - is an InputError of :func:`mooring.inputs.machines.tree.open_tree`.
 
 Every tree remembers what it has read, so that the views made of one tree (hardware and cAdvisor) cost one
 reading and agree with each other. A tree is therefore a snapshot: open a new one to look again.
+
+Trees on a disk: the running machine, or a folder that holds an unpacked snapshot; and opening any tree.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from collections.abc import Callable
 from typing import Final, Protocol
+
+from mooring.engine.core.errors import InputError
 
 MAX_FILE_BYTES: Final = 64 * 2**20
 """A file of the tree larger than this is an InputError; ``/proc/cpuinfo`` of 4096 CPUs has about 6 MiB."""
@@ -92,3 +99,227 @@ def resolve(path: str, entry_at: Callable[[str], str | None]) -> str | None:
         hops += 1
         pending.extend(found.split("/")[::-1])
     return current
+
+
+_OPEN_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+"""Opening must not wait: a folder handed to us may hold a named pipe."""
+_CHUNK_BYTES: Final = 4096
+"""Most files of sysfs fit into one page, which is what the kernel hands out at once."""
+_REMEDY: Final = "name a folder with sys/ in it or a tar archive of one"
+_UNREAD: Final = "\0unread"
+"""Marks, in the caches, what was not read yet; None there means that it is missing."""
+
+
+class FolderTree:
+    """A folder that holds an unpacked snapshot; links that lead out of the folder are never followed.
+
+    Where the folder is the root directory of a computer, such as ``/host`` in a debugging pod, absolute links are meant
+    below it, as they are after chroot.
+    """
+
+    def __init__(self, root: str, *, is_root_directory: bool = False) -> None:
+        self.name = root
+        self._is_root_directory = is_root_directory
+        self._prefix = root.rstrip("/") + "/"
+        self._texts: dict[str, str | None] = {}
+        self._listings: dict[str, tuple[str, ...]] = {}
+        self._entries: dict[str, str | None] = {"": Entry.FOLDER}
+        self._folders: dict[str, str | None] = {"": ""}
+
+    def read(self, path: str) -> str | None:
+        """See :meth:`mooring.inputs.machines.tree.Tree.read`."""
+        text = self._texts.get(path, _UNREAD)
+        if text is not _UNREAD:
+            return text
+        text = self._texts[path] = _decoded(self.data(path))
+        return text
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See :meth:`mooring.inputs.machines.tree.Tree.names`."""
+        known = self._listings.get(path)
+        if known is None:
+            folder = self._folder(path)
+            known = self._listings[path] = () if folder is None else _list(self._prefix + folder)
+        return known
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`mooring.inputs.machines.tree.Tree.exists`."""
+        return resolve(path, self._entry_at) is not None
+
+    def is_dir(self, path: str) -> bool:
+        """See :meth:`mooring.inputs.machines.tree.Tree.is_dir`."""
+        return self._folder(path) is not None
+
+    def place(self, path: str) -> str | None:
+        """See :meth:`mooring.inputs.machines.tree.Tree.place`."""
+        return resolve(path, self._entry_at)
+
+    def data(self, path: str) -> bytes | None:
+        """See :meth:`mooring.inputs.machines.tree.Tree.data`."""
+        parent, _, base = path.rpartition("/")
+        folder = self._folder(parent)
+        if folder is None or base in ("", ".", ".."):
+            return None
+        try:
+            # Most files are no links: the kernel tells at once, and only the rare link is resolved by hand.
+            return _read_file(f"{self._prefix}{folder}/{base}", _OPEN_FLAGS | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                return None
+        except ValueError:  # a NUL inside the path
+            return None
+        target = resolve(path, self._entry_at)
+        if target is None:
+            return None
+        try:
+            return _read_file(self._prefix + target, _OPEN_FLAGS | os.O_NOFOLLOW)
+        except OSError:
+            return None
+
+    def _folder(self, path: str) -> str | None:
+        """Return the path without links of the directory at ``path``."""
+        folder = self._folders.get(path, _UNREAD)
+        if folder is _UNREAD:
+            folder = resolve(path, self._entry_at)
+            if folder is not None and self._entry_at(folder) != Entry.FOLDER:
+                folder = None
+            self._folders[path] = folder
+        return folder
+
+    def _entry_at(self, path: str) -> str | None:
+        entry = self._entries.get(path, _UNREAD)
+        if entry is _UNREAD:
+            depth = path.count("/") if self._is_root_directory else -1
+            entry = self._entries[path] = _entry(self._prefix + path, depth)
+        return entry
+
+
+class LiveTree:
+    """The running machine. Nothing lies outside its root, so the kernel follows the links.
+
+    Its sysfs can be huge and its /proc changes while we look: only what is requested is listed.
+    """
+
+    name = "/"
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str | None] = {}
+        self._listings: dict[str, tuple[str, ...]] = {}
+
+    def read(self, path: str) -> str | None:
+        """See :meth:`mooring.inputs.machines.tree.Tree.read`."""
+        text = self._texts.get(path, _UNREAD)
+        if text is _UNREAD:
+            text = self._texts[path] = _decoded(self.data(path))
+        return text
+
+    def data(self, path: str) -> bytes | None:
+        """See :meth:`mooring.inputs.machines.tree.Tree.data`."""
+        try:
+            return _read_file(f"/{path}", _OPEN_FLAGS)
+        except (OSError, ValueError):
+            return None
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """See :meth:`mooring.inputs.machines.tree.Tree.names`."""
+        known = self._listings.get(path)
+        if known is None:
+            known = self._listings[path] = _list(f"/{path}")
+        return known
+
+    def exists(self, path: str) -> bool:
+        """See :meth:`mooring.inputs.machines.tree.Tree.exists`."""
+        return os.path.exists(f"/{path}")  # noqa: PTH110 - pathlib costs more than the question
+
+    def is_dir(self, path: str) -> bool:
+        """See :meth:`mooring.inputs.machines.tree.Tree.is_dir`."""
+        return os.path.isdir(f"/{path}")  # noqa: PTH112 - as above
+
+    def place(self, path: str) -> str | None:
+        """See :meth:`mooring.inputs.machines.tree.Tree.place`."""
+        try:
+            return os.path.realpath(f"/{path}", strict=True).lstrip("/")
+        except (OSError, ValueError):
+            return None
+
+
+def open_tree(source: str | os.PathLike[str]) -> Tree:
+    """Open ``/`` (the running machine), a folder that holds ``sys``, or a (compressed) tar archive of one.
+
+    Raises:
+        InputError: there is no such folder or file, it cannot be read, or it is no archive.
+    """
+    path = os.fspath(source)
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - one call tells every case apart
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"cannot be opened: {problem}", source=path, remedy=_REMEDY) from None
+    if stat.S_ISDIR(mode):
+        return LiveTree() if os.path.realpath(path) == "/" else FolderTree(path)
+    if not stat.S_ISREG(mode):
+        raise InputError("is neither a folder nor a file", source=path, remedy=_REMEDY)
+    from mooring.inputs.machines.archive import read_archive  # noqa: PLC0415 - tarfile and codecs only for archives
+
+    return read_archive(path)
+
+
+def _decoded(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def _read_file(path: str, flags: int) -> bytes | None:
+    """Return the bytes of a regular file; None for a directory, pipe, socket or device.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+        InputError: the file is larger than ``MAX_FILE_BYTES``.
+    """
+    descriptor = os.open(path, flags)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        data = os.read(descriptor, _CHUNK_BYTES)
+        # A file on a disk tells its length; files of sysfs claim a page and files of /proc nothing, whatever
+        # they hold, and end with an empty read.
+        while data and len(data) != status.st_size:
+            chunk = os.read(descriptor, max(len(data), _CHUNK_BYTES))
+            if not chunk:
+                break
+            data += chunk
+            if len(data) > MAX_FILE_BYTES:
+                remedy = "no file of sysfs is: check the folder"
+                raise InputError(f"larger than {MAX_FILE_BYTES} bytes", source=path, remedy=remedy)
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def _list(path: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - called for thousands of folders
+    except (OSError, ValueError):
+        return ()
+
+
+def _entry(path: str, depth: int) -> str | None:
+    """Look at one path, not following a link.
+
+    Args:
+        path: on the disk.
+        depth: how many folders of the tree are above it, where absolute links are meant below the root of the tree; -1
+            where they lead out of the tree and count as nothing.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISDIR(mode):
+            return Entry.FOLDER
+        if not stat.S_ISLNK(mode):
+            return Entry.FILE
+        target = os.readlink(path)  # noqa: PTH115 - called for every link
+    except (OSError, ValueError):
+        return None
+    if target.startswith("/"):
+        return None if depth < 0 else "../" * depth + target.lstrip("/")
+    return target or None

@@ -163,6 +163,8 @@ class PodGates:
     name)."""
     huge_page_limits_beside_requests: bool = False
     """Pod-level limits of huge pages get their default even beside requests: v1.33 (rule of this name)."""
+    amounts_wrap: bool = True
+    """Amounts beyond 64 bits wrap round, up to v1.37 (rule huge-amounts-wrap)."""
     reads_statuses: bool = False
     """Statuses of containers may decide their size, up to v1.34 (rule status-resources-decide-size)."""
     resizes_pod_level_pods: bool = True
@@ -207,6 +209,7 @@ class PodGates:
             knows_pod_resources=not older.pod_resources_unknown,
             huge_page_requests_of_containers=older.huge_page_requests_of_containers,
             huge_page_limits_beside_requests=older.huge_page_limits_beside_requests,
+            amounts_wrap=older.huge_amounts_wrap,
             reads_statuses=older.status_resources_decide_size and value("InPlacePodVerticalScaling"),
             resizes_pod_level_pods=value(POD_LEVEL_RESIZE),
         )

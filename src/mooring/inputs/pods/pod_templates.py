@@ -103,22 +103,16 @@ def _search(
         elif path and _is_object(value):
             yield NestedObject(path, value)
         else:
-            yield from _search_fields(value, path, role, pods, depth, is_template)
-
-
-def _search_fields(
-    holder: Mapping[str, Any], path: str, role: str, pods: int, depth: int, is_template: IsTemplate
-) -> Iterator[FoundTemplate | NestedObject]:
-    for name, inner in holder.items():
-        if not isinstance(inner, dict | list) or (not path and name in _NOT_SEARCHED):
-            continue
-        label = _label(_STRUCTURE.sub("", name))
-        below = f"{path}.{name}" if path else name
-        try:
-            count = pods * _pods_of(holder, name)
-        except InputError as error:
-            raise InputError(error.problem, field=f"{path}.{error.field}" if path else error.field) from None
-        yield from _search(inner, below, label or role, count, depth + 1, is_template)
+            for name, inner in value.items():
+                if not isinstance(inner, dict | list) or (not path and name in _NOT_SEARCHED):
+                    continue
+                label = _label(_STRUCTURE.sub("", name))
+                below = f"{path}.{name}" if path else name
+                try:
+                    count = pods * _pods_of(value, name)
+                except InputError as error:
+                    raise InputError(error.problem, field=f"{path}.{error.field}" if path else error.field) from None
+                yield from _search(inner, below, label or role, count, depth + 1, is_template)
 
 
 def _is_object(content: Mapping[str, Any]) -> bool:

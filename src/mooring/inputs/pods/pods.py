@@ -7,6 +7,7 @@ messages unless a message is needed. Fields that the managers do not read are no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from mooring.engine.core.errors import InputError
@@ -14,7 +15,7 @@ from mooring.engine.core.pod import NO_RESOURCES, Container, ContainerKind, Pod,
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
 from mooring.engine.node.isolation import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
-from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.inputs.pods.pod_fields import (
@@ -87,7 +88,22 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     status_qos = _status_qos(obj)
     resources = None
     if spec.get("resources") is not None and gates.knows_pod_resources:
-        resources = _pod_resources(spec, containers, gates, stored=status_qos is not None)
+        stored = status_qos is not None
+        try:
+            given = as_mapping(spec["resources"])
+            resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
+            if not stored:
+                resources = with_pod_defaults(resources, containers, gates)
+            check_pod_resources(resources)
+        except InputError as error:
+            raise inside(error, "spec.resources") from None
+    if not gates.amounts_wrap:
+        containers = [
+            replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
+        ]
+        if resources is not None:
+            amounts = saturated(resources.requests), saturated(resources.limits)
+            resources = PodResources(*amounts, resources.given)
     name, namespace, uid, annotations = identity_of(metadata)
     if gates.knows_mixing:
         check_mixing(annotations, [container.name for container in containers])
@@ -181,20 +197,6 @@ def _container(item: object, kind: _Kind) -> Container:
     except InputError as error:
         raise inside(error, "resources") from None
     return Container(name, kind(fields), requests, limits)
-
-
-def _pod_resources(
-    spec: Mapping[str, Any], containers: list[Container], gates: PodGates, *, stored: bool
-) -> PodResources:
-    try:
-        given = as_mapping(spec["resources"])
-        resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
-        if not stored:
-            resources = with_pod_defaults(resources, containers, gates)
-        check_pod_resources(resources)
-    except InputError as error:
-        raise inside(error, "spec.resources") from None
-    return resources
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:

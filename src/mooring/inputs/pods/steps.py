@@ -8,7 +8,7 @@ Source: API server v1.37.1, ValidatePodResize; KEP-1287; spec: releases.md secti
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,12 +66,20 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     Raises:
         InputError: something the API server refuses.
     """
-    _check_known(asked.containers, [one.name for one in pod.containers])
+    known = [one.name for one in pod.containers]
+    for name in asked.containers:
+        if name not in known:
+            raise InputError("no such container", field=f"containers.{name}", remedy=f"they are {', '.join(known)}")
     containers = tuple(
         _resized(one, asked.containers[one.name]) if one.name in asked.containers else one for one in pod.containers
     )
     resources = _resized_resources(pod.resources, asked.resources)
-    _check_resizable(pod, resources, gates)
+    # The API server knows a static pod by its mirror.
+    if MIRROR in pod.annotations:
+        raise InputError("static pods cannot be resized", remedy="change the pod's manifest")
+    if resources is not None and (resources.requests or resources.limits) and not gates.resizes_pod_level_pods:
+        problem = f"pods with pod-level resources cannot be resized without {POD_LEVEL_RESIZE} (v1.35 and later)"
+        raise InputError(problem, field="spec.resources", remedy="recreate the pod")
     if resources is not None:
         try:
             check_pod_resources(resources)
@@ -87,26 +95,11 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     return replace(pod, containers=containers, resources=resources)
 
 
-def _check_resizable(pod: Pod, resources: PodResources | None, gates: PodGates) -> None:
-    """Check that the API server resizes such a pod at all; it knows a static pod by its mirror."""
-    if MIRROR in pod.annotations:
-        raise InputError("static pods cannot be resized", remedy="change the pod's manifest")
-    if resources is not None and (resources.requests or resources.limits) and not gates.resizes_pod_level_pods:
-        problem = f"pods with pod-level resources cannot be resized without {POD_LEVEL_RESIZE} (v1.35 and later)"
-        raise InputError(problem, field="spec.resources", remedy="recreate the pod")
-
-
 def _resized_resources(before: PodResources | None, asked: Amounts | None) -> PodResources | None:
     if asked is None:
         return before
     old = before or PodResources()
     return PodResources({**old.requests, **asked.requests}, {**old.limits, **asked.limits})
-
-
-def _check_known(named: Collection[str], known: Collection[str]) -> None:
-    for name in named:
-        if name not in known:
-            raise InputError("no such container", field=f"containers.{name}", remedy=f"they are {', '.join(known)}")
 
 
 def _resized(container: Container, asked: Amounts) -> Container:

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine

@@ -8,8 +8,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import YES, check_destination, emit_document, tell
-from mooring.cli.verb import Seconds, Verb, needs_extra
+from mooring.cli.output import YES, Seconds, Verb, check_destination, emit_document, needs_extra, tell
 from mooring.lazy import lazily
 
 with lazily():

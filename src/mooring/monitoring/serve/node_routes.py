@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from mooring.answers.base.views.report import report_of
+from mooring.answers.base.report import report_of
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import Viewer
 from mooring.monitoring.serve.node_plan import PodStory, WhatIf, story_of, what_if

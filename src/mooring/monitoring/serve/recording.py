@@ -26,7 +26,7 @@ from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.service.daemon import Heartbeat
 
 with lazily():
-    from mooring.answers.base.inputs import running as running_inputs
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.monitoring.serve import node_plan, snapshot
     from mooring.service import agent_status as status_api
     from mooring.views import status as status_picture

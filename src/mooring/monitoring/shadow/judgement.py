@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from mooring.answers.base.outcome import state_fields
-from mooring.answers.base.replay.agreement import differences
+from mooring.answers.base.agreement import differences
+from mooring.answers.base.plan_document import state_fields
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import DeviceState

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from mooring.answers.base.outcome import state_fields
-from mooring.answers.base.replay.agreement import differences
-from mooring.answers.base.replay.scenario import replay_scenario
+from mooring.answers.base.agreement import differences
+from mooring.answers.base.plan_document import state_fields
+from mooring.answers.base.scenario import replay_scenario
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED

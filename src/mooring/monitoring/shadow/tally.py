@@ -22,7 +22,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from mooring.documents.parts import API_VERSION, APIVersion, Count, DocumentPart
+from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart
 from mooring.engine.checkpoint.salvage import BACKUP
 from mooring.engine.checkpoint.store import read_state_file, system_words, write_atomically
 from mooring.engine.core.errors import InputError

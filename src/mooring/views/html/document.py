@@ -20,13 +20,12 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from mooring.documents.parts import PlacementPart
+from mooring.documents.plan import PlacementPart
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.explain.phrases import cpus_text, nodes, plural
-from mooring.views.html.data import data_text, map_drawings
-from mooring.views.report import ReportDistances, ReportPod, ReportView
+from mooring.views.report import ReportDistances, ReportPod, ReportView, data_text, map_drawings
 from mooring.views.svg.elements import (
     DARK,
     FONT,

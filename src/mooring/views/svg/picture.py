@@ -14,8 +14,17 @@ from math import ceil
 
 from mooring.explain.phrases import size
 from mooring.views.devices import device_names, most_of_one_kind
-from mooring.views.layout import PictureLayout, PlacedBox, PlacedCell, PlacedDevice, PlacedGroup, PlacedRow, arrange
-from mooring.views.measure import CellMetrics, Insets
+from mooring.views.layout import (
+    CellMetrics,
+    Insets,
+    PictureLayout,
+    PlacedBox,
+    PlacedCell,
+    PlacedDevice,
+    PlacedGroup,
+    PlacedRow,
+    arrange,
+)
 from mooring.views.svg.elements import (
     BOLD,
     CELL_PAD,

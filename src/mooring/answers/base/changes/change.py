@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
-from mooring.answers.base.pod_names import Named, find_pod
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
+from mooring.answers.base.pods import Named, find_pod
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus_of_pod

@@ -23,8 +23,8 @@ from mooring.answers.base.changes.change import (
     refs,
 )
 from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, cheaper, without
-from mooring.answers.base.pod_names import find_pod, find_pods
-from mooring.answers.base.question import Question, pods_in
+from mooring.answers.base.plan import Question, pods_in
+from mooring.answers.base.pods import find_pod, find_pods
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import available_cpus, exclusive_cpus_of_pod

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from mooring.answers.base.changes.change import ChangeStage, PodRef, asked_about, refs, two_parts
-from mooring.answers.base.pod_names import find_containers, names_of
-from mooring.answers.base.question import Question
+from mooring.answers.base.plan import Question
+from mooring.answers.base.pods import find_containers, names_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity

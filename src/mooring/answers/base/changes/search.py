@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.changes.change import AGAIN, ChangeStage, Cost, PlannedChange, PodRef, applied, refs, sentence
-from mooring.answers.base.guarantee import Guarantee, given_up
-from mooring.answers.base.question import Entry, Question, Queue, happening, opened_for, pods_in, queue_of
+from mooring.answers.base.changes.configuration import Guarantee, given_up
+from mooring.answers.base.plan import Entry, Question, Queue, happening, opened_for, pods_in, queue_of
 from mooring.engine.core.decision import Placement, StartRefusal
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod

@@ -32,7 +32,7 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mooring.answers.base.plan import Plan
+    from mooring.answers.base.plan import AnyPlan
     from mooring.cli.options import NodeOptions
     from mooring.engine.core.machine import Finding
     from mooring.inputs.configuration.sources import ConfigurationSource
@@ -91,7 +91,7 @@ class Asked:
         return self.inputs.node_name or socket.gethostname().lower()
 
 
-def described_node(asked: Asked) -> Plan:
+def described_node(asked: Asked) -> AnyPlan:
     """Return the node that files describe, with the pods that they say run on it.
 
     Raises:

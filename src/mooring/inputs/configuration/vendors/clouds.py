@@ -230,7 +230,7 @@ def _eks_memory(fields: Mapping[str, Any]) -> int | None:
     return eks_memory(pods) if isinstance(pods, int) else None
 
 
-GKE_SECTIONS: Final = frozenset({"kubeletConfig", "linuxConfig"})
+GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
 _MEMORY: Final = {"none": "None", "static": "Static"}
 _GKE_FIELDS: Final = (
     VendorField("cpuManagerPolicy", "cpuManagerPolicy", ("none", "static")),

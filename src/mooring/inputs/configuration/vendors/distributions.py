@@ -33,9 +33,9 @@ from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
 from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at
 
 KUBEADM_GROUP: Final = "kubeadm.k8s.io/"
-NODE_KINDS: Final = ("InitConfiguration", "JoinConfiguration")
+NODE_KINDS: Final[tuple[str, ...]] = ("InitConfiguration", "JoinConfiguration")
 CLUSTER_KIND: Final = "ClusterConfiguration"
-OTHER_KINDS: Final = ("ResetConfiguration", "UpgradeConfiguration")
+OTHER_KINDS: Final[tuple[str, ...]] = ("ResetConfiguration", "UpgradeConfiguration")
 _ARGUMENTS: Final = "nodeRegistration.kubeletExtraArgs"
 _KUBEADM_VERSIONS: Final = ("v1beta3", "v1beta4")
 _RELEASE: Final = "kubernetesVersion"

@@ -37,8 +37,7 @@ from mooring.inputs.machines.cadvisor.probe import (
     trim,
 )
 from mooring.inputs.machines.cadvisor.topology import TopologyReader, read_topology
-from mooring.inputs.machines.files import LiveTree
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import LiveTree, Tree
 
 _LONGEST_ERROR: Final = 160
 """cAdvisor quotes whole files in some errors; more than this is cut, so that an error stays one readable line."""

@@ -131,7 +131,10 @@ def _walk(element: Element, near: int | None, pcie_root: str, found: _Objects) -
         buses = _HOST_BRIDGE.fullmatch(element.attributes.get("bridge_pci", ""))
         if buses and element.attributes.get("bridge_type", "").startswith("0-"):
             pcie_root = f"pci{buses[1]}{buses[2]}"
-        _enter_pci(element, near, pcie_root, found)
+        address, type_ = (element.attributes.get(name, "") for name in ("pci_busid", "pci_type"))
+        match = _PCI_TYPE.match(type_)
+        if _BUS_ID.fullmatch(address) and match:
+            found.pci.append(PCIDevice(address, match[1] + (match[4] or "00"), match[2], match[3], near, pcie_root))
     elif cache := _CACHE.fullmatch(kind):
         kind_of_cache = _KINDS.get(element.attributes.get("cache_type", ""), "Instruction" if cache[2] else "Unified")
         size = element.number("cache_size") or 0
@@ -144,13 +147,6 @@ def _walk(element: Element, near: int | None, pcie_root: str, found: _Objects) -
         found.sets.setdefault(label, []).append((_cpuset(element, "cpuset"), element.number("os_index")))
     for child in element.all("object"):
         _walk(child, near, pcie_root, found)
-
-
-def _enter_pci(element: Element, near: int | None, pcie_root: str, found: _Objects) -> None:
-    address, type_ = (element.attributes.get(name, "") for name in ("pci_busid", "pci_type"))
-    match = _PCI_TYPE.match(type_)
-    if _BUS_ID.fullmatch(address) and match:
-        found.pci.append(PCIDevice(address, match[1] + (match[4] or "00"), match[2], match[3], near, pcie_root))
 
 
 def _required(element: Element, attribute: str) -> int:

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from mooring.inputs.machines.files import LiveTree
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import LiveTree, Tree
 
 HIGHEST_ID: Final = 65535
 """Highest CPU or node that a file may name; the kernel's own limit is 8192 CPUs (NR_CPUS) and 1024 nodes."""

@@ -61,7 +61,9 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Hardware
         return HardwareMemory((_made_up_node(tree, quirks, online),))
     table = read_distances(tree, listed)
     if quirks.is_knights_landing:
-        ordered, speeds = _knights_landing(nodes, listed, table, nest)
+        layout = find_layout(nodes, len(listed), table)
+        bandwidths = place_layout(layout, nest) if layout is not None else {}
+        ordered, speeds = tuple(nodes), {number: Speed(bandwidth) for number, bandwidth in bandwidths.items()}
         table = None  # the pattern is spent: hwloc shows no distances of these processors
     else:
         ordered = _find_localities(tree, nodes, listed, table, use_initiators=not quirks.has_fake_numa)
@@ -75,14 +77,6 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Hardware
         for node in sorted(ordered, key=lambda node: node.id)
     )
     return HardwareMemory(finished, *_restricted(table, listed, [node.id for node in finished]))
-
-
-def _knights_landing(
-    nodes: Sequence[MemoryNode], listed: Sequence[int], table: Table | None, nest: Nest
-) -> tuple[tuple[MemoryNode, ...], Mapping[int, Speed]]:
-    layout = find_layout(nodes, len(listed), table)
-    bandwidths = place_layout(layout, nest) if layout is not None else {}
-    return tuple(nodes), {number: Speed(bandwidth) for number, bandwidth in bandwidths.items()}
 
 
 def _node(tree: Tree, quirks: Quirks, node: MemoryNode, local: int, tier: str | None) -> HardwareNode:

@@ -17,8 +17,7 @@ from mooring.answers.base.inputs.published_node import (
 )
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import YES, check_destination, emit, emit_document, json_text, tell, warn
-from mooring.cli.verb import Verb, needs_extra
+from mooring.cli.output import YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 

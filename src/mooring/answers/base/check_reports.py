@@ -1,0 +1,354 @@
+"""What a check says, each remark at its place; as SARIF, and as JUnit XML with a case for each pod.
+
+The place of a case is the pod in the manifests, and the field that asks for what the node type cannot give.
+
+Elements and attributes of JUnit are those of Jenkins' schema ``junit-10.xsd`` (jenkinsci/xunit-plugin), and ``file`` of
+a case, to which GitLab links. Only failures of the check are failures: a pod that another node type admits is skipped
+on those that reject it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+from mooring import __version__
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.check import Case, Check, NodeType
+from mooring.answers.base.plan import Plan, RefusedPlan
+from mooring.documents.sarif import (
+    SarifArtifact,
+    SarifConfiguration,
+    SarifDocument,
+    SarifDriver,
+    SarifInvocation,
+    SarifLocation,
+    SarifLogicalLocation,
+    SarifPhysicalLocation,
+    SarifRegion,
+    SarifResult,
+    SarifRule,
+    SarifRun,
+    SarifText,
+    SarifTool,
+)
+from mooring.engine.core.errors import clean
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.facts import WholeCoresChecked
+from mooring.engine.devicemanager.facts import DevicesTaken
+from mooring.engine.memorymanager.facts import MemoryAssigned
+from mooring.explain.codes import page
+from mooring.explain.phrases import joined
+from mooring.explain.reason import NOT_SERVED, POOL_EMPTY
+from mooring.explain.story import Taking
+from mooring.inputs.decoding.documents import positions_of
+from mooring.inputs.decoding.files import STANDARD_INPUT
+from mooring.inputs.pods.pod_files import PodOrigin
+
+Gravity: TypeAlias = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One thing that a check says."""
+
+    code: str
+    gravity: Gravity
+    """An error is a reason for the answer no."""
+    text: str
+    place: ManifestPlace | None
+    subject: str
+    """The pod, the node type, or the subject of a finding."""
+    node_types: tuple[str, ...]
+
+
+def remarks_of(check: Check) -> tuple[Remark, ...]:
+    """Return what a check says, rejections first."""
+    return (*_rejections(check), *_not_started(check), *_warnings(check))
+
+
+def _rejections(check: Check) -> Iterator[Remark]:
+    """Yield a remark for each rejected pod and node type; replicas that are rejected alike share one.
+
+    A node type on which a pod may not run is passed over, unless the pod fails everywhere.
+    """
+    alike: dict[tuple[int, str, str, str], list[Case]] = {}
+    for case in check.cases:
+        has_answer = not case.allowed or isinstance(case.node_type.plan, Plan)
+        if not case.admitted and has_answer and (case.allowed or check.is_failure(case)):
+            origin = check.origins[case.pod.uid]
+            alike.setdefault((id(origin), case.node_type.name, case.code, case.why), []).append(case)
+    for cases in alike.values():
+        first = cases[0]
+        yield Remark(
+            first.code,
+            "error" if any(check.is_failure(case) for case in cases) else "warning",
+            rejection_words(check, first, len(cases)),
+            place_of(first, check.origins[first.pod.uid]),
+            _name(first),
+            (first.node_type.name,),
+        )
+
+
+def rejection_words(check: Check, case: Case, replicas: int = 1) -> str:
+    """Return what is said of a rejected pod: the kubelet's reason, why, what to do, and which node types admit it.
+
+    Args:
+        check: the check.
+        case: of the pod.
+        replicas: how many pods are rejected alike, this one included.
+    """
+    who = f"{_name(case)} and {replicas - 1} more of its replicas are" if replicas > 1 else f"{_name(case)} is"
+    verb = "rejected on" if case.allowed else "kept away from"
+    answer = case.answer if case.allowed else None
+    reason = f" ({answer.decision.reason})" if answer is not None and answer.decision.reason else ""
+    sentences = [f"{who} {verb} node type {case.node_type.name}{reason}. {case.why}"]
+    if answer is not None and answer.remedy:
+        sentences.append(answer.remedy)
+    if admitted := check.admitted_by(case.pod):
+        sentences.append(f"Node type {joined(admitted)} admits it.")
+    return clean(" ".join(sentences))
+
+
+def _name(case: Case) -> str:
+    return f"{case.pod.namespace}/{case.pod.name}"
+
+
+def _not_started(check: Check) -> Iterator[Remark]:
+    for one in check.node_types:
+        if isinstance(one.plan, RefusedPlan):
+            text = clean(f"The kubelet of node type {one.name} would not start: {one.plan.refusal.message}")
+            gravity: Gravity = "warning" if check.is_yes else "error"
+            yield Remark(one.plan.refusal.code, gravity, text, _settings(check), one.name, (one.name,))
+
+
+def _warnings(check: Check) -> Iterator[Remark]:
+    files = {origin.document.file for origin in check.origins.values()} | {check.settings}
+    for finding in check.findings:
+        if finding.code and finding.severity == "warning":
+            place = place_in(finding, files)
+            text = finding.message if place is not None else f"{finding.subject}: {finding.message}"
+            gravity: Gravity = "error" if finding.code == POOL_EMPTY else "warning"
+            node_types = tuple(one.name for one in check.node_types if finding in one.plan.findings)
+            yield Remark(finding.code, gravity, clean(text), place or _settings(check), finding.subject, node_types)
+
+
+def _settings(check: Check) -> ManifestPlace | None:
+    return ManifestPlace(check.settings, 1, 1) if check.settings else None
+
+
+_TEMPLATE = re.compile(r"(?:^|\.)spec\b")
+"""Begins the path from a workload to its template."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPlace:
+    """A place in a file, and the field there."""
+
+    file: str
+    line: int
+    column: int
+    field: str = ""
+    """From the top of the document."""
+
+    def __str__(self) -> str:
+        """File, line and column, as compilers write them."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+    @property
+    def uri(self) -> str:
+        """The file as a URI, relative to the working directory if it is below; empty for standard input.
+
+        >>> ManifestPlace("pods/my pod.yaml", 1, 1).uri
+        'pods/my%20pod.yaml'
+        """
+        if self.file == STANDARD_INPUT:
+            return ""
+        path = Path(self.file)
+        if path.is_absolute():
+            here = Path.cwd()
+            if not path.is_relative_to(here):
+                return path.as_uri()
+            path = path.relative_to(here)
+        return quote(path.as_posix())
+
+
+def place_of(case: Case, origin: PodOrigin) -> ManifestPlace:
+    """Return where a case is decided: the field of a rejected pod if it is known, else the pod."""
+    document, answer = origin.document, case.answer if case.allowed else None
+    workload = _TEMPLATE.split(origin.field)[0]
+    fields = [*_fields(answer, origin), f"{workload}.metadata.name".lstrip(".")]
+    for field, position in positions_of(document, fields).items():
+        if position is not None:
+            return ManifestPlace(document.file, *position, field)
+    return ManifestPlace(document.file, document.line, 1)
+
+
+def _fields(answer: Answer | None, origin: PodOrigin) -> Iterator[str]:
+    """Yield the field that decided, if there is one."""
+    if answer is None or answer.admitted:
+        return
+    container, resource = decided_by(answer)
+    container = container or _largest(answer.pod, resource)
+    base = f"{origin.field}.spec" if origin.field else "spec"
+    spec = origin.content.get("spec")
+    for kind in ("containers", "initContainers"):
+        for index, one in enumerate(spec.get(kind, ()) if isinstance(spec, dict) else ()):
+            if one.get("name") == container:
+                yield f"{base}.{kind}[{index}]{_resource_field(one, resource)}"
+
+
+def _resource_field(container: Mapping[str, Any], resource: str) -> str:
+    resources = container.get("resources") or {}
+    for part in ("limits", "requests"):
+        if resource in (resources.get(part) or {}):
+            return f".resources.{part}.{resource}"
+    return ""
+
+
+def decided_by(answer: Answer) -> tuple[str, str]:
+    """Return container and resource for which a pod is rejected; empty where no fact of the decision names them."""
+    circumstances = answer.circumstances
+    chapter = circumstances.refused_in
+    rejection = answer.decision.rejection
+    if rejection is not None and rejection.shortage is not None:
+        return "", rejection.shortage.resource
+    if chapter is None:
+        return "", ""
+    if chapter.refusal(WholeCoresChecked) or chapter.refusal(Taking):
+        return chapter.container, "cpu"
+    if (taken := chapter.refusal(DevicesTaken)) is not None:
+        return chapter.container, taken.resource
+    if chapter.refusal(MemoryAssigned) is not None:
+        return chapter.container, "memory"
+    stuck = next((one.resource for one in chapter.opinions if not one.suffices), "")
+    return chapter.container, stuck
+
+
+def _largest(pod: Pod, resource: str) -> str:
+    """Return the container that requests most of a resource; empty if none requests it."""
+    asking = [one for one in pod.containers if resource in one.requests]
+    return max(asking, key=lambda one: one.requests[resource]).name if asking else ""
+
+
+_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?: ")
+
+
+def place_in(finding: Finding, files: Collection[str]) -> ManifestPlace | None:
+    """Return the place with which the message of a finding begins; None if it names none of the files."""
+    found = _PLACE.match(finding.message)
+    if found is None or found["file"] not in files:
+        return None
+    return ManifestPlace(found["file"], int(found["line"]), int(found["column"] or 1))
+
+
+def sarif_document(check: Check) -> SarifDocument:
+    """Return the document of a check."""
+    remarks = remarks_of(check)
+    codes = sorted({remark.code for remark in remarks})
+    driver = SarifDriver(name="mooring", version=__version__, rules=[_rule(code) for code in codes])
+    run = SarifRun(
+        tool=SarifTool(driver=driver),
+        invocations=[SarifInvocation(execution_successful=True)],
+        column_kind="unicodeCodePoints",
+        results=[_result(remark, codes) for remark in remarks],
+    )
+    return SarifDocument(runs=[run])
+
+
+def _result(remark: Remark, codes: Sequence[str]) -> SarifResult:
+    place = remark.place
+    subject = SarifLogicalLocation(fully_qualified_name=clean(remark.subject), kind="resource")
+    location = SarifLocation(logical_locations=[subject])
+    if place is not None and place.uri:
+        location.physical_location = SarifPhysicalLocation(
+            artifact_location=SarifArtifact(uri=place.uri),
+            region=SarifRegion(start_line=place.line, start_column=place.column),
+        )
+    return SarifResult(
+        rule_id=remark.code,
+        rule_index=codes.index(remark.code),
+        level=remark.gravity,
+        message=SarifText(text=remark.text),
+        locations=[location],
+        partial_fingerprints={"mooring/v1": _fingerprint(remark)},
+        properties={"nodeTypes": list(remark.node_types)},
+    )
+
+
+def _fingerprint(remark: Remark) -> str:
+    """Return what stays the same while lines are added above, and while sentences change."""
+    place = (remark.place.uri, remark.place.field) if remark.place is not None else ()
+    parts = (remark.code, remark.subject, *place, *remark.node_types)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _rule(code: str) -> SarifRule:
+    """Return the rule of a code; the codes of rejections end with :data:`NOT_SERVED`."""
+    found = page(code)
+    meaning = found.text.partition("## What it means")[2].partition("\n## ")[0]
+    return SarifRule(
+        id=code,
+        short_description=SarifText(text=found.title),
+        full_description=SarifText(text=" ".join(meaning.split())),
+        help=SarifText(text=found.text, markdown=found.text),
+        default_configuration=SarifConfiguration(level="error" if code <= NOT_SERVED else "warning"),
+    )
+
+
+_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold, escaped or not (section 2.2)."""
+
+
+def junit_text(check: Check) -> str:
+    """Return the XML of a check."""
+    top = ET.Element("testsuites", name="mooring")
+    for node_type in check.node_types:
+        top.append(_suite(check, node_type))
+    for count in ("tests", "failures", "errors"):
+        top.set(count, str(sum(int(suite.get(count, "0")) for suite in top)))
+    ET.indent(top)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(top, "unicode")
+
+
+def _suite(check: Check, node_type: NodeType) -> ET.Element:
+    cases = [_case(check, case) for case in check.cases if case.node_type is node_type]
+    suite = ET.Element("testsuite", name=_xml(node_type.name), tests=str(len(cases)))
+    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
+    suite.set("time", "0")
+    suite.extend(cases)
+    return suite
+
+
+def _case(check: Check, case: Case) -> ET.Element:
+    origin = check.origins[case.pod.uid]
+    found = ET.Element(
+        "testcase",
+        classname=_xml(case.node_type.name),
+        name=_xml(f"{case.pod.namespace}/{case.pod.name}"),
+        time="0",
+        file=_xml(origin.document.file),
+    )
+    if case.admitted:
+        return found
+    words = _xml(rejection_words(check, case))
+    if not check.is_failure(case):
+        ET.SubElement(found, "skipped", message=words)
+        return found
+    place = place_of(case, origin)
+    tag = "error" if case.allowed and isinstance(case.node_type.plan, RefusedPlan) else "failure"
+    outcome = ET.SubElement(found, tag, type=case.code, message=words)
+    outcome.text = _xml(f"{place}: {place.field}: {words} [{case.code}]")
+    return found
+
+
+def _xml(text: str) -> str:
+    return _FORBIDDEN.sub("\ufffd", text)

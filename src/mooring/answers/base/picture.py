@@ -1,0 +1,186 @@
+"""A plan as a picture of its node, with the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, decided_by
+from mooring.answers.base.rows import (
+    device_holders,
+    devices_by_holder,
+    hugepage_lines,
+    mixed_lines,
+    pod_name,
+    pool_lines,
+    resize_lines,
+    verdict_of,
+)
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Machine, PCIDevice
+from mooring.engine.core.moment import Moment
+from mooring.engine.extensions.owners import state_owner
+from mooring.engine.kubelet.kubelet import (
+    Kubelet,
+    free_cpus,
+    reserved_cpus,
+)
+from mooring.engine.node.hotplug import hotplug_findings
+from mooring.engine.node.node import numa_of_blocks
+from mooring.engine.node.settings import policies
+from mooring.lazy import lazily
+from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.devices import DeviceView
+from mooring.views.view import NO_CPUS, MemoryUse, NodeView, RejectedPod
+
+with lazily():
+    import mooring.engine.extensions.owners as pci
+
+
+def plan_view(
+    plan: AnyPlan,
+    owners: Sequence[CPUOwner] | None = None,
+    also: CPUSet = NO_CPUS,
+    now: Moment | None = None,
+    hypothetical: Container[str] = (),
+) -> NodeView:
+    """Return the picture of the node after the plan; of the bare machine when the kubelet would not start.
+
+    Args:
+        plan: what was decided.
+        owners: to include, also without CPUs; by default the holders of CPUs.
+        also: further CPUs that are to be in it.
+        hypothetical: uids of pods that the picture marks as not on the node.
+        now: of the machine's present boot, where that is known; it tells how long releases still take.
+    """
+    if isinstance(plan, RefusedPlan):
+        caption = [plan.sentence, *([plan.remedy] if plan.remedy else [])]
+        return build_view(
+            plan.machine,
+            subtitle=f"{decided_by(plan) or 'the kubelet'} would not start",
+            caption=caption,
+            # No pod runs on any of the CPUs.
+            pools=Pools(shared=NO_CPUS, others=also),
+            devices=pci_views(plan.machine),
+        )
+    kubelet = plan.kubelet
+    rejected = [
+        RejectedPod(pod_name(answer), answer.decision.reason or verdict_of(answer), answer.why)
+        for answer in plan.answers
+        if not answer.admitted
+    ]
+    return build_view(
+        plan.machine,
+        owners=[
+            replace(owner, hypothetical=owner.uid in hypothetical)
+            for owner in (owners_of(plan, kubelet) if owners is None else owners)
+        ],
+        pools=replace(pools_of(kubelet), others=also),
+        memory=_memory(kubelet),
+        rejected=rejected,
+        subtitle=policies(kubelet.settings),
+        caption=[
+            *pool_lines(plan),
+            *hugepage_lines(plan),
+            *resize_lines(plan, now),
+            *mixed_lines(plan),
+            *(f"{one.subject} {one.message}." for one in hotplug_findings(kubelet.node)),
+        ],
+        devices=device_views(plan, kubelet),
+    )
+
+
+def machine_view(machine: Machine) -> NodeView:
+    """Return the picture of a machine without a kubelet."""
+    return build_view(machine, devices=pci_views(machine))
+
+
+def pools_of(kubelet: Kubelet) -> Pools:
+    """Return what the CPUs without an exclusive owner are for, and which CPUs are offline."""
+    offline = CPUSet(kubelet.node.cpu.offline)
+    if kubelet.settings.cpu is None:
+        return Pools(reserved=reserved_cpus(kubelet), offline=offline)
+    return Pools(reserved_cpus(kubelet), CPUSet(kubelet.node.cpu.default), free_cpus(kubelet), offline)
+
+
+def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
+    """Return the memory manager's account of ordinary memory; empty under its policy ``None``."""
+    tables = {node: state.memory.get("memory") for node, state in kubelet.node.memory.nodes.items()}
+    return {
+        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved)
+        for node, table in tables.items()
+        if table is not None
+    }
+
+
+def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
+    """Yield the holders of CPUs and devices: of a pod first what it holds as a whole, then its containers in order."""
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    state, memory, devices = kubelet.node.cpu, kubelet.node.memory, devices_by_holder(plan, kubelet)
+    for uid in dict.fromkeys([*state.pods, *state.assignments, *kubelet.node.providers.devices.held]):
+        root = state_owner(uid).root
+        pod = pods.get(root)
+        held = state.assignments.get(uid, {})
+        name = f"{pod.namespace}/{pod.name}" if pod is not None else root
+        if uid in state.pods:
+            blocks = memory.pods.get(uid, ())
+            yield CPUOwner(name, uid, CPUSet(state.pods[uid]), numa_of_blocks(blocks))
+        holding = {*held, *(container for holder, container in devices if holder == uid)}
+        order = [container.name for container in pod.containers] if pod is not None else sorted(holding)
+        for container in order:
+            if container in holding:
+                blocks = memory.assignments.get(uid, {}).get(container, ())
+                pre = state.pre_assignments.get(uid, {}).get(container)
+                cpus = held.get(container, CPUMask(0))
+                leaving = CPUSet(cpus & ~pre.cpus) if pre is not None else NO_CPUS
+                label = state_owner(uid, container).label(name)
+                own = devices.get((uid, container), frozenset())
+                yield CPUOwner(label, root, CPUSet(cpus), numa_of_blocks(blocks), leaving, own)
+
+
+def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
+    """Return the devices of the device plugins with the containers that have them; without any, those of the PCI bus.
+
+    Args:
+        plan: that names the pods.
+        kubelet: at the time to show.
+    """
+    holders = device_holders(plan, kubelet)
+    roots = {device.address: device.root for device in plan.machine.pci}
+    offered = tuple(
+        DeviceView(
+            resource,
+            device.id,
+            device.numa or (),
+            device.healthy,
+            address=(address := pci.pci_address(device.id)),
+            root=roots.get(address, ""),
+            owner=holders.get((resource, device.id), ""),
+        )
+        for resource, devices in sorted(kubelet.node.providers.devices.devices.items())
+        for device in devices
+    )
+    return offered or pci_views(plan.machine)
+
+
+def devices_before(plan: AnyPlan, uid: str) -> tuple[DeviceView, ...]:
+    """Return the devices as they were when the kubelet was asked about a pod."""
+    if isinstance(plan, RefusedPlan):
+        return ()
+    place = next((place for place, answer in enumerate(plan.answers) if answer.pod.uid == uid), None)
+    return device_views(plan, next(islice(plan.kubelets(), place, None))) if place is not None else ()
+
+
+def pci_views(machine: Machine) -> tuple[DeviceView, ...]:
+    """Return the network, storage and compute devices on the machine's PCI bus, kind by kind."""
+    found = [_pci_view(device) for device in machine.pci]
+    return tuple(
+        sorted((view for view in found if view.resource), key=lambda view: (view.resource, view.root, view.id))
+    )
+
+
+def _pci_view(device: PCIDevice) -> DeviceView:
+    numa = () if device.numa is None else (device.numa,)
+    return DeviceView(device.kind, device.address, numa, address=device.address, root=device.root, offered=False)

@@ -1,0 +1,276 @@
+"""A plan as rows of tables, and its node in words: devices, huge pages, mixed containers, resized containers.
+
+The lines stand under the picture and under the tables of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.plan import Plan
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Placement
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.state import PreAssignment
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.owners import hidden_of
+from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
+from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
+from mooring.explain.phrases import nodes_of, size
+from mooring.explain.story import PodVerdict
+from mooring.views.locations import locate_cpus
+from mooring.views.view import PlacementRow
+
+
+def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
+    """Return the rows of admitted pods, and one for each pod that was not admitted.
+
+    Args:
+        plan: what was decided.
+        wide: whether every pod has its rows, and every row says everything; else admitted pods go without their
+            sentence, and neighbours that are refused for the same reason are one row.
+    """
+    caches = l3_caches(plan)
+    rows: list[PlacementRow] = []
+    for _, group in groupby(enumerate(plan.answers), key=lambda item: _likeness(*item, wide=wide)):
+        answers = [answer for _, answer in group]
+        if answers[0].admitted:
+            why = f"{answers[0].why} [{answers[0].code}]" if wide else ""
+            rows.extend(admitted_rows(plan, answers[0], caches, why=why))
+        else:
+            rows.extend(_refused_rows(answers))
+    return rows
+
+
+def _likeness(position: int, answer: Answer, *, wide: bool) -> object:
+    """Return what neighbours share that are one row: pods refused for the same reason, such as replicas."""
+    return position if wide or answer.admitted else (verdict_of(answer), _full_why(answer))
+
+
+def _refused_rows(answers: list[Answer]) -> Iterator[PlacementRow]:
+    first, *others = answers
+    yield PlacementRow(pod_name(first), "", verdict_of(first), admitted=False, why=_full_why(first))
+    if others:
+        name = pod_name(others[0])
+        if len(others) > 1:
+            name = f"{name} to {pod_name(others[-1])} ({len(others)} pods)"
+        why = f"For the same reason as {pod_name(first)}."
+        yield PlacementRow(name, "", verdict_of(first), admitted=False, why=why)
+
+
+def l3_caches(plan: Plan) -> tuple[int, ...]:
+    """Return the CPUs of each L3 cache as a mask, as the picture of the machine has them; none where none is known."""
+    return tuple(locate_cpus(plan.machine).masks(lambda place: place.l3).values())
+
+
+def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str) -> Iterator[PlacementRow]:
+    """Yield one row for what an admitted pod holds as a whole (KEP-5526), and one for each of its containers.
+
+    Args:
+        plan: the plan.
+        answer: about the pod.
+        caches: CPUs of the L3 caches, as masks.
+        why: said in the first row.
+    """
+    topology = plan.kubelet.settings.topology
+    name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
+    for position, (container, verdict, placement) in enumerate(_held(plan, answer)):
+        cpus = placement.cpus
+        known = topology is not None and bool(cpus)
+        yield PlacementRow(
+            pod=name,
+            container=container,
+            verdict=verdict,
+            admitted=True,
+            cpus=cpus,
+            cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
+            memory_nodes=placement.mems,
+            alignment=_alignment(topology, caches, cpus, hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container))
+            if topology and known
+            else "",
+            why=why if position == 0 else "",
+        )
+
+
+def _held(plan: Plan, answer: Answer) -> Iterator[tuple[str, str, Placement]]:
+    """Yield names, verdicts and placements: of the pod as a whole, whose name is empty, and of its containers."""
+    whole = answer.decision.pod
+    if whole.cpus or whole.mems:
+        yield "", "exclusive" if whole.cpus else "shared", whole
+    for position, (container, placement) in enumerate(answer.decision.containers.items()):
+        yield container, _holding(plan, answer, position), placement
+
+
+def _holding(plan: Plan, answer: Answer, position: int) -> str:
+    """Say in a word or two with what a container shares its CPUs."""
+    settings, pod, container = plan.kubelet.settings, answer.pod, answer.pod.containers[position]
+    providers = answer.decided if pod.uid in plan.left else plan.kubelet.node.providers
+    if container.name in mixed_containers(settings, providers, pod):
+        return "mixed"
+    level = cpu_isolation(settings, providers, pod, container)
+    return {Isolation.HOST: "shared", Isolation.POD: "pod pool", Isolation.CONTAINER: "exclusive"}[level]
+
+
+def verdict_of(answer: Answer) -> str:
+    """Say in a word or two what became of a pod that was not admitted."""
+    again = answer.running and answer.verdict is PodVerdict.REJECTED
+    return "refused though it ran already" if again else answer.verdict
+
+
+def _full_why(answer: Answer) -> str:
+    decision = answer.decision
+    why = f"{decision.reason}: {answer.why} The kubelet says: “{decision.message}”." if decision.reason else answer.why
+    return f"{why} [{answer.code}]"
+
+
+def pod_name(answer: Answer) -> str:
+    """Return ``namespace/pod``."""
+    return f"{answer.pod.namespace}/{answer.pod.name}"
+
+
+def _alignment(topology: Topology, caches: Sequence[int], cpus: CPUSet, hidden: int) -> str:
+    """Say in a few words what the CPUs keep to themselves."""
+    cores = topology.core_siblings(cpus.mask)
+    words = ["one thread of a core" if hidden else "whole cores" if cores == cpus.mask else "part of a core"]
+    if len(caches) > 1 and any(not cpus.mask & ~mask for mask in caches):
+        words.append("one L3")
+    return ", ".join(words)
+
+
+HUGEPAGES = "hugepages-"
+
+
+def pool_lines(plan: Plan) -> list[str]:
+    """Return the line about a shared pool without any CPU; none where it has one."""
+    emptied = plan.emptied_pool
+    return [f"[{emptied.code}] {emptied.subject} {emptied.message}."] if emptied is not None else []
+
+
+def holding_lines(plan: Plan) -> list[str]:
+    """Return one line for each device resource and each size of huge pages; empty when the node has neither."""
+    return [*hugepage_lines(plan), *_device_lines(plan)]
+
+
+def hugepage_lines(plan: Plan) -> Iterator[str]:
+    """Yield one line for each size of huge pages; none when the node has none."""
+    nodes = sorted(plan.kubelet.node.memory.nodes.items())
+    for resource in sorted({name for _, state in nodes for name in state.memory if name.startswith(HUGEPAGES)}):
+        parts = [
+            f"{size(table.free)} of {size(table.allocatable)} on NUMA {node}"
+            for node, state in nodes
+            if (table := state.memory.get(resource)) is not None and table.allocatable
+        ]
+        if parts:
+            yield f"{resource} free: {', '.join(parts)}."
+
+
+def _device_lines(plan: Plan) -> Iterator[str]:
+    devices = plan.kubelet.node.providers.devices
+    holders = device_holders(plan, plan.kubelet)
+    for resource, offered in sorted(devices.devices.items()):
+        parts = [_device(device, holders.get((resource, device.id), "")) for device in offered]
+        yield f"{resource}: {'; '.join(parts) or 'no device'}."
+
+
+def _device(device: Device, holder: str) -> str:
+    near = f" (NUMA {', '.join(map(str, device.numa))})" if device.numa else ""
+    state = f"held by {holder}" if holder else "free" if device.healthy else "unhealthy"
+    return f"{device.id}{near} {state}"
+
+
+def device_holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
+    """Return the name of the container that has each device, by resource and id."""
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    names = {uid: f"{pod.namespace}/{pod.name}" for uid, pod in pods.items()}
+    return {
+        device: f"{names.get(uid, uid)}/{container}"
+        for (uid, container), devices in devices_by_holder(plan, kubelet).items()
+        for device in devices
+    }
+
+
+def devices_by_holder(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], frozenset[tuple[str, str]]]:
+    """Return the devices, by resource and id, that each container has, by the pod's uid and the container's name.
+
+    A device that an init container left to a later container is the later one's.
+    """
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    holders: dict[tuple[str, str], tuple[str, str]] = {}
+    for uid, containers in kubelet.node.providers.devices.held.items():
+        pod = pods.get(uid)
+        order = [container.name for container in pod.containers] if pod is not None else sorted(containers)
+        for container in order:
+            for resource, ids in containers.get(container, {}).items():
+                holders.update({(resource, device): (uid, container) for device in ids})
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for device, holder in holders.items():
+        found.setdefault(holder, set()).add(device)
+    return {holder: frozenset(devices) for holder, devices in found.items()}
+
+
+def mixed_lines(plan: Plan) -> list[str]:
+    """Return one line for each mixed container; without the extension mixed-cpus there is none."""
+    pool = shared_cpus(plan.kubelet)
+    where = f"in the shared pool too ({pool})" if pool else "there alone while the shared pool is empty"
+    return [
+        f"{answer.pod.namespace}/{answer.pod.name}/{name} is mixed: it has CPUs "
+        f"{answer.decision.containers[name].cpus} for itself and runs {where}."
+        for answer in plan.answers
+        if answer.admitted
+        for name in mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod)
+    ]
+
+
+def resize_lines(plan: Plan, now: Moment | None = None) -> list[str]:
+    """Return one line for each container with other CPUs than at first, or about to have others.
+
+    Without the extension exclusive-resize there is none: nothing else moves a container's CPUs.
+
+    Args:
+        plan: what was decided.
+        now: of the machine's present boot, where that is known.
+    """
+    kubelet = plan.kubelet
+    if kubelet.settings.cpu is None or not kubelet.settings.cpu.resizes:
+        return []
+    return list(_lines(plan, kubelet, now))
+
+
+def _lines(plan: Plan, kubelet: Kubelet, now: Moment | None) -> Iterator[str]:
+    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    state = kubelet.node.cpu
+    for uid, held in state.assignments.items():
+        pod = pods.get(uid)
+        name = f"{pod.namespace}/{pod.name}" if pod is not None else uid
+        for container, cpus in held.items():
+            baseline = state.baselines.get(uid, {}).get(container, cpus)
+            pre = state.pre_assignments.get(uid, {}).get(container)
+            if baseline == cpus and pre is None:
+                continue
+            first = f" (baseline {list_text(baseline)})" if baseline != cpus else ""
+            pending = f"; {_leaving(cpus, pre, (now, kubelet.node.moment))}" if pre is not None else ""
+            yield f"{name}/{container} has CPUs {list_text(cpus)}{first}{pending}."
+
+
+def _leaving(cpus: int, pre: PreAssignment, clocks: tuple[Moment | None, ...]) -> str:
+    leaving = cpus & ~pre.cpus
+    one = leaving.bit_count() == 1
+    return f"{'CPU' if one else 'CPUs'} {list_text(leaving)} {'is' if one else 'are'} released {_when(pre, clocks)}"
+
+
+def _when(pre: PreAssignment, clocks: tuple[Moment | None, ...]) -> str:
+    """Say when a delay is over: from now where a clock of the same boot is known."""
+    now = next((clock for clock in clocks if clock is not None and clock.boot == pre.apply_at.boot), None)
+    if now is None:
+        return f"{_seconds(pre.apply_at.since_boot)} after the machine started (boot {pre.apply_at.boot:.8})"
+    if pre.apply_at.has_come(now):
+        return "at the next reconciliation"
+    return f"in {_seconds(pre.apply_at.since_boot - now.since_boot)} or a little later"
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds / SECOND:.1f}".removesuffix(".0") + " s"

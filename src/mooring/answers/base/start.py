@@ -1,0 +1,381 @@
+"""What lets a kubelet start that does not: the fewest changes of its configuration and files, each of them run.
+
+A refusal is about one fault at a time. So the kubelet is started again with each change that the cause of the fault
+allows for (spec: configuration.md sections 2 to 5), and where it then refuses for another reason, with the changes for
+that one as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from mooring.answers.base.plan import Question
+from mooring.engine.core.bits import list_text, mask_of
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.kubelet.start import refusal_of, start_on
+from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
+from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
+from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
+from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
+from mooring.engine.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.explain.phrases import joined, size
+from mooring.explain.reason import remedy
+from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
+from mooring.inputs.decoding.fields import nearest
+
+_THRESHOLD = "memory.available"
+
+
+@dataclass(frozen=True, slots=True)
+class StartChange:
+    """One change, and the question with it."""
+
+    words: str
+    """An instruction, or the name of a file that is deleted."""
+    question: Question
+    drains: bool = False
+    """Whether it deletes a state file, for which the node has to be drained."""
+
+
+def changes_for(question: Question, refusal: StartRefusal) -> Iterator[StartChange]:
+    """Yield the changes that a refusal allows for, the likeliest first; none that rests on a guess."""
+    if not not_known(question, refusal):
+        for fault in refusal.faults:
+            if fault.cause in _BY_CAUSE:
+                yield from _BY_CAUSE[fault.cause](question, fault)
+
+
+def not_known(question: Question, refusal: StartRefusal) -> str:
+    """Return what is only assumed of the amounts that a refusal compares; empty where they are known."""
+    config, faults = question.config, {fault.cause: fault for fault in refusal.faults}
+    unknown = [finding.message for finding in question.findings if finding.code == RESERVATION_UNKNOWN]
+    is_share = (config.eviction_hard or {}).get("memory.available", "").endswith("%")
+    compares_size = Cause.OVERCOMMITTED in faults and "memory" in faults[Cause.OVERCOMMITTED].names
+    if "memory" in question.machine.origin.unknown and (is_share or compares_size):
+        unknown.append("the machine's memory (assumed) is in no given file, add --machine memory=AMOUNT")
+    return "; ".join(unknown) if compares_size or Cause.RESERVED_SUM in faults else ""
+
+
+def _set(question: Question, field: str, value: str) -> StartChange:
+    config = replace(question.config, **{READ_FIELDS[field].member: value})  # type: ignore[arg-type]
+    return StartChange(f'set {field} to "{value}"', replace(question, config=config))
+
+
+def _put(question: Question, field: str, name: str, value: object) -> StartChange:
+    """Return the change of one entry of a field that is a mapping."""
+    member = READ_FIELDS[field].member
+    others: Mapping[str, object] = getattr(question.config, member) or {}
+    config = replace(question.config, **{member: {**others, name: value}})  # type: ignore[arg-type]
+    shown = str(value).lower() if isinstance(value, bool) else f'"{value}"'
+    return StartChange(f"set {field}.{name} to {shown}", replace(question, config=config))
+
+
+def _remove(question: Question, field: str, name: str) -> Iterator[StartChange]:
+    """Yield the change without one entry of a field that is a mapping, where it has that entry."""
+    member = READ_FIELDS[field].member
+    entries: Mapping[str, object] = getattr(question.config, member) or {}
+    if name in entries:
+        left = {other: value for other, value in entries.items() if other != name}
+        config = replace(question.config, **{member: left})  # type: ignore[arg-type]
+        words = f"remove {field}.{name}" if name else f'remove the option "" from {field}'
+        yield StartChange(words, replace(question, config=config))
+
+
+def _group_off(question: Question, fault: Fault) -> Iterator[StartChange]:
+    """The gate of an option's group is off."""
+    yield _put(question, "featureGates", fault.values[0], value=True)
+    yield from _remove(question, fault.field, fault.names[0])
+
+
+def _options_without_policy(question: Question, _: Fault) -> Iterator[StartChange]:
+    config = replace(question.config, cpu_manager_policy_options={})
+    yield StartChange(f"remove {CPU_OPTIONS}", replace(question, config=config))
+    yield _set(question, "cpuManagerPolicy", "static")
+
+
+def _unknown_option(question: Question, fault: Fault) -> Iterator[StartChange]:
+    field, option = fault.field, fault.names[0]
+    groups = cpu_option_groups if field == CPU_OPTIONS else topology_option_groups
+    given: Mapping[str, str] = getattr(question.config, READ_FIELDS[field].member)
+    close = nearest(option, frozenset(groups(question.mooring.release.name)))
+    if close and close not in given:
+        renamed = {close if name == option else name: value for name, value in given.items()}
+        config = replace(question.config, **{READ_FIELDS[field].member: renamed})  # type: ignore[arg-type]
+        yield StartChange(f"write {field}.{close} for {option}", replace(question, config=config))
+    yield from _remove(question, field, option)
+
+
+def _excluded_option(question: Question, fault: Fault) -> Iterator[StartChange]:
+    for option in fault.names:
+        yield from _remove(question, fault.field, option)
+    if fault.cause is Cause.SOCKET_AND_POLICY:
+        for policy in ("restricted", "best-effort"):
+            yield _set(question, "topologyManagerPolicy", policy)
+
+
+def _bad_value(question: Question, fault: Fault) -> Iterator[StartChange]:
+    yield _put(question, fault.field, fault.names[0], "true")
+    yield from _remove(question, fault.field, fault.names[0])
+
+
+def _options_gate(question: Question, _: Fault) -> Iterator[StartChange]:
+    for field, gate in ((one, READ_FIELDS[one].gate) for one in (CPU_OPTIONS, TOPOLOGY_OPTIONS)):
+        yield from _remove(question, "featureGates", gate)
+        if getattr(question.config, READ_FIELDS[field].member):
+            config = replace(question.config, **{READ_FIELDS[field].member: {}})  # type: ignore[arg-type]
+            yield StartChange(f"remove {field}", replace(question, config=config))
+
+
+def _reserve_a_core(question: Question, _: Fault) -> Iterator[StartChange]:
+    threads = (core.thread_ids for node in question.machine.info.topology for core in node.cores)
+    lowest = min(threads, key=min, default=())
+    core = list_text(mask_of(lowest))
+    if core:
+        yield _set(question, "reservedSystemCPUs", core)
+
+
+def _not_online(question: Question, fault: Fault) -> Iterator[StartChange]:
+    if fault.values[0]:
+        yield _set(question, "reservedSystemCPUs", fault.values[0])
+    yield from _reserve_a_core(question, fault)
+
+
+def _not_reservable(question: Question, fault: Fault) -> Iterator[StartChange]:
+    return _remove(question, fault.field, fault.names[0])
+
+
+def _too_much_reserved(question: Question, fault: Fault) -> Iterator[StartChange]:
+    resource = fault.names[0]
+    for field in ("kubeReserved", "systemReserved"):
+        yield from _remove(question, field, resource)
+    yield from _remove(question, "evictionHard", f"{resource}.available")
+
+
+def _more_nodes(question: Question, _: Fault) -> Iterator[StartChange]:
+    yield _put(question, TOPOLOGY_OPTIONS, MAX_ALLOWABLE, str(max(len(question.machine.info.topology), 8)))
+
+
+def _no_distances(question: Question, _: Fault) -> Iterator[StartChange]:
+    return _remove(question, TOPOLOGY_OPTIONS, PREFER_CLOSEST)
+
+
+def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
+    """``reservedMemory`` does not add up to what the node reserves: one NUMA node gets all of it."""
+    (resource,), (given, amount) = fault.names, fault.values
+    yield from _default_threshold(question, given, amount)
+    holders = [entry.numa_node for entry in question.config.reserved_memory if resource in entry.limits]
+    node = holders[0] if holders else min((one.node_id for one in question.machine.info.topology), default=0)
+    nothing = amount == "0"
+    entries = _without_memory(question.config, lambda _, name: name == resource)
+    if not nothing:
+        entries = [*entries, (node, {resource: amount})]
+    words = f"reserve {_amount_words(amount)} of {resource} on NUMA node {node} in reservedMemory"
+    yield _memory(question, f"remove {resource} from reservedMemory" if nothing else words, entries)
+
+
+def _default_threshold(question: Question, given: str, amount: str) -> Iterator[StartChange]:
+    """Yield the change that counts the kubelet's default threshold, where exactly that is the difference."""
+    default = DEFAULT_EVICTION_HARD[_THRESHOLD]
+    thresholds = question.config.eviction_hard
+    missing = Quantity.parse(given).nano - Quantity.parse(amount).nano
+    if thresholds is not None and _THRESHOLD not in thresholds and missing == Quantity.parse(default).nano:
+        change = _put(question, "evictionHard", _THRESHOLD, default)
+        # Without a file, and after an empty map of one, there are no thresholds.
+        file = (
+            f"give the kubelet's configuration file with --config too (the difference of {default} is exactly the "
+            f"default of evictionHard {_THRESHOLD}, which counts with a file alone), or "
+        )
+        yield change if thresholds else replace(change, words=f"{file}{change.words}")
+
+
+def _amount_words(amount: str) -> str:
+    """Return an amount of memory as reservedMemory takes it; one without a unit also in its largest unit."""
+    return f"{amount} bytes ({size(int(amount))})" if amount.isdecimal() else amount
+
+
+def _unknown_node(question: Question, fault: Fault) -> Iterator[StartChange]:
+    entries = _without_memory(question.config, lambda one, _: one == fault.node)
+    yield _memory(question, f"remove NUMA node {fault.node} from reservedMemory", entries)
+
+
+_Entries = list[tuple[int, Mapping[str, str]]]
+
+
+def _without_memory(config: KubeletConfig, leaves: Callable[[int, str], bool]) -> _Entries:
+    """Return the entries of ``reservedMemory`` without some amounts, and without entries that then have none."""
+    kept: _Entries = []
+    for entry in config.reserved_memory:
+        limits = {name: text for name, text in entry.limits.items() if not leaves(entry.numa_node, name)}
+        if limits:
+            kept.append((entry.numa_node, limits))
+    return kept
+
+
+def _memory(question: Question, words: str, entries: _Entries) -> StartChange:
+    merged: dict[int, dict[str, str]] = {}
+    for node, limits in entries:
+        merged.setdefault(node, {}).update(limits)
+    kept = tuple(ReservedMemory(node, limits) for node, limits in merged.items())
+    return StartChange(words, replace(question, config=replace(question.config, reserved_memory=kept)))
+
+
+def _no_file(question: Question, fault: Fault) -> Iterator[StartChange]:
+    manager = fault.names[0]
+    if getattr(question.files, manager) is not None:
+        files = replace(question.files, memory=None) if manager == "memory" else replace(question.files, cpu=None)
+        yield StartChange(f"{manager}_manager_state", replace(question, files=files), drains=True)
+
+
+def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
+    if not fault.names:
+        return
+    (name,), is_known = fault.names, bool(fault.values)
+    # A gate that another release has is no misspelling.
+    is_misspelt = not is_known and name not in GATE_HISTORY and name not in ALWAYS_ON
+    close = nearest(name, frozenset(known_gates(question.mooring.release.name).gates)) if is_misspelt else ""
+    if close and name in question.config.feature_gates:
+        gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
+        config = replace(question.config, feature_gates=gates)
+        yield StartChange(f"write featureGates.{close} for {name}", replace(question, config=config))
+    since = None if is_known else ALWAYS_ON.get(name)
+    for change in _remove(question, "featureGates", name):
+        yield replace(change, words=f"{change.words} (always on since {since})") if since else change
+
+
+def _field(question: Question, fault: Fault) -> Iterator[StartChange]:
+    """A value is none that the field can have, an amount of memory is nothing or twice, a check of the start fails."""
+    for field in (fault.field, *fault.names):
+        known = frozenset(READ_FIELDS[field].values) if field in READ_FIELDS else frozenset()
+        value = getattr(question.config, READ_FIELDS[field].member) if known else ""
+        close = nearest(value, known) if value and value not in known else ""
+        if close:
+            yield _set(question, field, close)
+    if fault.node >= 0:
+        (resource,), node = fault.names, fault.node
+        entries = _without_memory(question.config, lambda one, name: (one, name) == (node, resource))
+        yield _memory(question, f"remove {resource} of NUMA node {node} from reservedMemory", entries)
+    yield from _checked(question, fault.names)
+
+
+def _checked(question: Question, fields: Collection[str]) -> Iterator[StartChange]:
+    """Yield the change without each field that nothing but a check of the start reads."""
+    checked = question.config.checked
+    for path in checked.values:
+        if path in fields:
+            kept = replace(checked, values={name: value for name, value in checked.values.items() if name != path})
+            config = replace(question.config, checked=kept)
+            yield StartChange(f"remove {path}", replace(question, config=config))
+
+
+def _eviction(question: Question, fault: Fault) -> Iterator[StartChange]:
+    if fault.field == "evictionHard":
+        yield from _remove(question, fault.field, fault.names[0])
+    yield from _checked(question, (fault.field,))
+
+
+def _flag(question: Question, fault: Fault) -> Iterator[StartChange]:
+    config = question.config
+    for flag in config.checked.flags:
+        if flag.written in fault.names:
+            left = tuple(one for one in config.checked.flags if one is not flag)
+            changed = replace(config, checked=replace(config.checked, flags=left))
+            yield StartChange(f"remove {flag.written} from {flag.source}", replace(question, config=changed))
+
+
+_BY_CAUSE: Mapping[Cause, Callable[[Question, Fault], Iterator[StartChange]]] = {
+    Cause.GATE: _gate,
+    Cause.FIELD: _field,
+    Cause.RESERVATION: _eviction,
+    Cause.TOPOLOGY_MANAGER: _more_nodes,
+    Cause.CPU_MANAGER: _field,
+    Cause.MEMORY_MANAGER: _field,
+    Cause.FLAG: _flag,
+    Cause.ALPHA_CPU_OPTION: _group_off,
+    Cause.BETA_CPU_OPTION: _group_off,
+    Cause.OPTIONS_WITHOUT_POLICY: _options_without_policy,
+    Cause.UNKNOWN_CPU_OPTION: _unknown_option,
+    Cause.UNKNOWN_TOPOLOGY_OPTION: _unknown_option,
+    Cause.OPTIONS_EXCLUDE: _excluded_option,
+    Cause.SOCKET_AND_POLICY: _excluded_option,
+    Cause.SOCKET_AND_MACHINE: _excluded_option,
+    Cause.OPTION_VALUE: _bad_value,
+    Cause.OPTIONS_GATE: _options_gate,
+    Cause.NO_RESERVED_CPUS: _reserve_a_core,
+    Cause.TOO_FEW_CPUS: _reserve_a_core,
+    Cause.CPUS_NOT_ONLINE: _not_online,
+    Cause.NOT_RESERVABLE: _not_reservable,
+    Cause.OVERCOMMITTED: _too_much_reserved,
+    Cause.TOO_MANY_NODES: _more_nodes,
+    Cause.NO_DISTANCES: _no_distances,
+    Cause.TOPOLOGY_OPTION_GROUP: _group_off,
+    Cause.RESERVED_SUM: _reserved_sum,
+    Cause.RESERVED_NODE: _unknown_node,
+    Cause.POLICY_CHANGED: _no_file,
+    Cause.FILE_DAMAGED: _no_file,
+    Cause.CPUS_CHANGED: _no_file,
+    Cause.FILE_CONTRADICTS: _no_file,
+}
+
+
+GENERAL = "In general (not run here): "
+"""Before advice that was not tried."""
+
+_MOST_FAULTS = 4
+"""How many faults of one node are corrected together."""
+_MOST_STARTS = 80
+"""Starts after which the search ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartAdvice:
+    """Changes with which a kubelet starts."""
+
+    changes: tuple[StartChange, ...]
+    question: Question
+    """With the changes made."""
+
+    @property
+    def sentence(self) -> str:
+        """The changes as an instruction, and that they were run."""
+        files = [change.words for change in self.changes if change.drains]
+        fields = [change.words for change in self.changes if not change.drains]
+        steps = [*fields, *([f"drain the node and delete {joined(files)}"] if files else [])]
+        text = joined(steps)
+        return f"{text[0].upper()}{text[1:]}: the kubelet then starts (run here)."
+
+
+def start_advice(question: Question, refusal: StartRefusal) -> str:
+    """Return what to do: changes that were run, else general advice marked as such, or nothing.
+
+    Args:
+        question: whose kubelet does not start.
+        refusal: why it does not.
+    """
+    found = advice_to_start(question, refusal)
+    if found is not None:
+        return found.sentence
+    if unknown := not_known(question, refusal):
+        return f"What decides is not known: {unknown}."
+    general = remedy(refusal)
+    return f"{GENERAL}{general}" if general else ""
+
+
+def advice_to_start(question: Question, refusal: StartRefusal) -> StartAdvice | None:
+    """Return the fewest changes with which the kubelet starts; None when the search finds none."""
+    waiting: list[tuple[tuple[StartChange, ...], Question, StartRefusal]] = [((), question, refusal)]
+    starts = 0
+    for made, asked, why in waiting:
+        for change in changes_for(asked, why):
+            if starts == _MOST_STARTS:
+                return None
+            starts += 1
+            changed, changes = change.question, (*made, change)
+            again = refusal_of(start_on(changed.machine, changed.config, changed.mooring, changed.files))
+            if again is None:
+                return StartAdvice(changes, changed)
+            if again.message != why.message and len(changes) < _MOST_FAULTS:
+                waiting.append((changes, changed, again))
+    return None

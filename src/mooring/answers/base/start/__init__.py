@@ -1,1 +1,0 @@
-"""A kubelet that does not start: which changes make it start, each of them run."""

@@ -1,0 +1,77 @@
+"""``mooring explain -o json``: a story, or the page of a code, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mooring.documents.explanation import (
+    ClaimPart,
+    CodePageDocument,
+    ExplanationDocument,
+    ProposalPart,
+    RemarkPart,
+    StoryClaimsPart,
+    StoryLinePart,
+)
+from mooring.documents.facts import fact_members
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.topology import Topology
+from mooring.engine.extensions.owners import HeldClaim
+from mooring.explain.codes import CodePage
+from mooring.explain.lines import story_lines
+from mooring.explain.story import Line, Story
+
+
+def explanation_document(
+    story: Story,
+    machine: str,
+    topology: Topology | None,
+    nearest: Sequence[ProposalPart] = (),
+    release: Release = NEWEST,
+) -> ExplanationDocument:
+    """Return the document of a story.
+
+    Args:
+        story: of the pod.
+        machine: name of the machine.
+        topology: of the node; None when the kubelet would not start.
+        nearest: changes that would admit the pod.
+        release: of the kubelet that decided.
+    """
+    return ExplanationDocument(
+        kubelet=release.tag,
+        machine=machine,
+        uid=story.pod.uid,
+        namespace=story.pod.namespace,
+        name=story.pod.name,
+        container=story.container,
+        verdict=story.verdict,
+        running=story.running,
+        code=story.why.code,
+        why=story.why.sentence,
+        remedy=story.why.remedy,
+        reason=story.reason,
+        message=story.message,
+        proposals=list(nearest),
+        remarks=[RemarkPart(remark.code, remark.sentence, remark.remedy) for remark in story.remarks],
+        story=[_line(line) for line in story_lines(story, topology)],
+        claims=StoryClaimsPart(
+            own=[_claim(claim) for claim in story.claims.own],
+            in_the_way=[_claim(claim) for claim in story.claims.in_the_way],
+        ),
+        facts=[fact_members(fact) for fact in story.facts],
+    )
+
+
+def _claim(claim: HeldClaim) -> ClaimPart:
+    return ClaimPart(claim.uid, claim.namespace, claim.name, list_text(claim.cpus))
+
+
+def _line(line: Line) -> StoryLinePart:
+    return StoryLinePart(line.text, line.mark, line.detail, [_line(child) for child in line.children])
+
+
+def page_document(page: CodePage) -> CodePageDocument:
+    """Return the page about a code; its text is Markdown."""
+    return CodePageDocument(code=page.code, title=page.title, text=page.text)
