@@ -178,3 +178,39 @@ def test_a_question_without_pods_has_no_answer() -> None:
     answer = mooring("whatif", *NODE)
     assert answer.code == 2
     assert answer.complaint == "mooring: there is no pod to evaluate; give pods with -f, --active or --node"
+
+
+EIGHT = "sockets=2 numa=8 cores=128 threads=2 memory=2048Gi"
+GPUS = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+memoryManagerPolicy: Static
+topologyManagerPolicy: restricted
+topologyManagerScope: pod
+reservedSystemCPUs: "0,128"
+kubeReserved: {memory: 924Mi}
+evictionHard: {memory.available: 100Mi}
+reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
+---
+apiVersion: mooring/v1alpha1
+kind: NodeDevices
+devices:
+  nvidia.com/gpu:
+"""
+
+
+def test_two_requests_are_changed_together_where_neither_helps_alone(tmp_path: Path) -> None:
+    """GPUs are on 4 of 8 NUMA nodes; restricted wants CPUs and memory of exactly these."""
+    gpus = "".join(f"  - {{id: g{number}, numa: [{number % 4 * 2 + 1}]}}\n" for number in range(8))
+    (tmp_path / "kubelet.yaml").write_text(GPUS + gpus)
+    (tmp_path / "pod.yaml").write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: worker}, spec: {containers: ["
+        "{name: main, resources: {limits: {cpu: 240, memory: 1800Gi, nvidia.com/gpu: 8}}}]}}"
+    )
+    node = ("-f", tmp_path / "pod.yaml", "--machine", EIGHT, "--config", tmp_path / "kubelet.yaml")
+    found = mooring("whatif", "worker", *node, "-o", "json").document
+    options = [(one["option"], one["value"]) for one in found["proposals"][0]["changes"]]
+    assert options == [("--ask", "default/worker/main:cpu=128"), ("--ask", "default/worker/main:memory=1Ti")]
+    assert found["proposals"][0]["containers"]["main"]["mems"] == "1,3,5,7"
+    words = [word for option in options for word in option]
+    assert mooring("whatif", *node, *words).code == 0

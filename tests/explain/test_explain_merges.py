@@ -16,6 +16,7 @@ from tests.explain.situations import container, planned, pod, policy, simple, to
 
 from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import NUMAMask
+from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
@@ -97,7 +98,9 @@ described = st.builds(
 @given(hints=listed | described)
 def test_a_provider_suffices_alone_when_a_merge_of_its_hints_alone_is_admitted(name: str, hints: AnyHints) -> None:
     settings = SETTINGS[name]
-    [opinion] = opinions_of([HintsGiven("uid", "c", {"example.com/nic": hints})], settings, name)
+    [opinion] = opinions_of(
+        [HintsGiven("uid", "c", {"example.com/nic": hints})], settings, name, MemoryState("None", {}, {})
+    )
     alone = topology_merge.merge(name, [hints or NOT_POSSIBLE], settings.numa)
     assert opinion.suffices == alone.admitted
     if opinion.suffices and not opinion.indifferent and name == "restricted":

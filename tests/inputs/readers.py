@@ -29,9 +29,10 @@ from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.pod_resources import claim_asked
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.plan_document import explanation_list, plan_document
+from mooring.answers.base.plan_document import plan_document
 from mooring.answers.doctor.answer import diagnosis_document
 from mooring.answers.doctor.diagnosis import diagnose
+from mooring.answers.explain.document import explanation_list
 from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
 from mooring.engine.checkpoint.device_file import device_record
 from mooring.engine.core.config import KubeletConfig, MooringConfig

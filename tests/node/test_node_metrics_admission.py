@@ -265,7 +265,7 @@ def test_an_endless_admission_keeps_its_counts_and_gives_its_gauges_back() -> No
     state = replace(metered.node.cpu, assignments={**metered.node.cpu.assignments, **held})
     told = [
         AdmissionBegun("b"),
-        CPUsAssigned("b", "one", CPUMask(0b1100 << 8), state),
+        CPUsAssigned("b", "one", CPUMask(0b1100 << 8), state.held, state),
         AdmissionEndless("b", "group-loop"),
     ]
     after = Metered(config())

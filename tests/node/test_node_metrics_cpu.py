@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod, pod_level, shared
-from tests.releases.flipped import flipped
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node.metrics.metrics import NUMA_GAUGE, fold
-from mooring.engine.releases.catalog import RELEASES
 
 MANAGERS = {"PodLevelResourceManagers": True}
 
@@ -171,8 +169,8 @@ def test_a_released_cpu_that_another_pod_has_too_is_not_counted_per_node() -> No
     metrics = fold(
         metrics,
         [
-            CPUsAssigned("a", "main", CPUMask(both), holding(both)),
-            CPUsReleased("b", "main", CPUMask(one), holding(both)),
+            CPUsAssigned("a", "main", CPUMask(both), holding(both).held, holding(both)),
+            CPUsReleased("b", "main", CPUMask(one), holding(both).held, holding(both)),
         ],
     )
     assert numbers(metrics)[ON_NODE_0] == 2
@@ -274,45 +272,3 @@ def test_a_partition_comes_back_with_the_last_container() -> None:
     metered.admit(pod_level("a", "8", "4Gi", container("one", "4"), shared("two")))
     assert metered.numbers[ON_NODE_0] == 2
     assert metered.change_of_removal("a") == {EXCLUSIVE: -8, SHARED_POOL: 8000}
-
-
-# Since v1.38 the gauges are computed from the state (rule gauges-by-difference).
-
-PREVIEW = RELEASES["1.38"]
-
-
-def gauges(metered: Metered) -> tuple[int, ...]:
-    found = metered.numbers
-    return tuple(found[one] for one in (EXCLUSIVE, SHARED_POOL, ON_NODE_0, ON_NODE_1) if one in found)
-
-
-def test_since_1_38_every_node_has_a_count_from_the_start_and_returns_to_0() -> None:
-    metered = Metered(config(), release=PREVIEW)
-    start = gauges(metered)
-    assert start == (0, 14000, 0, 0)
-    assert gauges(Metered(config(), release=flipped(RELEASES["1.37"], "gauges-by-difference"))) == start
-    assert ON_NODE_0 not in Metered(config(), release=flipped(PREVIEW, "gauges-by-difference")).numbers
-    metered.admit(pod("a", container("main", "2")))
-    assert gauges(metered) == (2, 12000, 2, 0)
-    metered.remove("a")
-    assert gauges(metered) == start
-
-
-def test_since_1_38_cpus_reused_from_an_init_container_count_once() -> None:
-    metered = Metered(config(), release=PREVIEW)
-    start = gauges(metered)
-    metered.admit(pod("a", init("warm", "2"), container("main", "4")))
-    assert gauges(metered) == (4, 10000, 4, 0)
-    metered.remove("a")
-    assert gauges(metered) == start
-
-
-def test_since_1_38_the_cpus_of_a_whole_pod_are_exclusive_ones_too() -> None:
-    asked = pod_level("a", "4", "2Gi", container("main", "2"), shared("rest"))
-    kubelet = config(policy="best-effort", scope="pod", gates=MANAGERS)
-    older, newer = (Metered(kubelet, release=release) for release in (RELEASES["1.37"], PREVIEW))
-    for metered in (older, newer):
-        metered.admit(asked)
-    assert gauges(newer) == (4, 10000, 4, 0)
-    assert gauges(older)[:2] == (4, 10000)
-    assert ON_NODE_0 not in older.numbers

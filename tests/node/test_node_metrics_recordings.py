@@ -83,7 +83,7 @@ class Watched:
             if isinstance(fact, CPUsAssigned):
                 reused += (fact.cpus & held).bit_count()
             if isinstance(fact, CPUsAssigned | CPUsReleased):
-                held = fact.held.held
+                held = fact.held
         return reused
 
     @property

@@ -123,6 +123,7 @@ SUMS = KubeletConfig(
     system_reserved={"memory": "1Gi"},
     reserved_memory=(ReservedMemory(0, {"memory": "3Gi"}), ReservedMemory(1, {"memory": "2148Mi"})),
 )
+RESERVE = "Reserve {} of memory on NUMA node 0 and {} of memory on NUMA node 1 in reservedMemory"
 FILE = (
     "Give the kubelet's configuration file with --config too (the difference of 100Mi is exactly the default of "
     "evictionHard memory.available, which counts with a file alone), or "
@@ -134,8 +135,13 @@ FILE = (
     [
         ({}, "2148Mi", f'{FILE}set evictionHard.memory.available to "100Mi"'),
         ({"nodefs.available": "5%"}, "2148Mi", 'Set evictionHard.memory.available to "100Mi"'),
-        ({}, "2147Mi", "Reserve 5Gi of memory on NUMA node 0 in reservedMemory"),
-        ({"memory.available": "1Gi"}, "2148Mi", "Reserve 6Gi of memory on NUMA node 0 in reservedMemory"),
+        ({}, "2147Mi", RESERVE.format("3014Mi", "2106Mi")),
+        ({"memory.available": "1Gi"}, "2148Mi", RESERVE.format("3616Mi", "2528Mi")),
+        (
+            {"memory.available": "2Gi"},
+            "3Gi",
+            "Reserve 3584Mi of memory on each of NUMA nodes 0 and 1 in reservedMemory",
+        ),
     ],
 )
 def test_a_difference_that_is_the_default_threshold_is_named(

@@ -10,9 +10,10 @@ from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import Endless
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.topology import Topology, discover_topology
-from mooring.engine.cpumanager.options import CPUOptions
+from mooring.engine.cpumanager.options import CPUOptions, TakeError
 from mooring.engine.cpumanager.take import take
 from mooring.engine.node.scores import score
 from mooring.engine.releases.catalog import RELEASES
@@ -107,6 +108,19 @@ def test_a_plan_and_the_doctor_warn_of_caches_that_are_counted_twice(
     for findings in (make_plan(asked).findings, diagnose(asked).findings):
         found = [one.subject for one in findings if one.code == "MOOR-520"]
         assert found == (["each of the uncore caches 1, 4"] if warned else [])
+
+
+def test_a_claim_that_makes_no_progress_never_ends_in_1_37_alone() -> None:
+    """Rule claim-loop: reached through saved-combo only, which no recording does (spec: cpu-manager.md section 8.3)."""
+    topology = laid_out(45, core=same, socket=lambda cpu: min(cpu // 10, 3), numa=runs(5), counts=(45, 45, 4, 9, 1))
+    available = CPUMask(topology.all_cpus & ~sum(1 << 5 * node + 4 for node in range(4, 9)))
+    error = TakeError("accounting error, not enough CPUs allocated, remaining: 5")
+    expected = {"1.36": error, "1.37": Endless("claim-loop")}
+    for release, answer in expected.items():
+        rules = CPUOptions(frozenset({DISTRIBUTE})).take_rules(frozenset(), RELEASES[release].rules)
+        assert take(topology, available, 20, rules) == answer
+    even = CPUOptions(frozenset({DISTRIBUTE})).take_rules(frozenset(), RELEASES["1.38"].rules)
+    assert take(topology, available, 20, even) == mask("0-19")
 
 
 @pytest.mark.parametrize(("allocatable", "assigned", "expected"), [(1536, 1024, 66), (2, 1, 50), (8, 12, 150)])

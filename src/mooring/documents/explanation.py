@@ -141,6 +141,7 @@ class NearestChangesDocument(DocumentPart, kw_only=True):
     why: str
     proposals: Annotated[list[ProposalPart], Meta(description="The nearest first.")]
     findings: list[FindingPart]
+    remedy: Annotated[str, Meta(description="What to do where the kubelet would not start; else empty.")] = ""
 
 
 FactMembers: TypeAlias = Annotated[

@@ -135,8 +135,8 @@ _UNITS: Final = {"CPUMask": _CPUs, "NUMAMask": _Nodes}
 _SIGNED: Final = frozenset({"available", "bound", "group", "rest", "share"})
 """Numbers that are no counts."""
 
-_ELSEWHERE: Final = frozenset({"choices", "declared"})
-"""Fields that are not written: pods stand elsewhere in a document, and choices follow from the entries."""
+_ELSEWHERE: Final = frozenset({"choices", "declared", "state"})
+"""Fields that are not written: pods and states stand elsewhere in a document, and choices follow from the entries."""
 _MODULES: Final = (cpu, extensions, plugins, memory, devices, topology, node)
 _NO_FACTS: Final = frozenset({plugins.Candidate, node.KubeletStarted})
 
@@ -208,10 +208,11 @@ def fact_structs() -> list[type[Struct]]:
 def _struct(kind: type) -> type[Struct]:
     described = _descriptions(kind)
     members: list[tuple[str, Any]] = []
-    for name, _, form in _forms(kind):
+    for field, _, form in _forms(kind):
+        name = _NAMES.get(field, field)
         # The text about a mask would be about bits.
-        plain = form.schema in (str, bool, int, Count) and name in described
-        members.append((name, Annotated[form.schema, Meta(description=described[name])] if plain else form.schema))
+        plain = form.schema in (str, bool, int, Count) and field in described
+        members.append((name, Annotated[form.schema, Meta(description=described[field])] if plain else form.schema))
     return defstruct(
         kind.__name__,
         members,
@@ -250,6 +251,7 @@ def _forms(kind: type) -> tuple[tuple[str, str, _Form], ...]:
 
 
 def _member(name: str) -> str:
+    name = _NAMES.get(name, name)
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
 
@@ -300,6 +302,8 @@ def _requests(pod: Pod) -> dict[str, dict[str, str]]:
     return {one.name: {name: str(amount) for name, amount in one.requests.items()} for one in pod.containers}
 
 
+_NAMES: Final = {"state": "held"}
+"""Of the CPU manager's state documents have what containers hold."""
 _FORMS: Final[Mapping[Any, _Form]] = {
     str: _Form(_same, str),
     bool: _Form(_same, bool),

@@ -26,7 +26,7 @@ from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.engine.memorymanager.state import MemoryState
-from mooring.engine.node.facts import HintsGiven
+from mooring.engine.node.facts import HintScored, HintsGiven
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE
@@ -71,7 +71,7 @@ class Circumstances:
     @cached_property
     def chapters(self) -> tuple[Chapter, ...]:
         """The chapters, in the order in which things happened."""
-        return _chapters_of(self.pod, self.facts, self.settings)
+        return _chapters_of(self.pod, self.facts, self.settings, self.memory)
 
     @property
     def refused_in(self) -> Chapter | None:
@@ -84,10 +84,10 @@ class Circumstances:
         return chapter.refusal(kind) if chapter is not None else None
 
 
-def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple[Chapter, ...]:
+def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: MemoryState) -> tuple[Chapter, ...]:
     """Return the chapters in the order in which things happened; containers that were not reached have none."""
     mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
-    merges = dict(_merges(mine, settings))
+    merges = dict(_merges(mine, settings, memory))
     steps: dict[str, list[Step]] = {}
     for step in _steps(mine, plugins=settings.plugins is not None):
         steps.setdefault(step.container, []).append(step)
@@ -95,17 +95,26 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings) -> tuple
     names = [POD] if POD in merges or POD in steps else []
     names += [container.name for container in pod.containers if container.name in reached]
     by_distance = settings.numa.distances is not None
+    scores = {fact.container: fact.score for fact in mine if isinstance(fact, HintScored)}
     found = []
     for name in names:
         merge, opinions = merges.get(name, (None, ()))
         found.append(
-            Chapter(name, _request(pod, name, settings), opinions, merge, by_distance, tuple(steps.get(name, ())))
+            Chapter(
+                name,
+                _request(pod, name, settings),
+                opinions,
+                merge,
+                by_distance,
+                scores.get(name),
+                tuple(steps.get(name, ())),
+            )
         )
     return tuple(found)
 
 
 def _merges(
-    facts: Sequence[object], settings: Settings
+    facts: Sequence[object], settings: Settings, memory: MemoryState
 ) -> Iterator[tuple[str, tuple[HintsMerged, tuple[Opinion, ...]]]]:
     """Yield container, merge and opinions of every merge, in order."""
     start = 0
@@ -115,7 +124,7 @@ def _merges(
         part = facts[start : position + 1]
         start = position + 1
         given = last(part, HintsGiven)
-        yield given.container if given is not None else POD, (fact, opinions_of(part, settings, fact.policy))
+        yield given.container if given is not None else POD, (fact, opinions_of(part, settings, fact.policy, memory))
 
 
 def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:

@@ -55,7 +55,7 @@ def _amount(kind: str, amount: int) -> str:
 def _said(opinion: Opinion, policy: str) -> str:
     if opinion.indifferent:
         if opinion.nothing_fits:
-            return "no set of NUMA nodes has enough, which counts as no preference until memory is allocated"
+            return f"{_nothing_fits(opinion)}, which counts as no preference until memory is allocated"
         return "any NUMA node works"
     if not opinion.narrowest:
         return f"no set of NUMA nodes works{_why_none(opinion)}"
@@ -69,6 +69,16 @@ def _said(opinion: Opinion, policy: str) -> str:
     wanted = f"preferred: {node_sets(opinion.preferred)}"
     others = opinion.count - len(opinion.preferred)
     return f"{wanted}; {others} other {'set also works' if others == 1 else 'sets also work'}" if others else wanted
+
+
+def _nothing_fits(opinion: Opinion) -> str:
+    """Say what is missing: memory, or a set of NUMA nodes that may serve it (spec: memory-manager.md section 4)."""
+    sums = {kind: sum(types.get(kind, 0) for types in opinion.free.values()) for kind in opinion.need}
+    if any(sums[kind] < amount for kind, amount in opinion.need.items()) or not opinion.serving:
+        return "no set of NUMA nodes has enough"
+    together = joined([f"{size(amount)} of {kind}" for kind, amount in sums.items()])
+    serving = f"{nodes(members(opinion.serving))} {'serves' if opinion.serving.bit_count() == 1 else 'serve'}"
+    return f"{nodes(opinion.free)} together have {together}, but {serving} other containers and cannot join a new group"
 
 
 def _why_none(opinion: Opinion) -> str:
@@ -94,16 +104,21 @@ def _free(opinion: Opinion) -> Iterator[str]:
         yield f"free{named}: {per_node(amounts, size if is_memory(kind) else str)}"
 
 
-def merge_line(merge: HintsMerged, *, by_distance: bool) -> Line:
+def merge_line(merge: HintsMerged, *, by_distance: bool, score: int | None = None) -> Line:
     """Return how the opinions became one.
 
     Args:
         merge: of the opinions.
         by_distance: whether of equally narrow sets the closest wins.
+        score: of the hint, where it has one.
     """
     mark = YES if merge.admitted else NO
     verdict = "admits" if merge.admitted else "rejects"
     below = tuple(_choice(merge, by_distance=by_distance))
+    if score:
+        below += (
+            Line(f"score {score}: the share of these nodes that is given away; nothing decides by it", detail=True),
+        )
     return Line(f"{merge.policy} {verdict}: {_outcome(merge)}", below, mark=mark)
 
 
@@ -209,7 +224,7 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
             line = opinion_line(opinion, merge.policy)
             # Of an admitted pod the hints are shown on demand.
             yield replace(line, detail=merge.admitted and not opinion.nothing_fits and not is_followed(opinion))
-        yield merge_line(merge, by_distance=chapter.by_distance)
+        yield merge_line(merge, by_distance=chapter.by_distance, score=chapter.score)
     for step in chapter.steps:
         yield step_line(step, topology)
 

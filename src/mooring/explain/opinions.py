@@ -6,7 +6,7 @@ With the extension device-alignment also why CPUs and memory could not follow th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.devicemanager.facts import DeviceHintsAsked
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
 from mooring.engine.memorymanager.policy import is_memory
+from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import DONT_CARE, Hints, NUMAInfo
@@ -44,7 +45,7 @@ def last(facts: Iterable[object], kind: type[Fact]) -> Fact | None:
     return found
 
 
-def opinions_of(facts: Sequence[object], settings: Settings, policy: str) -> tuple[Opinion, ...]:
+def opinions_of(facts: Sequence[object], settings: Settings, policy: str, memory: MemoryState) -> tuple[Opinion, ...]:
     """Return the opinions behind one merge: CPUs first, then memory, then devices by name.
 
     Providers without an opinion are left out. All types of memory have the same hints and are one opinion.
@@ -53,7 +54,9 @@ def opinions_of(facts: Sequence[object], settings: Settings, policy: str) -> tup
         facts: from the first question to a provider to the result of the merge.
         settings: of the node.
         policy: the topology policy of the merge.
+        memory: the memory manager's state after the decision.
     """
+    serving = mask_of(node for node, state in memory.nodes.items() if state.assignments)
     given = last(facts, HintsGiven)
     if given is None:
         return ()
@@ -61,12 +64,13 @@ def opinions_of(facts: Sequence[object], settings: Settings, policy: str) -> tup
     for resource, hints in given.hints.items():
         if hints is not None:
             found.setdefault(MEMORY if is_memory(resource) else resource, hints)
-    memory = last(facts, MemoryHintsAsked)
-    if memory is not None and memory.hints is None:
+    asked = last(facts, MemoryHintsAsked)
+    if asked is not None and asked.hints is None:
         # Nothing fits, and the topology manager gets no hint: the failure shows when memory is allocated.
         found.setdefault(MEMORY, DONT_CARE)
     order = sorted(found, key=lambda resource: (resource != CPU, resource != MEMORY, resource))
-    return tuple(_opinion(resource, found[resource], facts, settings, policy) for resource in order)
+    opinions = (_opinion(resource, found[resource], facts, settings, policy) for resource in order)
+    return tuple(replace(one, serving=serving) if one.nothing_fits else one for one in opinions)
 
 
 def _opinion(resource: str, hints: AnyHints, facts: Sequence[object], settings: Settings, policy: str) -> Opinion:

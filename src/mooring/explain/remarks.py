@@ -15,7 +15,7 @@ from mooring.engine.core.bits import list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.pod import ContainerKind
+from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
 from mooring.engine.devicemanager.state import Device
@@ -336,3 +336,19 @@ def loss_words(fact: extension_facts.CPUsBroken | extension_facts.CPUsReplaced) 
         return f"{who} lost {cpus_text(lost)}, replaced by {list_text(taken)} for now; it was allocated on {where}"
     are, have = ("is", "has") if fact.lost.bit_count() == 1 else ("are", "have")
     return f"{who} lost {cpus_text(fact.lost)}, which {are} offline and {have} no replacement: {fact.why}"
+
+
+def other_cores(pod: Pod, decision: Decision) -> Iterator[str]:
+    """Say which containers name CPUs themselves, in arguments or environment, that are not among those they get."""
+    for container in pod.containers:
+        placement = decision.containers.get(container.name)
+        gets = placement.cpus if placement is not None and placement.cpus else decision.shared_pool
+        for written, named in container.core_lists:
+            others = named - gets
+            if others and gets:
+                yield (
+                    f"container {container.name} names CPUs {named} ({written:.60}), of which {others} "
+                    f"{'is' if len(others) == 1 else 'are'} not among those that it gets here ({gets}); the numbers "
+                    "can differ at each start: let the program read its CPUs, such as from cpuset.cpus.effective of "
+                    "its control group"
+                )

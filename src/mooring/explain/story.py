@@ -105,6 +105,8 @@ class Opinion:
     """Number of nodes of the narrowest set that will do; 0 when none will."""
     suffices: bool
     """Whether the policy would admit on these hints alone."""
+    serving: int = 0
+    """Where the memory manager found nothing: NUMA nodes that serve other containers."""
 
     @property
     def nothing_fits(self) -> bool:
@@ -177,6 +179,8 @@ class Chapter:
     container."""
     by_distance: bool
     """Whether of equally narrow sets the closest wins (prefer-closest-numa-nodes)."""
+    score: int | None
+    """Of the hint that was made; None for kubelets without scores."""
     steps: tuple[Step, ...]
 
     @property

@@ -12,12 +12,16 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from mooring.answers.base.answering import Answer, answer_of, corrected, with_assumed
+from mooring.answers.base.answering import Answer, answer_of, corrected, is_kept, with_assumed
 from mooring.answers.base.plan_findings import (
+    RESTART,
+    STATE_FILES,
     chance_findings,
+    core_list_findings,
     crash_findings,
     device_findings,
     idle_findings,
+    machine_findings,
     order_findings,
     plugin_findings,
     pool_findings,
@@ -25,6 +29,7 @@ from mooring.answers.base.plan_findings import (
     recorded_findings,
     release_finding,
     reserved_findings,
+    restart_findings,
     twice_findings,
     unasked_finding,
     uncore_findings,
@@ -282,13 +287,18 @@ def start_error(plan: AnyPlan) -> str:
     return plan.refusal.message if isinstance(plan, RefusedPlan) else ""
 
 
+def remedy_of(plan: AnyPlan) -> str:
+    """Return what to do if the kubelet would not start; else nothing."""
+    return plan.remedy if isinstance(plan, RefusedPlan) else ""
+
+
 def make_plan(question: Question) -> AnyPlan:
     """Admit the pods of a question in order on its node, fresh or continuing from state files.
 
     Raises:
         InputError: CPUs go offline without the extension cpu-hotplug, or the machine does not have them.
     """
-    noticed = [*question.findings, *question.machine.findings]
+    noticed = [*question.findings, *machine_findings(question.machine, question.config)]
     noticed += device_findings((*question.active, *question.pods), question.devices)
     noticed += preference_findings(question.pods, question.preferences)
     facts: list[object] = []
@@ -311,7 +321,8 @@ def make_plan(question: Question) -> AnyPlan:
     noticed += [*order_findings(failures), *made.findings, *plugin_findings(made.answers)]
     noticed += pool_findings(start, made.answers, made.kubelet)
     noticed += reserved_findings(made.answers, made.kubelet)
-    noticed += twice_findings(made.kubelet)
+    noticed += [*twice_findings(made.kubelet), *core_list_findings(made.answers)]
+    noticed += restart_findings(start, made.answers, made.kubelet, lambda: _kept_if_fixed(question))
     noticed += recorded_findings(made.answers, question.recorded)
     if not question.stop_at_crash:
         noticed += crash_findings(made.answers, question.machine.info)
@@ -331,6 +342,35 @@ def make_plan(question: Question) -> AnyPlan:
         release=question.mooring.release,
         facts=tuple(made.facts),
     )
+
+
+_RESTART_DEFECTS = ("pod-restart", "socket-restart", "memory-nil-hints")
+"""Defects by which a start rejects or moves pods that run (spec: README.md section 5)."""
+
+
+def _kept_if_fixed(question: Question) -> dict[str, set[str]]:
+    """Return the uids of the running pods that keep what they have at this start if a defect is fixed, by its name."""
+    kept = {}
+    for defect in _RESTART_DEFECTS:
+        mooring = replace(question.mooring, fixed_defects=question.mooring.fixed_defects | {defect})
+        start = opened_for(replace(question, pods=(), mooring=mooring)).start
+        if isinstance(start, NotStarted):
+            continue
+        decided = [one.result.admissions[0] for one in run(start, map(Readmit, question.active))]
+        kept[defect] = {one.pod.uid for one in decided if is_kept(start, one.pod, one.decision)}
+    return kept
+
+
+def restarted_later(question: Question, plan: Plan) -> list[Finding]:
+    """Return what a restart of the kubelet does to the pods that a plan leaves on the node, beyond keeping them."""
+    pods = tuple(one.pod for one in plan.answers if one.admitted and one.pod.uid not in plan.left)
+    held = plan.kubelet.node.providers.devices.held
+    after = make_plan(replace(question, pods=(), active=pods, files=plan.files, held=held, findings=(), leaving={}))
+    if isinstance(after, RefusedPlan):
+        return [
+            Finding("warning", STATE_FILES, f"the kubelet does not start on them: {after.refusal.message}", RESTART)
+        ]
+    return [finding for finding in after.findings if finding.code == RESTART]
 
 
 class _Run:

@@ -6,7 +6,7 @@ Source: the format of the conformance recordings (docs/reference/scenarios.md).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -40,9 +40,6 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.engine.node import hotplug
-
-if TYPE_CHECKING:
-    from mooring.documents.explanation import ExplanationListDocument
 
 
 def decision_fields(decision: Decision) -> dict[str, Any]:
@@ -296,25 +293,3 @@ def _mixed(plan: Plan, answer: Answer) -> list[str] | UnsetType:
     """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
     found = mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod) if answer.admitted else ()
     return list(found) or UNSET
-
-
-def explanation_list(plan: AnyPlan) -> ExplanationListDocument:
-    """Return what can be explained of a plan (``mooring explain -o json`` when every pod runs)."""
-    # The documents of explanations are not needed for plans.
-    from mooring.documents.explanation import ExplainablePodPart, ExplanationListDocument  # noqa: PLC0415
-
-    return ExplanationListDocument(
-        kubelet=plan.release.tag,
-        machine=plan.machine.name,
-        pods=[
-            ExplainablePodPart(
-                uid=answer.pod.uid,
-                namespace=answer.pod.namespace,
-                name=answer.pod.name,
-                admitted=answer.admitted,
-                code=answer.code,
-                why=answer.why,
-            )
-            for answer in plan.answers
-        ],
-    )

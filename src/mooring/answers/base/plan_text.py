@@ -21,6 +21,7 @@ from mooring.explain.phrases import plural
 from mooring.inputs.configuration.layers import EffectiveField
 from mooring.views.console import new_table
 from mooring.views.tables import numa_table, placements_table
+from mooring.views.view import NodeView
 
 _MOST_NAMED = 5
 _CPU, _MEMORY, _PODS = "cpu", "memory", "pods"
@@ -56,9 +57,7 @@ def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]
         yield from refusal_lines(plan)
         return
     view = plan_view(plan)
-    yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet.settings), "dim")
-    yield Text("")
+    yield from head_lines(view, plan.kubelet)
     if plan.answers:
         yield placements_table(plan_rows(plan, wide=wide), wide=wide)
         yield Text("")
@@ -68,6 +67,18 @@ def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]
     yield from (Text(line) for line in (*holding_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
     yield Text("")
     yield numa_table(view, width)
+
+
+def title_line(view: NodeView) -> Text:
+    """Return the name of a machine, and what it is."""
+    return Text.assemble((view.name, "bold"), f": {view.title}")
+
+
+def head_lines(view: NodeView, kubelet: Kubelet) -> Iterator[RenderableType]:
+    """Yield what begins an answer about a node: its machine, the kubelet's policies, an empty line."""
+    yield title_line(view)
+    yield Text(policies(kubelet.settings), "dim")
+    yield Text("")
 
 
 def refusal_lines(plan: RefusedPlan) -> Iterator[RenderableType]:
@@ -142,4 +153,4 @@ def resources_text(plan: AnyPlan, to: str) -> str:
         )
         table.add_row(clean(name), *(str(form(amounts.get(name, 0))) for amounts in (has, offers, asked)))
     view = plan_view(plan)
-    return text_for(Group(Text.assemble((view.name, "bold"), f": {view.title}"), Text(""), table), to)
+    return text_for(Group(title_line(view), Text(""), table), to)

@@ -17,7 +17,7 @@ from itertools import islice
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, archive_of, decided_by
-from mooring.answers.base.plan_findings import RECORDED
+from mooring.answers.base.plan_findings import OF_A_STORY, STATE_FILES
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import HeldClaim, claims_of
@@ -205,7 +205,11 @@ def explain(plan: AnyPlan, pod: Pod, container: str = "") -> Story:
     answer = plan.answers[place]
     story = story_of(answer, container)
     name = f"{pod.namespace}/{pod.name}"
-    differs = [Reason(one.code, one.message) for one in plan.findings if (one.code, one.subject) == (RECORDED, name)]
+    differs = [
+        Reason(one.code, one.message)
+        for one in plan.findings
+        if one.code in OF_A_STORY and one.subject in (name, STATE_FILES)
+    ]
     return replace(
         story,
         remarks=(*story.remarks, *differs),

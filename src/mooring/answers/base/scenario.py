@@ -182,7 +182,7 @@ class _ScenarioRun:
                 raise inside(error, f"steps[{number}]").at(self._scenario.id) from None
             if result is not None:
                 steps.append(result)
-        if steps or self._endless:
+        if steps:
             outcome["steps"] = steps
         if self._endless:
             outcome["endless"] = True

@@ -163,17 +163,38 @@ def _no_distances(question: Question, _: Fault) -> Iterator[StartChange]:
 
 
 def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
-    """``reservedMemory`` does not add up to what the node reserves: one NUMA node gets all of it."""
+    """``reservedMemory`` does not add up to what the node reserves: the nodes that it names share that as they did."""
     (resource,), (given, amount) = fault.names, fault.values
     yield from _default_threshold(question, given, amount)
-    holders = [entry.numa_node for entry in question.config.reserved_memory if resource in entry.limits]
-    node = holders[0] if holders else min((one.node_id for one in question.machine.info.topology), default=0)
-    nothing = amount == "0"
-    entries = _without_memory(question.config, lambda _, name: name == resource)
-    if not nothing:
-        entries = [*entries, (node, {resource: amount})]
-    words = f"reserve {_amount_words(amount)} of {resource} on NUMA node {node} in reservedMemory"
-    yield _memory(question, f"remove {resource} from reservedMemory" if nothing else words, entries)
+    held = {
+        entry.numa_node: Quantity.parse(entry.limits[resource]).units
+        for entry in question.config.reserved_memory
+        if resource in entry.limits
+    }
+    others = _without_memory(question.config, lambda _, name: name == resource)
+    if amount == "0":
+        yield _memory(question, f"remove {resource} from reservedMemory", others)
+        return
+    shares = _shares(held, amount, 2**20 if resource == "memory" else Quantity.parse(resource[10:]).units)
+    node = next(iter(held), min((one.node_id for one in question.machine.info.topology), default=0))
+    for divided in (shares, {node: amount}) if len(shares) > 1 else ({node: amount},):
+        texts = [f"{_amount_words(text)} of {resource} on NUMA node {one}" for one, text in divided.items()]
+        if len(divided) > 1 and len(set(divided.values())) == 1:
+            same = _amount_words(next(iter(divided.values())))
+            texts = [f"{same} of {resource} on each of NUMA nodes {joined([str(one) for one in divided])}"]
+        entries = [*others, *((one, {resource: text}) for one, text in divided.items())]
+        yield _memory(question, f"reserve {joined(texts)} in reservedMemory", entries)
+
+
+def _shares(held: Mapping[int, int], amount: str, page: int) -> dict[int, str]:
+    """Return an amount divided in proportion, each node's a number of pages, but for the first, which has the rest."""
+    total, before = Quantity.parse(amount).units, sum(held.values())
+    shares = {node: total * one // before // page * page for node, one in held.items()}
+    if len(shares) < 2 or 0 in shares.values():
+        return {}
+    first = next(iter(shares))
+    shares[first] += total - sum(shares.values())
+    return {node: str(Quantity.of_bytes(one)) for node, one in shares.items()}
 
 
 def _default_threshold(question: Question, given: str, amount: str) -> Iterator[StartChange]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
-from mooring.answers.base.plan_text import plan_text
+from mooring.answers.base.plan_text import head_lines, plan_text
 from mooring.answers.base.rows import plan_rows, pool_lines
 from mooring.answers.capacity.answer import (
     ADMITTED,
@@ -31,7 +31,6 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.settings import policies
 from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.explain.story import PodVerdict
 from mooring.views.console import NARROWEST_BAR, Breaking, bar, new_table
@@ -61,15 +60,8 @@ def largest_text(plan: AnyPlan, largest: LargestRequestsDocument, *, to: str) ->
     return text_for(Group(*_largest(plan, largest, width_for(to))), to)
 
 
-def _head(plan: Plan) -> Iterator[RenderableType]:
-    view = plan_view(plan)
-    yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet.settings), "dim")
-    yield Text("")
-
-
 def _largest(plan: Plan, largest: LargestRequestsDocument, width: int) -> Iterator[RenderableType]:
-    yield from _head(plan)
+    yield from head_lines(plan_view(plan), plan.kubelet)
     refused = sum(not answer.admitted for answer in plan.answers)
     if refused:
         was = "was rejected and is" if refused == 1 else "were rejected and are"
@@ -83,7 +75,7 @@ def _largest(plan: Plan, largest: LargestRequestsDocument, width: int) -> Iterat
 
 def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
     document = capacity.document
-    yield from _head(plan)
+    yield from head_lines(plan_view(plan), plan.kubelet)
     if askable(plan) is None:
         last = plan.answers[-1].pod
         yield Text(f"Nothing can be counted: the kubelet would not return from {clean(_name(last))}.", "bold")

@@ -13,6 +13,7 @@ from rich.text import Text
 from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.picture import machine_view
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
+from mooring.answers.base.plan_text import title_line
 from mooring.answers.compare.answer import Comparison, LeftOut, Result
 from mooring.answers.compare.measures import Measures
 from mooring.answers.compare.plot import (
@@ -189,7 +190,7 @@ def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> 
 def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], width: int) -> Iterator[RenderableType]:
     for machine in machines_of(rows):
         view = machine_view(machine)
-        yield Text.assemble((view.name, "bold"), f": {view.title}")
+        yield title_line(view)
     yield Text(_counts(comparison, rows))
     yield Text("")
     # What is given but not among the best is shown below them, so that it can be compared.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.plan import Question, RefusedPlan, make_plan
-from mooring.answers.base.plan_findings import uncore_findings, wrap_findings
+from mooring.answers.base.plan_findings import RESTART, STATE_FILES, machine_findings, uncore_findings, wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (
@@ -28,12 +28,13 @@ from mooring.answers.doctor.reports import (
     State,
     cpu_report,
     memory_report,
+    pod_file_problems,
     repair_cpu,
     repair_memory,
 )
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.decision import Fault, StartRefusal
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import Release
@@ -189,8 +190,30 @@ def diagnose(question: Question, release: Release | None = None, devices: Device
         problems=(*shared, *restart.problems),
         repairs=repairs,
         afterwards=restart.containers,
-        findings=(*question.findings, *question.machine.findings, *wrap_findings(settings), *uncore_findings(settings)),
+        findings=(
+            *question.findings,
+            *machine_findings(question.machine, question.config),
+            *wrap_findings(settings),
+            *uncore_findings(settings),
+        ),
     )
+
+
+def with_pod_files(diagnosis: Diagnosis, files: Mapping[str, str | None]) -> Diagnosis:
+    """Return the diagnosis with the files of allocated and actuated pods, of which none is repaired.
+
+    Args:
+        diagnosis: of the managers' files.
+        files: name -> text; None where there is no file.
+    """
+    found = [
+        FileDiagnosis(name, *pod_file_problems(name, text, diagnosis.release), 0)
+        for name, text in files.items()
+        if text is not None
+    ]
+    refused = (StartRefusal.of("kubelet", Fault(one.kubelet, Cause.FILE_DAMAGED)) for one in found if one.kubelet)
+    # The managers' files come first: the kubelet does not get to these.
+    return replace(diagnosis, files=(*diagnosis.files, *found), refusal=diagnosis.refusal or next(refused, None))
 
 
 def _settings(question: Question, config: KubeletConfig) -> Settings | StartRefusal:
@@ -219,7 +242,7 @@ def _words(refusal: StartRefusal | None, base: StartRefusal | None) -> str:
 def _blocked(question: Question, release: Release, refusal: StartRefusal) -> Diagnosis:
     present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
     files = tuple(FileDiagnosis(name, NOT_CHECKED if text is not None else "", "", (), 0) for name, text in present)
-    noticed = (*question.findings, *question.machine.findings)
+    noticed = (*question.findings, *machine_findings(question.machine, question.config))
     return Diagnosis(question, release, refusal, files, (_before_the_files(refusal),), (), {}, noticed)
 
 
@@ -322,4 +345,16 @@ def restarted(question: Question) -> RestartEffect:
     if emptied is not None:
         message = f"When the running pods are admitted again, {emptied.subject} {emptied.message}."
         problems += (Problem(emptied.code, "error", "", message),)
+    names = {f"{answer.pod.namespace}/{answer.pod.name}": (EntryHolder(answer.pod.uid, ""),) for answer in plan.answers}
+    problems += tuple(
+        Problem(
+            RESTART,
+            "error" if one.subject == STATE_FILES else "warning",
+            "",
+            f"{one.subject}: {one.message}.",
+            names.get(one.subject, ()),
+        )
+        for one in plan.findings
+        if one.code == RESTART
+    )
     return RestartEffect(found, problems)

@@ -14,7 +14,15 @@ from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Rep
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
-from mooring.engine.checkpoint.formats import CORRUPTED, FormatFamily, bytes_of, describe_format, read_checkpoint
+from mooring.engine.checkpoint.formats import (
+    ALLOCATED_FILE,
+    CORRUPTED,
+    FormatFamily,
+    bytes_of,
+    describe_format,
+    read_checkpoint,
+    read_pod_file,
+)
 from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
 from mooring.engine.checkpoint.memory_file import memory_family
@@ -22,12 +30,12 @@ from mooring.engine.checkpoint.salvage import DEPTH, Salvage, containers_in, mem
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.gotext import quote
-from mooring.engine.core.release import NEWEST
+from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.releases.state_files import state_file_rules
+from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
 from mooring.explain.phrases import cpus_text, joined, plural
 
 NOT_JSON = "MOOR-301"
@@ -134,6 +142,29 @@ def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) 
             f"The file has members that kubelet v1.37.1 does not know and loses with its next write: {shown}. A newer "
             "kubelet may have written it.",
         )
+
+
+def pod_file_problems(file: str, text: str, release: Release) -> tuple[str, str, tuple[Problem, ...]]:
+    """Return format, words of the kubelet and problems of a file of allocated or actuated pods."""
+    found = read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
+    if found.problem:
+        code = WRONG_CHECKSUM if found.problem == CORRUPTED else WRONG_TYPE if found.version else NOT_JSON
+        words = (
+            f"could not restore state from checkpoint: failed to get pod resource information: {found.problem}, please "
+            f"drain this node and delete pod resource information checkpoint file {quote(file)} before restarting "
+            "Kubelet"
+        )
+        words = words if file == ALLOCATED_FILE else f"failed to initialize actuated state checkpoint: {words}"
+        message = f"Kubelet {release.tag} does not start on it ({found.problem}): drain the node and delete the file."
+        return "pods with their resources, damaged", words, (Problem(code, "error", file, message),)
+    problems: tuple[Problem, ...] = ()
+    if found.version not in pod_file_versions(release.name)[1]:
+        message = (
+            f"Kubelet {release.tag} does not know format {found.version} and reads the amounts in it alone, not the "
+            "names and specs of pods."
+        )
+        problems = (Problem(UNKNOWN_MEMBERS, "warning", file, message),)
+    return f"pods with their resources, format {found.version}, {plural(len(found.pods), 'pod')}", "", problems
 
 
 def policy_problem(configured: str, reading: Reading, salvaged_policy: str) -> Problem | None:

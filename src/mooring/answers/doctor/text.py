@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mooring.answers.base.plan_findings import RESTART
 from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
 from mooring.answers.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
 from mooring.answers.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
@@ -87,7 +88,9 @@ def _verdict(diagnosis: Diagnosis, place: str) -> Iterator[RenderableType]:
     elif diagnosis.is_sound:
         yield Text.assemble((where, "bold"), f": sound: {kubelet} starts on these files")
     else:
-        yield Text.assemble((where, "bold"), f": {kubelet} starts on these files, but they are wrong")
+        later = all(problem.code == RESTART for problem in diagnosis.all_problems if problem.severity == "error")
+        wrong = "its start after that fails" if later else "they are wrong"
+        yield Text.assemble((where, "bold"), f": {kubelet} starts on these files, but {wrong}")
 
 
 def _file_line(file: FileDiagnosis) -> Text:
@@ -152,6 +155,8 @@ def _afterwards(
         yield f"{'gets' if lost or NO_ENTRY in codes else 'has'} {cpus} after the start"
     elif after is not None and lost:
         yield "runs in the shared pool after the start"
+    elif RESTART in codes:
+        yield "does not keep what it has"
     elif STALE in codes:
         yield "is dropped by the kubelet"
     elif lacking := [codes[code].file for code in (FILE_MISSING, LOST_ENTRIES) if code in codes]:

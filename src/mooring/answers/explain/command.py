@@ -19,7 +19,6 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import (
         picture,
-        plan_document,
         plan_findings,
     )
     from mooring.answers.base import plan as planning
@@ -98,11 +97,11 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)
-    # A story has what differs from its own pod's status; of other pods it does not matter.
-    warn(one for one in plan.findings if one.code != plan_findings.RECORDED)
+    # A story has what differs from its own pod's status, and what a restart does to it; of others it does not matter.
+    warn(one for one in plan.findings if one.code not in plan_findings.OF_A_STORY)
     story = _story(plan, name)
     if story is None:
-        warn(one for one in plan.findings if one.code == plan_findings.RECORDED)
+        warn(one for one in plan.findings if one.code in plan_findings.OF_A_STORY)
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
@@ -189,7 +188,7 @@ def _list(plan: AnyPlan, inputs: NodeOptions, form: str, to: str) -> None:
         InputError: a picture was requested.
     """
     if form == "json":
-        emit_document(json_text(plan_document.explanation_list(plan)), to)
+        emit_document(json_text(explanation_document.explanation_list(plan)), to)
     elif form == "text":
         emit(text.list_text(plan, to, inputs.words), to)
     else:

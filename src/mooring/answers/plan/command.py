@@ -71,6 +71,7 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     if save and isinstance(plan, planning.Plan):
         # Empty texts never come up: a kubelet that started has made both files.
         store.StateFolder(store.make_folder(Path(save))).write_both(plan.files.cpu or "", plan.files.memory or "")
+        warn(planning.restarted_later(question, plan))
     if form in ("json", "yaml"):
         document = plan_document.plan_document(plan)
         emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)

@@ -12,14 +12,13 @@ from rich.text import Text
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
 from mooring.answers.base.plan_document import span_text
-from mooring.answers.base.plan_text import plan_text
+from mooring.answers.base.plan_text import head_lines, plan_text
 from mooring.answers.resize.answer import ResizedContainerPart, ResizeDocument
 from mooring.answers.resize.sizes import LargestAmountsPart
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.node.settings import policies
 from mooring.explain.phrases import cpus_text, plural, size
 from mooring.views.console import Breaking, new_table
 from mooring.views.tables import numa_table
@@ -47,9 +46,7 @@ def resize_text(plan: AnyPlan, resized: ResizeDocument, *, wide: bool, to: str) 
 
 def _parts(plan: Plan, resized: ResizeDocument, width: int, *, wide: bool) -> Iterator[RenderableType]:
     view = plan_view(plan)
-    yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet.settings), "dim")
-    yield Text("")
+    yield from head_lines(view, plan.kubelet)
     if not resized.runs:
         yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
         if resized.not_running:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from mooring.answers.base.answering import next_start_error
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
@@ -20,6 +21,7 @@ from mooring.answers.upgrade.decisions import (
 from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import (
     SettingChangePart,
+    SettingEffect,
     StateFileFormatsPart,
     setting_changes,
     state_file_formats,
@@ -36,6 +38,7 @@ from mooring.documents.plan import (
     PodPart,
     finding_parts,
 )
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.releases.catalog import RELEASES
@@ -72,7 +75,8 @@ class UpgradeDocument(DocumentPart, kw_only=True):
         bool, Meta(description="Whether anything is decided differently: the start, a pod, or a pod created anew.")
     ]
     safe: Annotated[
-        bool, Meta(description="Whether it starts and every running pod keeps what a restart of the old one leaves it.")
+        bool,
+        Meta(description="Whether it starts, every running pod keeps what it has, and it starts again after that."),
     ]
     start_error: Annotated[str | None, Meta(description="Why the new kubelet does not start; null when it does.")]
     start_error_stage: Annotated[str, Meta(description="Empty when it starts.")]
@@ -94,6 +98,9 @@ class UpgradeDocument(DocumentPart, kw_only=True):
     hops: Annotated[list[HopPart], Meta(description="Empty when the upgrade is one step.")]
     rollback: Annotated[RollbackPart | None, Meta(description="Null when the new kubelet does not start.")]
     findings: list[FindingPart]
+    next_start_error: Annotated[
+        str | None, Meta(description="Why the new kubelet does not start once more after its first start; else null.")
+    ] = None
 
 
 class UpgradedNodePart(DocumentPart, kw_only=True):
@@ -140,13 +147,15 @@ def upgrade_of(
     more = causes(node, from_setup, to_setup, UpgradeSituation.RECREATED)
     pods = list(pod_upgrades(before, after, {pod.uid for pod in node.pods_of(from_setup).running}))
     refused = after if isinstance(after, RefusedPlan) else None
+    again = next_start_error(after.kubelet) or None if isinstance(after, Plan) else None
+    kept = all(pod.outcome == UpgradeOutcome.KEPT for pod in pods if pod.running)
     return after, UpgradeDocument(
         node=node.name,
         machine=node.machine.name,
         from_=old.tag,
         to=new.tag,
         changed=decided(before) != decided(after) or decided(anew[0]) != decided(anew[1]),
-        safe=refused is None and not any(pod.is_affected for pod in pods if pod.running),
+        safe=refused is None and again is None and kept,
         start_error=_error(after),
         start_error_stage="" if refused is None else refused.refusal.stage,
         start_error_code="" if refused is None else refused.refusal.code,
@@ -156,7 +165,7 @@ def upgrade_of(
         shared_pool=str(after.kubelet.node.shared_pool) if isinstance(after, Plan) else "",
         cpu_manager_state=after.files.cpu or "",
         memory_manager_state=after.files.memory or "",
-        settings=setting_changes(node.config, node.fields, old, new),
+        settings=[*setting_changes(node.config, node.fields, old, new), *_reserved(*anew)],
         state_files=state_file_formats(node.config, old, new),
         causes=[*(part for _, part in found), *(part for factor, part in more if factor not in named)],
         recreated=[one for one in pod_upgrades(anew[0], anew[1], ()) if one.changed],
@@ -164,7 +173,19 @@ def upgrade_of(
         hops=list(_hops(node, from_setup, to_setup)),
         rollback=_rollback(node, from_setup, to_setup, after),
         findings=finding_parts([*node.findings, *after.findings]),
+        next_start_error=again,
     )
+
+
+def _reserved(*plans: AnyPlan) -> Iterator[SettingChangePart]:
+    """Yield the CPUs that are reserved by their number, where the new kubelet chooses others."""
+    cpus = [
+        list_text(plan.kubelet.settings.cpu.reserved)
+        for plan in plans
+        if isinstance(plan, Plan) and plan.kubelet.settings.cpu is not None
+    ]
+    if len(set(cpus)) > 1:
+        yield SettingChangePart("reserved CPUs", SettingEffect.COMPUTED.value, *cpus)
 
 
 def upgrade_list(upgrades: Sequence[UpgradeDocument]) -> UpgradeListDocument:

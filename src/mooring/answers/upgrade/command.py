@@ -92,7 +92,8 @@ def command(
     The kubelet of the new release starts on the state files of the old one and admits the running pods again. With
     several nodes there is one line for each.
 
-    Exit code 0 when nothing is decided differently, 1 when anything is; 2 when the input is wrong.
+    Exit code 0 when nothing is decided differently and all running pods keep what they have, also at a later start;
+    else 1; 2 when the input is wrong.
     """
     if save:
         inputs = inputs if archives else running_inputs.with_running_kubelet(inputs)
@@ -127,7 +128,7 @@ def command(
             if len(documents) == 1
             else text.upgrades_text(documents, "")
         )
-    return NO if any(document.changed for document in documents) else YES
+    return NO if any(document.changed or not document.safe for document in documents) else YES
 
 
 def upgrade_page(document: UpgradeDocument, view: NodeView | None) -> str:

@@ -13,10 +13,11 @@ from mooring.answers.upgrade.answer import HopPart, RollbackPart, UpgradeDocumen
 from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, placements_text
 from mooring.answers.upgrade.decisions import UpgradedPodPart, UpgradeOutcome
 from mooring.answers.upgrade.node import UpgradeSituation
-from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect
+from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect, StateFileFormatsPart
 from mooring.cli.terminal import text_for
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.phrases import joined, plural
 from mooring.views.console import Breaking, new_table
 
@@ -40,6 +41,8 @@ def _parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[RenderableType]:
     yield Text(headline_text(upgrade), "bold")
     if upgrade.start_error is not None:
         yield Padding(Text(f"{clean(upgrade.start_error)} [{upgrade.start_error_code}]"), _INDENT)
+    if upgrade.next_start_error is not None:
+        yield Text(f"Its start after that fails: {clean(upgrade.next_start_error)}", "bold")
     if upgrade.start_error_before is not None:
         yield Text(f"Kubelet {upgrade.from_} does not start either: {clean(upgrade.start_error_before)}")
     shown = [one for one in upgrade.pods if wide or one.changed or one.outcome != UpgradeOutcome.KEPT]
@@ -148,8 +151,14 @@ def _files(upgrade: UpgradeDocument) -> Iterator[str]:
     for one in upgrade.state_files:
         yield (
             f"{one.file}: {upgrade.from_} writes {one.written_before}; {upgrade.to} reads "
-            f"{', '.join(one.read_after)} and writes {one.written_after}"
+            f"{', '.join(one.read_after)} and writes {one.written_after}{_downgraded(upgrade, one)}"
         )
+
+
+def _downgraded(upgrade: UpgradeDocument, formats: StateFileFormatsPart) -> str:
+    if formats.file in (CPU_FILE, MEMORY_FILE) or formats.written_after in formats.read_before:
+        return ""
+    return f"; after a rollback {upgrade.from_} reads the amounts in it alone, not the names and specs of pods"
 
 
 def _rollback(upgrade: UpgradeDocument, rollback: RollbackPart) -> Iterator[RenderableType]:
@@ -187,11 +196,11 @@ def upgrades_text(upgrades: Sequence[UpgradeDocument], to: str) -> str:
 def _summary(upgrade: UpgradeDocument) -> str:
     if upgrade.start_error is not None:
         return clean(f"does not start: {upgrade.start_error}")
-    changed = [one for one in upgrade.pods if one.running and one.changed]
     parts = []
     for outcome, words in ((UpgradeOutcome.REJECTED, "rejects"), (UpgradeOutcome.MOVED, "moves")):
-        pods = [one for one in changed if one.outcome == outcome]
+        pods = [one for one in upgrade.pods if one.running and one.outcome == outcome]
         parts += [f"{words} {_names(pods)}"] if pods else []
+    parts += ["does not start a second time"] if upgrade.next_start_error is not None else []
     if not parts and upgrade.changed:
         parts.append("new pods are decided differently")
     causes = joined(list(dict.fromkeys(cause.name for cause in upgrade.causes)))
@@ -212,7 +221,7 @@ def headline_text(upgrade: UpgradeDocument) -> str:
     else:
         start = f"The new kubelet starts, but {_affected(affected)} of {plural(len(running), 'running pod')}."
     if not upgrade.changed:
-        return f"{start} Nothing is decided differently."
+        return f"{start} {'A restart of the old one does the same' if affected else 'Nothing is decided differently'}."
     better = sum(one.changed for one in running if one.outcome == UpgradeOutcome.KEPT)
     if better:
         return f"{start} The old kubelet, started again, decides differently about {better} of them."

@@ -19,6 +19,7 @@ with lazily():
     from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
     from mooring.answers.base import pods as pod_names
+    from mooring.answers.base import start
     from mooring.answers.base.changes import change as planned_change
     from mooring.answers.base.changes import nearest as nearest_search
     from mooring.answers.whatif import text, whatif_document
@@ -197,7 +198,8 @@ def _searched(
         unreached = wants and not reached
         words = read.options.words
         emit(text.nearest_text(plan, pod, proposals, to, made, words, exclusive=unreached, named=named), to)
-    return YES if reached or proposals else NO
+    starts = isinstance(plan, planning.RefusedPlan) and start.advice_to_start(plan.question, plan.refusal)
+    return YES if reached or proposals or starts else NO
 
 
 def _asked_for(question: Question, plan: AnyPlan, name: str) -> Pod | None:

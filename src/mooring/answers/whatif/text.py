@@ -13,7 +13,7 @@ from rich.text import Text
 from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
 from mooring.answers.base.changes.nearest import alignment_words, given_up_words, outcome_command
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by, remedy_of
 from mooring.answers.whatif.whatif_document import UNASKED, differences, differs
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.documents.explanation import DifferencePart, OutcomePart, OutcomePlacePart
@@ -200,6 +200,9 @@ def _found(
         yield Padding(Text(clean(answer.why)), _INDENT)
     yield Text("")
     one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
+    if not proposals and (remedy := remedy_of(plan)):
+        yield Text(clean(remedy))
+        return
     if not proposals:
         yield Text(f"No small change was found that {one} and keeps all other pods admitted.")
         if answer is not None and answer.remedy:

@@ -8,7 +8,7 @@ from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import PlannedChange
 from mooring.answers.base.changes.nearest import change_parts, proposal_part
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import AnyPlan, Question, start_error
+from mooring.answers.base.plan import AnyPlan, Question, remedy_of, start_error
 from mooring.answers.base.plan_document import plan_document, pod_part
 from mooring.answers.base.pods import pods_of
 from mooring.documents.explanation import (
@@ -73,6 +73,7 @@ def nearest_document(
         why=answer.why if answer is not None else "",
         proposals=[proposal_part(proposal, question) for proposal in proposals],
         findings=finding_parts(plan.findings),
+        remedy=remedy_of(plan),
     )
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.gojson import Decoded, decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
-from mooring.engine.checkpoint.gotypes import GoStruct, GoValue, fresh
-from mooring.engine.releases.state_files import FileFormats, ReadFormat
+from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoField, GoStruct, GoValue, fresh
+from mooring.engine.core.gotext import quote
+from mooring.engine.releases.state_files import FileFormats, ReadFormat, pod_file_versions
 
 CORRUPTED = "checkpoint is corrupted"
 """The kubelet's text for a checksum that does not match."""
@@ -130,6 +131,59 @@ def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | str:
             return Checkpoint(read.value, older.rule.version)
         problem = CORRUPTED if read.fault is None else str(read.fault)
     return problem
+
+
+ALLOCATED_FILE = "allocated_pods_state"
+ACTUATED_FILE = "actuated_pods_state"
+"""The files of the kubelet's allocation manager: what pods were allocated, and what was carried out (spec: preview.md
+section 16)."""
+_POD_FILE = GoStruct(
+    "Checkpoint",
+    (GoField("version", "Version", STRING), GoField("data", "Data", STRING), GoField("checksum", "Checksum", CHECKSUM)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFile:
+    """What a kubelet reads in a file of allocated or actuated pods."""
+
+    version: str
+    """``V1`` or ``V2``; empty where it cannot be made out."""
+    pods: frozenset[str] = frozenset()
+    """Uids in the entries of version 1, which version 2 has for a rollback."""
+    problem: str = ""
+    """Why the kubelet does not start on it, in its words."""
+
+
+def read_pod_file(text: str, release: str, *, json_v2: bool = False) -> PodFile:
+    """Read such a file as a release does; one that does not know version 2 passes over its members.
+
+    >>> read_pod_file('{"version":"v3","data":"{}","checksum":1}', "1.38").problem
+    'unsupported checkpoint version "v3": this kubelet reads legacy (unversioned) and "v2" checkpoints'
+    """
+    try:
+        read = decode(parse(bytes_of(text), json_v2=json_v2), _POD_FILE, fresh(_POD_FILE), json_v2=json_v2)
+    except JSONSyntaxError as error:
+        return PodFile("", problem=str(error))
+    if read.fault is not None:
+        return PodFile("", problem=str(read.fault))
+    version = read.value["version"]
+    if version not in ("", "v2") and "V2" in pod_file_versions(release)[1]:
+        known = 'this kubelet reads legacy (unversioned) and "v2" checkpoints'
+        return PodFile("", problem=f"unsupported checkpoint version {quote(version)}: {known}")
+    shown = version.upper() or "V1"
+    if data_checksum(read.value["data"]) != read.value["checksum"]:
+        return PodFile(shown, problem=CORRUPTED)
+    try:
+        data = parse(read.value["data"].encode(), json_v2=json_v2)
+    except JSONSyntaxError as error:
+        prefix = "failed to unmarshal V2 checkpoint data: " if version else ""
+        return PodFile(shown, problem=f"{prefix}{error}")
+    entries = dict(data.members).get("entries") if isinstance(data, JSONObject) else None
+    return PodFile(shown, frozenset(name for name, _ in entries.members) if isinstance(entries, JSONObject) else _NONE)
+
+
+_NONE = frozenset[str]()
 
 
 def bytes_of(text: str) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.quantity import Quantity
 
 ResourceList = Mapping[str, Quantity]
@@ -59,6 +60,8 @@ class Container:
     """``allocatedResources`` of its status; None without a status, and where no release reads it."""
     claims: tuple[ClaimUse, ...] = ()
     """What it uses of the pod's ResourceClaims, as far as their names are known. No kubelet's decision reads it."""
+    core_lists: tuple[tuple[str, CPUSet], ...] = field(default=(), compare=False)
+    """CPUs that its command, arguments or environment name, each as it is written. No kubelet reads them."""
 
 
 @dataclass(frozen=True, slots=True)

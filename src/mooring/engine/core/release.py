@@ -41,7 +41,6 @@ class ReleaseRules:
     gauges_by_difference: bool = True
     resize_names_policies: bool = True
     resize_retried_with_resources_only: bool = True
-    terminating_pods_wait: bool = True
     json_texts_of_go_126: bool = True
     swap_behavior_needs_gate: bool = True
     certificate_algorithms_unknown: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
 from mooring.engine.cpumanager.state import CPUState
@@ -158,11 +158,11 @@ class CPUsAssigned:
     container: str
     """Empty for the partition of a whole pod."""
     cpus: CPUMask
-    held: CPUState
-    """The CPU manager's state afterwards; documents show the CPUs of its sets.
-
-    The sets of the containers of a pod with a partition come later.
-    """
+    held: CPUMask
+    """CPUs in the sets of all containers of the node, this one included. The sets of a pod with a partition come later,
+    so that its CPUs are not among them yet."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,10 @@ class CPUsReleased:
     """Empty when the pod is begun again or has no containers left (defect pod-restart fixed)."""
     cpus: CPUMask
     """Empty when the pod's other containers hold them all."""
-    held: CPUState
-    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
+    held: CPUMask
+    """CPUs in the sets of the containers that are left on the node."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from mooring.engine.cpumanager.pod_allocation import (
     StoredPod,
     restored_sets,
     shared_pool_error,
+    stale_cpus,
     stored_pod,
     without_pod,
 )
@@ -221,17 +222,15 @@ def pod_hints(
     need = exclusive_cpus_of_pod(pod, policy.gates)
     if need == 0 or policy.gates.leaves_out(pod):
         return None
-    stored = StoredPod.NONE
-    if policy.gates.manages(pod) and POD_RESTART not in policy.rules.fixed_defects:
-        stored = stored_pod(policy, state, pod)
     kept = state.pods.get(pod.uid, NO_CPUS)
-    if stored is StoredPod.KEPT:
+    if stored_pod(policy, state, pod) is StoredPod.KEPT:
         asked = CPUHintsAsked(pod.uid, "", need, CPUMask(kept), NO_CPUS, mismatch=kept.bit_count() != need)
         return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, CPUMask(kept)))
     if policy.gates.manages(pod) and shared_pool_error(pod, need, policy.gates):
         return {CPU: IMPOSSIBLE}
-    if stored is not StoredPod.NONE:
-        free = available_cpus(policy, replace(state, default=state.default | kept))
+    stale = stale_cpus(policy, state, pod)
+    if stale:
+        free = available_cpus(policy, replace(state, default=state.default | stale))
         asked = CPUHintsAsked(pod.uid, "", need, free, reusable.of(pod.uid) & ~state.offline, mismatch=False)
         return _answer(policy, state, pod, asked, observer, absent=state.offline)
     if policy.gates.manages(pod) and POD_RESTART in policy.rules.fixed_defects:

@@ -112,7 +112,7 @@ def _restored(
         # What was cut before an error is not kept.
         told = [fact for fact in told if not isinstance(fact, CPUsAssigned | PodShareCut)]
     elif observer is not None and without is not state:
-        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without), *told]
+        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without.held, without), *told]
     if observer is not None:
         for fact in told:
             observer(fact)
@@ -133,14 +133,21 @@ class StoredPod(Enum):
 
 def stored_pod(policy: StaticPolicy, state: CPUState, pod: Pod) -> StoredPod:
     """Classify the set that is stored for a pod (spec: preview.md section 8)."""
-    stored = state.pods.get(pod.uid, NO_CPUS)
-    if policy.rules.older.pod_allocation_not_restored or not stored:
+    stored, rules = state.pods.get(pod.uid, NO_CPUS), policy.rules
+    looks = policy.gates.manages(pod) and POD_RESTART not in rules.fixed_defects
+    if rules.older.pod_allocation_not_restored or not looks or not stored:
         return StoredPod.NONE
     if stored & state.default:
         return StoredPod.OVERLAP
     held = state.assignments.get(pod.uid, {})
     first = {container.name for container in pod.containers[: len(held)]}
     return StoredPod.KEPT if held.keys() == first else StoredPod.NO_PREFIX
+
+
+def stale_cpus(policy: StaticPolicy, state: CPUState, pod: Pod) -> CPUMask:
+    """Return the CPUs of a stored set of a pod that is not kept: hints and their scores count them as free."""
+    is_stale = stored_pod(policy, state, pod) in (StoredPod.OVERLAP, StoredPod.NO_PREFIX)
+    return CPUMask(state.pods[pod.uid]) if is_stale else NO_CPUS
 
 
 def _without_stale(state: CPUState, pod: Pod, kind: StoredPod, observer: Observer | None) -> CPUState:
@@ -157,7 +164,7 @@ def _released(state: CPUState, uid: str, observer: Observer | None) -> CPUState:
     released = state.pods[uid]
     left = replace(without_pod(state, uid), default=state.default | released)
     if observer is not None:
-        observer(CPUsReleased(uid, "", released, left))
+        observer(CPUsReleased(uid, "", released, left.held, left))
     return left
 
 
@@ -198,7 +205,7 @@ def _partitioned(
     # 6-7. Reported and stored before it is divided.
     state = replace(state, default=state.default & ~bubble, pods={**state.pods, pod.uid: bubble})
     if observer is not None:
-        observer(CPUsAssigned(pod.uid, "", bubble, state))
+        observer(CPUsAssigned(pod.uid, "", bubble, state.held, state))
     # 8-10. The containers' sets.
     sets = divided(policy, pod, bubble, observer, affinity=affinity)
     if isinstance(sets, TakeError):
@@ -380,5 +387,5 @@ def without_orphans(
             released = state.pods[uid]
             state = without_pod(state, uid)
             if observer is not None:
-                observer(CPUsReleased(uid, "", released, state))
+                observer(CPUsReleased(uid, "", released, state.held, state))
     return state

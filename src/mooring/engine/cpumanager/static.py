@@ -177,7 +177,7 @@ def _pinned(
     if chooser is not None:
         stored, left = chooser.stored(stored, left, pod.uid, container, chosen)
     if observer is not None:
-        observer(CPUsAssigned(pod.uid, container.name, taken, stored))
+        observer(CPUsAssigned(pod.uid, container.name, taken, stored.held, stored))
     return Allocated(stored, left)
 
 
@@ -217,7 +217,7 @@ def remove(
             released &= ~cpus
     left = replace(state, default=state.default | released, assignments=assignments, pods=pods, baselines=baselines)
     if observer is not None:
-        observer(CPUsReleased(pod, container, released, left))
+        observer(CPUsReleased(pod, container, released, left.held, left))
     return left
 
 

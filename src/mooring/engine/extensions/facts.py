@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
 from mooring.engine.cpumanager.state import CPUState
@@ -68,8 +68,10 @@ class CPUsMoved:
     container: str
     before: CPUMask
     after: CPUMask
-    held: CPUState
-    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
+    held: CPUMask
+    """CPUs in the sets of all containers afterwards."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,10 @@ class CPUsReplaced:
     after: CPUMask
     nodes: NUMAMask
     """Mask of the NUMA nodes of the set, where the replacement CPUs come from or are looked for first."""
-    held: CPUState
-    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
+    held: CPUMask
+    """CPUs in the sets of all containers afterwards."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +132,10 @@ class CPUsRestored:
     """Empty for the partition of a whole pod (KEP-5526)."""
     before: CPUMask
     after: CPUMask
-    held: CPUState
-    """The CPU manager's state afterwards; documents show the CPUs of its sets."""
+    held: CPUMask
+    """CPUs in the sets of all containers afterwards."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from mooring.engine.node.facts import (
     AdmissionBegun,
     AdmissionEndless,
     ContainerAdmitted,
+    HintScored,
     HintsGiven,
     PodAdmitted,
     PodRejected,
@@ -257,8 +258,13 @@ class Admission:
         if self.observer is not None:
             self.observer(HintsGiven(self.pod.uid, container, joined(given)))
         if not self.settings.release.rules.hints_without_score:
-            self.scored[container] = HintsAsked(self.settings, self.providers, given, policy)
+            of = (self.settings, self.providers, given, policy)
+            self.scored[container] = HintsAsked(*of, None if container else self.pod)
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
+        if self.observer is not None and container in self.scored:
+            found = self.scored[container].merged(merged.hint)
+            if found is not None:
+                self.observer(HintScored(self.pod.uid, container, found))
         plugins = self.settings.plugins
         if plugins is not None:
             settings = replace(self.settings, topology_policy=policy)
@@ -355,13 +361,11 @@ class Admission:
         policy = self.settings.memory
         if policy is None:
             return None
-        providers = self.providers
-        answer = memory_pod.allocate_pod(
-            policy, providers.memory, providers.reusable_memory, self.pod, hint, self.observer
-        )
+        given = self.providers
+        answer = memory_pod.allocate_pod(policy, given.memory, given.reusable_memory, self.pod, hint, self.observer)
         if isinstance(answer, MemoryRefusal):
             return _rejection(answer.message, answer.reason)
-        self.providers = replace(providers, memory=answer.state)
+        self.providers = replace(given, memory=answer.state)
         return None
 
 

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.bits import NO_CPUS, NUMAMask
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.pod_allocation import stale_cpus
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
@@ -44,12 +46,16 @@ class HintsAsked:
     """What each manager answered."""
     policy: str
     """Topology policy."""
+    pod: Pod | None = None
+    """In scope pod the pod: CPUs that are stored for it as a whole, and that it is not going to keep, count as free."""
 
     def score(self, resource: str, mask: NUMAMask) -> int:
         """Return the score of a hint."""
         if resource == "cpu" and self.settings.cpu is not None:
-            cpus = self.settings.cpu.topology.cpus_in_numa(mask) & ~self.settings.cpu.reserved
-            return score(cpus.bit_count(), (cpus & ~self.providers.cpu.default).bit_count())
+            policy, state = self.settings.cpu, self.providers.cpu
+            cpus = policy.topology.cpus_in_numa(mask) & ~policy.reserved
+            free = state.default | (NO_CPUS if self.pod is None else stale_cpus(policy, state, self.pod))
+            return score(cpus.bit_count(), (cpus & ~free).bit_count())
         if is_memory(resource):
             nodes = self.providers.memory.nodes.items()
             tables = [state.memory[resource] for node, state in nodes if mask >> node & 1 and resource in state.memory]

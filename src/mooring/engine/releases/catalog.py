@@ -136,7 +136,10 @@ def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
     if minor > LATEST_MINOR:
         return _other(one, NEWEST, f"is newer than {RELEASES[RELEASE_NAMES[-1]].tag}, the newest known release")
     if minor >= OLDEST_MINOR:
-        return ChosenRelease(release_of(one.version), source=one.source)
+        release = release_of(one.version)
+        if release.is_preview and f"v{one.version.removeprefix('v')}" not in (f"v{release.name}", release.tag):
+            return _other(one, release, "is known as a preview alone")
+        return ChosenRelease(release, source=one.source)
     oldest = RELEASES[RELEASE_NAMES[0]]
     if not nearest:
         raise InputError(

@@ -6,10 +6,13 @@ messages unless a message is needed. Fields that the managers do not read are no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
@@ -185,8 +188,9 @@ def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Contai
 def _container(item: object, kind: _Kind) -> Container:
     fields = as_mapping(item)
     name = name_at(fields, "name")
+    lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
     if fields.get("resources") is None:
-        return Container(name, kind(fields), NO_RESOURCES, NO_RESOURCES)
+        return Container(name, kind(fields), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
     try:
         resources = as_mapping(fields["resources"])
         requests = resource_list(resources, "requests")
@@ -196,7 +200,7 @@ def _container(item: object, kind: _Kind) -> Container:
         check_resources(requests, limits)
     except InputError as error:
         raise inside(error, "resources") from None
-    return Container(name, kind(fields), requests, limits)
+    return Container(name, kind(fields), requests, limits, core_lists=lists)
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:
@@ -208,3 +212,49 @@ def _overhead(spec: Mapping[str, Any]) -> ResourceList:
         if amount.nano < 0:
             raise InputError(f"must not be negative, but is {amount}", field=f"spec.overhead.{name}")
     return overhead
+
+
+_NAMING: Final = frozenset({"command", "args", "env"})
+_LIST: Final = r"[ =]*['\"]?(?P<cpus>[\d(][\d(),@-]*)(?=['\"\s;]|$)"
+_CORE_LISTS: Final = tuple(
+    re.compile(rf"(?:^|\s)(?:{form}){_LIST}")
+    for form in (
+        # A single number behind -l is a port or a level as often as a core.
+        r"-l(?=[ =]*['\"]?[\d(][\d()@]*[,-])",
+        r"--(?:lcores?|cpuset(?:-cpus)?|cpu-list|physcpubind|core-list)",
+        r"taskset(?:\s+-\w+)*?\s+-\w*c",
+        r"numactl\s(?:\S+\s+)*?-C",
+        r"corelist-workers",
+    )
+)
+"""How programs name CPUs: DPDK (EAL ``-l``, ``--lcores``), Seastar, taskset, numactl, VPP."""
+_MASK: Final = re.compile(r"(?:^|\s)(?:taskset|-c|--core-?mask)[ =]+0x(?P<mask>[0-9a-fA-F]{1,64})(?=\s|$)")
+_AFFINITY: Final = {
+    "GOMP_CPU_AFFINITY": re.compile(r"^(?P<cpus>[\d, -]+)$"),
+    "KMP_AFFINITY": re.compile(r"proclist=\[?(?P<cpus>[\d,-]+)"),
+}
+"""Variables of OpenMP's runtimes, and where they name CPUs."""
+_MOST_TEXT: Final = 1 << 14
+
+
+def _core_lists(fields: Mapping[str, Any]) -> Iterator[tuple[str, CPUSet]]:
+    """Yield the CPUs that a container's command, arguments and environment name, with the words that name them."""
+    given = fields.get("env")
+    pairs = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    env = {str(one.get("name")): str(one["value"]) for one in pairs if one.get("value") is not None}
+    words = [str(word) for part in ("command", "args") for word in (fields.get(part) or ()) if isinstance(word, str)]
+    # The kubelet replaces $(NAME), a shell $NAME and ${NAME}.
+    text = re.sub(r"\$[({]?(\w+)[)}]?", lambda one: env.get(one[1], one[0]), " ".join(words)[:_MOST_TEXT])
+    found = [(one[0].strip(), one["cpus"]) for form in _CORE_LISTS for one in form.finditer(text)]
+    for name, form in _AFFINITY.items():
+        value = form.search(env.get(name, "")[:_MOST_TEXT])
+        found += [(f"{name}={env[name]}", ",".join(value["cpus"].split()))] if value else []
+    for written, listed in found:
+        # Of DPDK's LCORES@CPUS the part behind the sign names CPUs.
+        behind = re.findall(r"@\(?([\d,-]+?)(?=\)|,\(|,\d+(?:-\d+)?@|$)", listed) if "@" in listed else [listed]
+        try:
+            yield written, CPUSet.parse(",".join(behind).replace("(", "").replace(")", "").strip(","))
+        except CPUSetSyntaxError:
+            continue
+    for mask in _MASK.finditer(text):
+        yield mask[0].strip(), CPUSet(CPUMask(int(mask["mask"], 16)))

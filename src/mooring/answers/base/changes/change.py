@@ -153,10 +153,12 @@ def two_parts(text: str, form: str) -> tuple[str, str]:
 class Cost:
     """The cost of a change; the first figure that differs decides (docs/explanation/nearest-change.md).
 
-    >>> Cost(cpus=32000) < Cost(devices_added=1) < Cost(restarts=1) < Cost(touched=1) < Cost(guarantees=1)
+    >>> Cost(cpus=32000) < Cost(restarts=1) < Cost(touched=1) < Cost(guarantees=1) < Cost(devices_added=1)
     True
     """
 
+    devices_added: int = 0
+    """Devices that have to be added to the node: hardware to buy is the last resort."""
     guarantees: int = 0
     """What the configuration guarantees to every container and would guarantee no longer."""
     touched: int = 0
@@ -165,8 +167,6 @@ class Cost:
     """1 when the kubelet has to restart with another configuration."""
     state_files: int = 0
     """State files that have to be deleted for that."""
-    devices_added: int = 0
-    """Devices that have to be added to the node."""
     devices: int = 0
     """Devices given up."""
     cpus: int = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import partial
+from itertools import combinations, product
 from types import MappingProxyType
 from typing import Final
 
@@ -42,12 +43,14 @@ from mooring.answers.base.changes.search import (
 )
 from mooring.answers.base.plan import Question
 from mooring.answers.base.plan_document import placement_part
+from mooring.answers.base.start import advice_to_start
 from mooring.documents.explanation import AlignmentLostPart, ChangePart, CostPart, ProposalPart
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Pod, ResourceList
+from mooring.engine.core.pod import Container, Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.policy import STATIC
+from mooring.engine.cpumanager.policy import STATIC, available_cpus
+from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node import Decision
 from mooring.explain.alignment import AlignmentLevel, level_words
 from mooring.explain.phrases import devices_in_words, joined, plural, size
@@ -102,9 +105,19 @@ def change_parts(changes: Iterable[PlannedChange], question: Question) -> list[C
 
 def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
     """Return a proposal with its cost, its changes, and where the pod would be."""
+    cost = proposal.cost
     return ProposalPart(
         text=proposal.text,
-        cost=CostPart(*astuple(proposal.cost)),
+        cost=CostPart(
+            guarantees=cost.guarantees,
+            pods_touched=cost.touched,
+            restarts=cost.restarts,
+            state_files=cost.state_files,
+            devices_added=cost.devices_added,
+            devices=cost.devices,
+            milli_cpus=cost.cpus,
+            bytes=cost.bytes,
+        ),
         guarantees_given_up=[one.value for one in proposal.guarantees],
         alignment_lost=AlignmentLostPart(*(proposal.alignment_lost.get(level, 0) for level in AlignmentLevel)),
         changes=change_parts(proposal.changes, question),
@@ -131,15 +144,65 @@ def outcome_command(
 
 Family = Callable[[Search], Iterator[Proposal]]
 
+_MOST_PAIRS = 400
+
+
+def _two_amounts(search: Search) -> Iterator[Proposal]:
+    """Yield the largest amounts of two things that a pod requests which together fit on some number of NUMA nodes.
+
+    A policy that wants the same NUMA nodes for everything admits no change of one alone where two of three want more of
+    them than the third.
+    """
+    ref, tried = search.names[search.pod.uid], 0
+    things = [(one, resource) for one in search.pod.containers for resource in one.requests if resource != "cpu"]
+    things = [*((one, "cpu") for one in search.pod.containers if request_search.exclusive(search, one)), *things]
+    # Devices are given up last.
+    for pair in sorted(combinations(things, 2), key=lambda two: sum("/" in resource for _, resource in two)):
+        for count in range(len(search.kubelet.node.providers.memory.nodes), 0, -1):
+            for amounts in product(*(_on_nodes(search, one, resource, count) for one, resource in pair)):
+                made = [(one, resource, amount) for (one, resource), amount in zip(pair, amounts, strict=True)]
+                changes = tuple(Amount(ref, one.name, resource, amount) for one, resource, amount in made)
+                tried += 1
+                pod = request_search.admitted_with(search, changes) if tried <= _MOST_PAIRS else None
+                course = None if pod is None else request_search.course_with(search, pod, changes)
+                if course is not None:
+                    costs = [
+                        astuple(request_search.cost_of(name, one.requests[name], after)) for one, name, after in made
+                    ]
+                    yield search.proposal(changes, Cost(*map(sum, zip(*costs, strict=True))), course)
+                    return
+
+
+def _on_nodes(search: Search, container: Container, resource: str, count: int) -> list[Quantity]:
+    """Return smaller amounts for a container that some NUMA nodes of a number have free, the largest first."""
+    node, policy, before = search.kubelet.node.settled(), search.settings.cpu, container.requests[resource]
+    others, devices = [one for one in search.pod.containers if one is not container], node.providers.devices
+    beside = sum(one.requests[resource].units for one in others if resource in one.requests)
+    states = [state.memory.get(resource) for state in node.memory.nodes.values()]
+    free = [0 if table is None else table.free for table in states]
+    if resource == "cpu" and policy is not None:
+        available = available_cpus(policy, node.cpu)
+        free = [(mask & available).bit_count() for mask in policy.topology.numa.values()]
+        beside = sum(request_search.exclusive(search, one) for one in others)
+    elif not is_memory(resource):
+        known = [one for one in devices.devices.get(resource, ()) if one.id in devices.available(resource)]
+        free = [sum(one.mask >> place & 1 for one in known) for place in node.memory.nodes]
+    free.sort()
+    page = request_search.page(resource) if is_memory(resource) else 1
+    sums = {sum(part) - taken for part in (free[:count], free[-count:]) for taken in (0, beside)}
+    found = sorted({amount - amount % page for amount in sums}, reverse=True)
+    return [Quantity.of_bytes(amount) for amount in found if 0 < amount < before.units]
+
+
 FAMILIES: tuple[tuple[Cost, Family], ...] = (
     (NOTHING, request_search.proposals),
     (NOTHING, order.proposals),
     (NOTHING, devices.exchanged),
-    (Cost(devices_added=1), devices.added),
     (Cost(restarts=1), configuration_search.configuration_proposals),
     (Cost(touched=1), order.moves),
     (Cost(touched=1), order.removals),
     (Cost(touched=2), order.pairs),
+    (Cost(devices_added=1), devices.added),
 )
 """Families in the order of what their members cost at least. Of proposals that cost the same, the one of the earlier
 family is nearer."""
@@ -183,6 +246,10 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
     if search is None:
         return ()
     if isinstance(search, StartRefusal):
+        # What lets the kubelet start is one remedy of every verb (Plan.remedy); others are for lack of it.
+        advice = advice_to_start(question, search)
+        if advice is not None and not any(change.drains for change in advice.changes):
+            return ()
         return _ranked([*configuration_search.proposals_to_start(question, uid)], limit)
     found: list[Proposal] = []
     for least, family in FAMILIES:
@@ -190,6 +257,8 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
         if len(best) == limit and best[-1].cost <= least:
             break
         found.extend(family(search))
+        if family is request_search.proposals and not found:
+            found.extend(_two_amounts(search))
     return _ranked(found, limit)
 
 

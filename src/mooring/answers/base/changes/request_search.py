@@ -75,36 +75,47 @@ def _first(
 ) -> Iterator[Proposal]:
     """Yield the first amount that works, if there is one."""
     ref, name = search.names[search.pod.uid], container.name if container is not None else ""
-    gates = PodGates.of_node(search.question.config, search.question.mooring)
     tails = 0
     for tried, amount in enumerate(amounts):
         if tried == MOST_AMOUNTS or tails == MOST_TAILS:
             return
-        try:
-            pod = with_amount(search.pod, name, resource, amount, gates)
-        except InputError:
-            continue
-        # Defaults at pod level follow from the containers: the pod may be Guaranteed no longer, and is another pod.
-        if pod.qos is not search.pod.qos:
-            continue
-        if not admit(search.kubelet, pod, running=not search.is_new)[1].admitted:
+        change = Amount(ref, name, resource, amount)
+        pod = admitted_with(search, (change,))
+        if pod is None:
             continue
         tails += 1
-        change = Amount(ref, name, resource, amount)
-        entry = Admit(pod) if search.is_new else Readmit(pod)
-        course = search.tried((change,), search.kubelet, (entry, *search.tail))
-        if course is not None:
-            yield search.proposal((change,), _cost(resource, before, amount), course)
+        if course := course_with(search, pod, (change,)):
+            yield search.proposal((change,), cost_of(resource, before, amount), course)
             return
 
 
-def _cost(resource: str, before: Quantity, after: Quantity) -> Cost:
+def admitted_with(search: Search, changes: Iterable[Amount]) -> Pod | None:
+    """Return the pod with other amounts; None where the API server or the kubelet refuses it so."""
+    gates, pod = PodGates.of_node(search.question.config, search.question.mooring), search.pod
+    try:
+        for one in changes:
+            pod = with_amount(pod, one.container, one.resource, one.amount, gates)
+    except InputError:
+        return None
+    # Defaults at pod level follow from the containers: the pod may be Guaranteed no longer, and is another pod.
+    is_same = pod.qos is search.pod.qos
+    return pod if is_same and admit(search.kubelet, pod, running=not search.is_new)[1].admitted else None
+
+
+def course_with(search: Search, pod: Pod, changes: tuple[Amount, ...]) -> QueueOutcome | None:
+    """Return the question answered with other amounts of its pod; None where another pod is not admitted then."""
+    entry = Admit(pod) if search.is_new else Readmit(pod)
+    return search.tried(changes, search.kubelet, (entry, *search.tail))
+
+
+def cost_of(resource: str, before: Quantity, after: Quantity) -> Cost:
+    """Return the cost of giving up a part of an amount."""
     given_up = before.milli - after.milli if resource == "cpu" else before.units - after.units
     return of_amounts({resource: given_up})
 
 
 def _of_cpus(search: Search, container: Container | None, before: Quantity) -> Iterator[Proposal]:
-    whole = _exclusive(search, container)
+    whole = exclusive(search, container)
     if whole == 0:
         yield from _first(search, container, "cpu", before, _shared_amounts(search, before))
         return
@@ -145,7 +156,7 @@ def _later_devices(pod: Pod, container: Container | None, resource: str) -> list
     return sorted(count for count in counts if count > container.limits[resource].units)
 
 
-def _exclusive(search: Search, container: Container | None) -> int:
+def exclusive(search: Search, container: Container | None) -> int:
     """Return how many exclusive CPUs something requests."""
     policy, pod = search.settings.cpu, search.pod
     if policy is None or policy.gates.leaves_out(pod) or pod.qos is not QoS.GUARANTEED:
@@ -196,17 +207,18 @@ def _bytes(search: Search, container: Container | None, resource: str, before: Q
     if container is not None and search.settings.pod_level.manages(search.pod):
         own = _requests(search.pod, None).get(resource, before).units
         amounts.update(own - taken - _least(resource) for taken in beside)
-    page = _page(resource)
-    whole = {amount - amount % page for amount in amounts}
+    unit = page(resource)
+    whole = {amount - amount % unit for amount in amounts}
     return [Quantity.of_bytes(amount) for amount in sorted(whole, reverse=True) if 0 < amount < before.units]
 
 
 def _least(resource: str) -> int:
     """Return what is left to share where anything would do: a figure that people can read."""
-    return max(MIB, _page(resource))
+    return max(MIB, page(resource))
 
 
-def _page(resource: str) -> int:
+def page(resource: str) -> int:
+    """Return the number of bytes of which an amount is a multiple."""
     return 1 if resource == "memory" else Quantity.parse(resource.removeprefix("hugepages-")).units
 
 

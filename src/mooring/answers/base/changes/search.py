@@ -236,7 +236,7 @@ def plus(cost: Cost, **figures: int) -> Cost:
     """Return a cost with figures added.
 
     >>> plus(Cost(cpus=1000), touched=2)
-    Cost(guarantees=0, touched=2, restarts=0, state_files=0, devices_added=0, devices=0, cpus=1000, bytes=0)
+    Cost(devices_added=0, guarantees=0, touched=2, restarts=0, state_files=0, devices=0, cpus=1000, bytes=0)
     """
     return replace(cost, **{name: getattr(cost, name) + figure for name, figure in figures.items()})
 

@@ -196,7 +196,7 @@ def state_after(fact: object) -> CPUState | None:
     """Return the CPU manager's state after a step with which its gauges change; None after any other."""
     match fact:
         case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored() | CPUsReleased():
-            return fact.held
+            return fact.state
     return None
 
 
@@ -206,7 +206,9 @@ def counted_per_numa(fact: object) -> int | None:
     On a release these are the sets that are left without the released CPUs, which differs from the sets when a CPU has
     two owners (defect average-sizes).
     """
-    state = state_after(fact)
-    if state is None:
-        return None
-    return state.held & ~fact.cpus if isinstance(fact, CPUsReleased) else state.held
+    match fact:
+        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
+            return fact.held
+        case CPUsReleased():
+            return fact.held & ~fact.cpus
+    return None
