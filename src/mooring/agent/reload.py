@@ -244,6 +244,7 @@ READ_WITH: Mapping[str, str] = {
     "knows_pod_resources": "the kubelet release",
     "huge_page_requests_of_containers": "the kubelet release",
     "huge_page_limits_beside_requests": "the kubelet release",
+    "amounts_wrap": "the kubelet release",
     "reads_statuses": "featureGates.InPlacePodVerticalScaling",
 }
 """What decides how pods are read, attribute of the gates -> its name. All readers of pods keep the gates of the
