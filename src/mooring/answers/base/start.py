@@ -18,6 +18,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.start import refusal_of, start_on
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
+from mooring.engine.releases.catalog import minor_of
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
@@ -266,9 +267,20 @@ def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         config = replace(question.config, feature_gates=gates)
         yield StartChange(f"write featureGates.{close} for {name}", replace(question, config=config))
-    since = None if is_known else ALWAYS_ON.get(name)
+    ended = "" if is_known else _ended(name, question.mooring.release.name)
     for change in _remove(question, "featureGates", name):
-        yield replace(change, words=f"{change.words} (always on since {since})") if since else change
+        yield replace(change, words=f"{change.words} ({ended})") if ended else change
+
+
+def _ended(gate: str, release: str) -> str:
+    """Return how a gate ended that a release lacks; empty for one that it does not have yet, or that none has."""
+    if gate in ALWAYS_ON:
+        return f"always on since {ALWAYS_ON[gate]}"
+    stages = [one.split(" ", 1) for one in GATE_HISTORY.get(gate, "").split(", ")]
+    if len(stages) < 2 or stages[-1][1] != "removed" or (minor_of(stages[-1][0]) or 0) > (minor_of(release) or 0):
+        return ""
+    on = [since for since, stage in stages if stage.startswith("GA on")]
+    return f"always on since {on[0]}{' or earlier' * (on[0] == '1.31')}" if on else f"gone since {stages[-1][0]}"
 
 
 def _field(question: Question, fault: Fault) -> Iterator[StartChange]:
