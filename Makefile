@@ -10,12 +10,15 @@ STAMP := $(VENV)/.installed
 # Three on two cores: some tests wait for the programs that they start.
 WORKERS ?= 3
 
-.PHONY: help demo test fuzz fuzz-inputs sweep test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak audit test-pythons check lint types walls docs-links specification releases-page budget docs deploy site pictures bench mutants mutants-releases lock clean
+.PHONY: help demo test test-recordings test-laws test-long fuzz fuzz-inputs sweep test-browser e2e e2e-crio e2e-size e2e-faults e2e-numa e2e-resize e2e-systemd e2e-kubelet e2e-shadow e2e-kube e2e-image e2e-chart observability image soak audit test-pythons check lint types walls docs-links specification releases-page budget docs deploy site pictures bench mutants mutants-releases lock clean
 .PHONY: wheel sdist dist reproducible onefile krew sbom licences compatibility freeze notes chart checksums sign push release
 
 help:
 	@echo "make demo          plan the example pods on a shipped machine and draw the node (demo/node.svg)"
-	@echo "make test          run the tests"
+	@echo "make test          run the tests: of recordings a share, of property tests the first examples"
+	@echo "make test-recordings  replay every recording"
+	@echo "make test-laws     run the property tests with all their examples"
+	@echo "make test-long     run the tests that start programs, wait for them, or take long"
 	@echo "make fuzz          run the property tests with other seeds for MINUTES (5), from SEED on; say how to repeat a failure"
 	@echo "make fuzz-inputs   feed every reader of outside bytes with RUNS (100000) inputs that coverage guides (atheris: CPython 3.11 to 3.13 on glibc)"
 	@echo "make sweep         put escapes, markup and shell code into every field of every input, for every verb and output (hours)"
@@ -66,9 +69,21 @@ demo: $(STAMP)
 	@$(BIN)/python scripts/demo.py
 
 # Workers and the programs that tests start compile nothing twice, even where the environment forbids bytecode.
-test: export PYTHONDONTWRITEBYTECODE =
+test test-recordings test-laws test-long: export PYTHONDONTWRITEBYTECODE =
+IN_WORKERS = $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+	$(IN_WORKERS)
+
+# What make test leaves out. tests/planner/recordings.py says which share of the recordings it takes, tests/conftest.py
+# which of the examples.
+test-recordings: $(STAMP)
+	MOORING_RECORDINGS=whole $(IN_WORKERS) -m corpus
+
+test-laws: $(STAMP)
+	$(IN_WORKERS) -m hypothesis --hypothesis-profile=mooring
+
+test-long: $(STAMP)
+	$(IN_WORKERS) -m long
 
 # make test draws the same examples on every machine; this draws others. TESTS narrows it to files or folders.
 MINUTES ?= 5

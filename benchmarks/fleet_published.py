@@ -17,17 +17,17 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+from alibaba import GPU, traced
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.fleet.inputs import alibaba
+from mooring.engine.core.config import KubeletConfig
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.filters import feasible
+from mooring.fleet.scheduler.strategy import feasible
 from mooring.fleet.scheduler.table import Amounts
 from mooring.fleet.work import PodDemand
 
 SEEDS = (42, 43, 44)
 FULL, MOST = 1.0, 1.3
-RESOURCES = ("cpu", "memory", alibaba.GPU)
+RESOURCES = ("cpu", "memory", GPU)
 CONFIGS = {
     "by sums alone": KubeletConfig(),
     "nodes with single-numa-node": KubeletConfig(
@@ -55,20 +55,19 @@ def best_fit(nodes: Nodes, _asked: PodDemand, found: Amounts, _draw: random.Rand
 def allocated(folder: Path, config: KubeletConfig, choose: Choice, seed: int) -> tuple[float, float, int]:
     """Return the share of GPUs that pods have when 100 % and 130 % have come, and the refusals of kubelets."""
     draw = random.Random(seed)  # noqa: S311 - repeatable
-    texts = [(folder / f"openb_{name}.csv").read_text() for name in ("node_list_all_node", "pod_list_multigpu50")]
-    nodes = Nodes(alibaba.cluster_in(texts[0], "nodes", config, MooringConfig()))
-    pods = [one.asked for one in alibaba.work_in(texts[1], "pods").arrivals]
+    cluster, work = traced(folder, "pod_list_multigpu50", config)
+    nodes, pods = Nodes(cluster), [one.asked for one in work.arrivals]
     table = nodes.table
-    total = int(table.row(table.offered, alibaba.GPU).sum())
+    total = int(table.row(table.offered, GPU).sum())
     came, refused, shares = 0, 0, list[float]()
     for share in (FULL, MOST):
         while came < share * total:
             asked = draw.choice(pods)
-            came += asked.requests.get(alibaba.GPU, 0)
+            came += asked.requests.get(GPU, 0)
             found = np.flatnonzero(feasible(table, asked))
             if len(found):
                 refused += not nodes.admit(choose(nodes, asked, found, draw), asked)[0].admitted
-        shares.append(int(table.row(table.used, alibaba.GPU).sum()) / total)
+        shares.append(int(table.row(table.used, GPU).sum()) / total)
     return shares[0], shares[1], refused
 
 

@@ -17,10 +17,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from alibaba import GPU, traced
+
+from mooring.engine.core.config import KubeletConfig
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import NodeCluster, offered
-from mooring.fleet.inputs import alibaba
 from mooring.fleet.scheduler.strategy import strategy_of
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import PodArrival, Work, work_of
@@ -37,18 +38,13 @@ ALIGNED = KubeletConfig(
 
 def drawn(folder: Path, nodes: int, pods: int) -> tuple[NodeCluster, Work]:
     """Return a cluster and its work, drawn from the trace by a fixed seed."""
-    names = (folder / "openb_node_list_all_node.csv", folder / "openb_pod_list_default.csv")
-    texts = [name.read_text(encoding="utf-8") for name in names]
     draw = random.Random(1)  # noqa: S311 - repeatable
-    cluster = alibaba.cluster_in(texts[0], "nodes", ALIGNED, MooringConfig())
+    cluster, work = traced(folder, "pod_list_default", ALIGNED)
     kinds = draw.choices(range(len(cluster.groups)), [one.count for one in cluster.groups], k=nodes)
     groups = tuple(replace(one, count=kinds.count(kind)) for kind, one in enumerate(cluster.groups) if kind in kinds)
-    traced = sorted(
-        (one for one in alibaba.work_in(texts[1], "pods").arrivals if one.runs), key=lambda one: one.runs or 0
-    )
-    traced = traced[: int(len(traced) * SHORTEST)]
-    chosen = draw.choices(traced, k=pods)
-    room = {"cpu": 0, alibaba.GPU: 0}
+    ended = sorted((one for one in work.arrivals if one.runs), key=lambda one: one.runs or 0)
+    chosen = draw.choices(ended[: int(len(ended) * SHORTEST)], k=pods)
+    room = {"cpu": 0, GPU: 0}
     for group in groups:
         for name, amount in offered(group.started()).items():
             if name in room:

@@ -25,12 +25,11 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.published.facts_document import digest_of, essential, facts_document, facts_of
 from mooring.published.kubelet_source import KubeletSource
-from mooring.published.node_topology import fingerprint, topology_document
 from mooring.published.objects import NodeFacts, encoded
-from mooring.published.observation import EngineObserver, Observation
+from mooring.published.observation import EngineObserver, Observation, fingerprint, topology_document
 from mooring.published.publisher import Publisher
 from mooring.published.writing import Rhythm
-from mooring.service.cluster.apiserver import Cluster, cluster_of
+from mooring.service.apiserver import Cluster, cluster_of
 from mooring.service.messages import ListPodResourcesResponseMessage
 
 EXCLUSIVE, SHARING = 40, 210

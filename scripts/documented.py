@@ -37,6 +37,7 @@ ENVIRONMENT = {"COLUMNS": "100", "LINES": "40", "NO_COLOR": "1", "TERM": "dumb",
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_LINE = re.compile(r"# file: (\S+)\n")
 NEEDS_A_SHELL = re.compile(r"[|<>;&*$`]")
+INTO_A_FILTER = re.compile(r"(mooring [^|<>;&*$`]+)[|] (.+)")
 SECONDS = 120
 DEFECT = 70
 """Exit code of an error of Mooring itself: no page shall show that."""
@@ -136,9 +137,11 @@ def _run(command: str) -> tuple[str, int]:
     words = shlex.split(command)
     if words[0] == "mooring" and not NEEDS_A_SHELL.search(command):
         return _run_here(words[1:])
+    piped = INTO_A_FILTER.fullmatch(command)
     finished = subprocess.run(  # noqa: S602 - the commands of our own pages, pipes and all
-        command,
+        piped[2] if piped else command,
         shell=True,
+        input=_run_here(shlex.split(piped[1])[1:])[0] if piped else "",
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",

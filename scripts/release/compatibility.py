@@ -20,7 +20,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from mooring import __version__
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.cluster.dra.plugin import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics

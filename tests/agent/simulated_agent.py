@@ -32,11 +32,9 @@ from mooring.agent.nri.types import (
     RefusalError,
     RuntimeContainer,
 )
-from mooring.agent.reactor.assigned import are_files_behind
-from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
 from mooring.agent.reactor.containers import requested_containers, unlisted
-from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.desired import expected, node_set_of, nodes_of, set_of
+from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
+from mooring.agent.reactor.desired import are_files_behind, expected, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.hotplug import cpus_changed, devices_learned, is_news, is_news_of_devices
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
 from mooring.agent.reactor.reconcile import Compliance, WriteOutcome, correct_deviation, writes_done

@@ -23,9 +23,8 @@ from mooring.agent.effects import (
 )
 from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.agent.nri.types import Event, LinuxResources, Mount
-from mooring.agent.reactor.assigned import are_files_behind
-from mooring.agent.reactor.claims import prepare_claim
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.create_container import create_container, prepare_claim
+from mooring.agent.reactor.desired import are_files_behind
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.response import Adjusted, EventOutcome
 from mooring.agent.reactor.synchronize import synchronize

@@ -11,13 +11,12 @@ from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running,
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.effects import AgentReport, Persist, ReportKind, WriteCPUSet
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
-from mooring.agent.reactor.claims import prepare_claim, unprepare_claim
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.pod_resources import claim_asked, node_message
+from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwritten

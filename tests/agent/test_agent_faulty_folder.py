@@ -14,6 +14,7 @@ FEW_CPUS = "sockets=1 numa=1 cores=4 threads=1 memory=16Gi"
 GARBAGE = b"\0\xff{not a state"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(why_no_small_disk()), reason=f"no file system of its own: {why_no_small_disk()}")
 @pytest.mark.parametrize(
     ("fault", "word", "is_lost"),
@@ -56,6 +57,7 @@ def broken(disk: SmallDisk, fault: str) -> Callable[[], None]:
     return mend
 
 
+@pytest.mark.long
 def test_an_agent_whose_files_are_all_garbage_comes_back_to_the_same_placement(tmp_path: Path) -> None:
     with agent_in(tmp_path) as (agent, listening):
         world, runtime = begun(agent, listening)
@@ -74,6 +76,7 @@ def test_an_agent_whose_files_are_all_garbage_comes_back_to_the_same_placement(t
         runtime.close()
 
 
+@pytest.mark.long
 def test_after_a_boot_with_fewer_cpus_the_state_is_laid_aside_and_said_to_be(tmp_path: Path) -> None:
     with agent_in(tmp_path) as (agent, listening):
         world, runtime = begun(agent, listening)

@@ -10,6 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+import pytest
 from tests.agent.process import PATIENCE, Manager, World, agent_in, begun
 from tests.agent.whole_agent import until
 from tests.cli.command import EXECUTED
@@ -32,6 +33,7 @@ main()
 """A program that writes down how many objects the garbage collector leaves out before it talks to the runtime."""
 
 
+@pytest.mark.long
 def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tmp_path: Path) -> None:
     # The kernel keeps ten words for one who does not listen for a while, and more are lost.
     said = {SOCKET: str(tmp_path / "notify"), WATCHDOG: "4000000"}
@@ -62,6 +64,7 @@ def test_the_service_manager_hears_how_the_agent_is_from_the_start_to_the_end(tm
     assert [line["event"] for line in agent.log][-1] == "agent stopped"
 
 
+@pytest.mark.long
 def test_a_start_without_a_runtime_is_done_after_a_while_and_says_what_is_missing(tmp_path: Path) -> None:
     said = {SOCKET: str(tmp_path / "notify")}
     with Manager(tmp_path / "notify") as manager, agent_in(tmp_path, environment=said) as (agent, _listening):
@@ -75,6 +78,7 @@ def test_a_start_without_a_runtime_is_done_after_a_while_and_says_what_is_missin
         assert agent.end(signal.SIGINT) == 0
 
 
+@pytest.mark.long
 def test_no_reply_waits_for_garbage_collection_of_modules_and_classes(tmp_path: Path) -> None:
     with agent_in(tmp_path) as (agent, listening):
         agent.program = (sys.executable, "-c", FROZEN.replace("FILE", str(tmp_path / "frozen")))
@@ -98,6 +102,7 @@ def test_a_second_agent_is_refused_in_one_line_and_a_killed_one_does_not_stand_i
         assert not list((tmp_path / "state").glob(".*")), "what a killed writer left is gone"
 
 
+@pytest.mark.long
 def test_an_agent_beside_a_kubelet_that_places_cpus_itself_does_not_begin(tmp_path: Path) -> None:
     kubelet = tmp_path / "kubelet.yaml"
     kubelet.write_text(
@@ -109,6 +114,7 @@ def test_an_agent_beside_a_kubelet_that_places_cpus_itself_does_not_begin(tmp_pa
     assert not (tmp_path / "state").exists(), "nothing is written before"
 
 
+@pytest.mark.long
 def test_changes_of_the_file_are_taken_up_or_refused_while_containers_run(tmp_path: Path) -> None:
     with agent_in(tmp_path) as (agent, listening):
         world, runtime = begun(agent, listening)

@@ -15,8 +15,8 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
+from mooring.published.objects import state_of
 from mooring.published.publisher import LiveSource
-from mooring.published.state_document import state_of
 
 STATE = f"PATCH /apis/mooring.dev/v1alpha1/nodestates/{NODE}"
 

@@ -20,7 +20,7 @@ from tests.agent.small_node import guaranteed, shared
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.quota import shares_of
-from mooring.agent.reactor.assigned import are_files_behind
+from mooring.agent.reactor.desired import are_files_behind
 from mooring.agent.state import AssignedScope, Options
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode

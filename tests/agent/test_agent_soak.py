@@ -8,6 +8,7 @@ import os
 import random
 import tracemalloc
 
+import pytest
 from tests.agent.laws_agent import differences, overlaps
 from tests.agent.simulated_agent import Disk, SimulatedAgent, World
 from tests.agent.simulated_runtime import Runtime
@@ -21,6 +22,7 @@ TOLERATED = 512 * 1024
 """Bytes by which memory may differ between two moments with the same number of pods."""
 
 
+@pytest.mark.long
 def test_memory_is_flat_and_nothing_drifts_over_many_lives() -> None:
     draw = random.Random(1)  # noqa: S311 - the same lives every time
     runtime, world, disk = Runtime(), World(INFO, CONFIG), Disk()

@@ -8,8 +8,7 @@ from tests.agent.whole_agent import Node, pod, start, until, whole
 from tests.service.otlp_receiver import Receiver, attributes, receiving
 
 from mooring.agent.agent import Agent
-from mooring.service.logs import Log
-from mooring.service.tracing import open_traces
+from mooring.service.logs import Log, open_traces
 
 
 def traced(node: Node, receiver: Receiver) -> tuple[Agent, RuntimeSide]:

@@ -12,7 +12,7 @@ from tests.browser.conftest import Open, Visit
 from tests.fleet.clusters import arrival, asked, cluster, group
 
 from mooring.fleet.answer import answer_of
-from mooring.fleet.history import NodeHistory
+from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.report.page import fleet_page_text
 from mooring.fleet.report.report import fleet_view
 from mooring.fleet.simulation import Simulation

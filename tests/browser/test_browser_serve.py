@@ -18,8 +18,8 @@ from tests.serve.site import Site, hostile, node_site, question, recording, serv
 
 from mooring.inputs.machines.loader import load_machine
 from mooring.monitoring.serve.access import OpenGuard, Viewer
-from mooring.monitoring.serve.cluster.known import ClusterNode, KnownCluster
-from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
+from mooring.monitoring.serve.cluster_known import ClusterNode, KnownCluster
+from mooring.monitoring.serve.cluster_routes import cluster_application, ticking
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.snapshot import NodeNotice, PendingRelease

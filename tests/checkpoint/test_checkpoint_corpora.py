@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from tests.planner.recordings import WHOLE, lines, share
 
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text
@@ -22,16 +22,14 @@ from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 CORPORA = Path(__file__).parents[1] / "corpora"
 RECORDINGS = sorted(path.name for path in CORPORA.glob("*.jsonl.gz") if path.name != "merge.jsonl.gz")
 STATE_FILES = "state-files.jsonl.gz"
-SAMPLE = 4
+SAMPLE = 4 if WHOLE else 16
 """One text in so many is tried, chosen by its own bytes."""
 
 Scenario = dict[str, Any]
 
 
 def scenarios(name: str) -> Iterator[Scenario]:
-    with gzip.open(CORPORA / name, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
+    yield from map(json.loads, lines(name) if name == STATE_FILES else share(name))
 
 
 def recorded_texts(node: object) -> Iterator[tuple[str, str]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.engine.checkpoint import gotypes
 from mooring.engine.checkpoint.gojson import Decoded, decode, quoted
-from mooring.engine.checkpoint.goscan import parse, unquote
+from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse, unquote
 from mooring.engine.checkpoint.gotypes import (
     CPU_DATA,
     CPU_V2,
@@ -222,3 +225,41 @@ def test_strings_are_written_as_go_writes_them(text: str, expected: str) -> None
 @given(st.text())
 def test_a_written_string_reads_back(text: str) -> None:
     assert unquote(quoted(text)[1:-1].encode()) == text
+
+
+# Go 1.27: what encoding/json of go 1.27.3 says about small documents, decoded into the structures of the state files.
+
+COMPLAINTS = [
+    json.loads(line)
+    for line in Path(__file__).with_name("go_1_27_complaints.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("case", COMPLAINTS, ids=lambda case: f"{case['type']}-{case['document']!r}")
+def test_complaints_are_those_of_go_1_27(case: dict[str, str]) -> None:
+    struct = getattr(gotypes, case["type"])
+    try:
+        document = parse(case["document"].encode(errors="surrogateescape"), json_v2=True)
+        complaint = str(decode(document, struct, fresh(struct), json_v2=True).fault)
+    except JSONSyntaxError as error:
+        complaint = str(error)
+    assert complaint == case["complaint"]
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]:,"\\u0dtrue-1.e é~/', max_size=40).map(str.encode))
+def test_both_readers_accept_the_same_documents(data: bytes) -> None:
+    read_as = []
+    for json_v2 in (False, True):
+        try:
+            read_as.append(parse(data, json_v2=json_v2))
+        except JSONSyntaxError:
+            read_as.append("refused")
+    assert read_as[0] == read_as[1]
+
+
+def test_too_deep_a_document_is_refused_without_a_character_since_go_1_27() -> None:
+    deep = b"[" * 10001
+    for json_v2, text in ((False, "invalid character '[' exceeded max depth"), (True, "exceeded max depth")):
+        with pytest.raises(JSONSyntaxError) as caught:
+            parse(deep, json_v2=json_v2)
+        assert str(caught.value) == text

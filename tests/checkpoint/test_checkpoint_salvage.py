@@ -12,13 +12,14 @@ from mooring.engine.checkpoint.contents import CPUContents, cpu_contents, memory
 from mooring.engine.checkpoint.cpu_file import cpu_family, cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.engine.checkpoint.formats import FormatFamily
 from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse, parse_prefix
-from mooring.engine.checkpoint.memory_file import MEMORY_FAMILY, memory_state_text, memory_text_v1, memory_text_v2
+from mooring.engine.checkpoint.memory_file import memory_family, memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.checkpoint.salvage import Salvage, json_of, salvaged
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.releases.state_files import state_file_rules
 
 CPU_FAMILY = cpu_family(state_file_rules("1.37", pod_level=True).cpu)
+MEMORY_FAMILY = memory_family(state_file_rules("1.37", pod_level=False).memory)
 NAMES = st.sampled_from(("main", "side", 'odd"name', "a\\b"))
 UIDS = st.sampled_from(("u1", "u2", "6a1f-81c2"))
 MASKS = st.integers(0, 2**12 - 1)

@@ -100,6 +100,7 @@ def test_the_folder_of_a_kubelet_is_refused(file: Path) -> None:
     assert "looks like the root directory of a kubelet" in answer.complaint
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=lambda sign: sign.name)
 def test_a_signal_ends_the_agent_with_code_0_and_takes_its_sockets_away(file: Path, sign: signal.Signals) -> None:
     words = [sys.executable, "-m", "mooring", "agent", "--config", str(file), "--machine", MACHINE]

@@ -215,3 +215,9 @@ def test_a_name_that_nothing_has_is_refused_with_the_deployment_that_is_scaled_t
     file.write_text(SCALED_DOWN, encoding="utf-8")
     refused = mooring("capacity", "job", "-f", file, *NODE)
     assert (refused.code, refused.err) == (2, "mooring: there is no pod 'job'; there are default/web\n")
+
+
+def test_a_pod_that_is_counted_itself_and_its_workload_agree_in_words() -> None:
+    options = (*PODS, *NODE)
+    assert "21 pods like data/database-0 fit, itself counted.\n" in mooring("capacity", "data/database-0", *options).out
+    assert "20 more pods like data/database fit.\n" in mooring("capacity", "data/database", *options).out

@@ -333,6 +333,7 @@ def run_script(script: str, folder: Path, environment: dict[str, str]) -> subpro
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_the_github_action_annotates_the_line_and_fails(tmp_path: Path) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     [step] = [one for one in action["runs"]["steps"] if one.get("name") == "Check"]
@@ -352,6 +353,7 @@ def test_the_github_action_annotates_the_line_and_fails(tmp_path: Path) -> None:
     assert ET.parse(tmp_path / given["JUNIT"]).getroot().get("failures") == "1"  # noqa: S314 - written just now
 
 
+@pytest.mark.long
 def test_the_gitlab_job_leaves_its_report_and_fails(tmp_path: Path) -> None:
     job = yaml.safe_load((ROOT / "packaging" / "ci" / "gitlab.yml").read_text("utf-8"))["pods-fit-on-node-types"]
     install, *script = job["script"]

@@ -1,33 +1,59 @@
-"""``--node NAME``: a node of the cluster, as it is published or as a pod collects it. A program in the place of kubectl
-answers from files: what a kubectl that fails does cannot be asked of a real one."""
+"""A node of the cluster, as ``--node NAME`` or as that of a pod: published, collected by a pod, kept, or given.
+
+A program in the place of kubectl answers from files: what a kubectl that fails does cannot be asked of a real one.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
+import signal
+import subprocess
 import sys
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.cli.command import EXAMPLES, NODE, mooring
+from tests.cli.command import EXAMPLES, NODE, Answered, mooring
 from tests.cli.made_up_node import kubelet_pods, make_root
 
+from mooring.inputs.machines.archive import MOST_BYTES
+
 KUBECTL = """#!{python}
-import json, pathlib, subprocess, sys
+import json, os, pathlib, signal, subprocess, sys, time
 folder = pathlib.Path({folder!r})
 words = [word for word in sys.argv[1:] if not word.startswith("--request-timeout")]
 with (folder / "asked").open("a") as file:
     print(json.dumps(words), file=file)
+text = " ".join(words)
+for line in (folder / "forbidden").read_text().splitlines() if (folder / "forbidden").exists() else ():
+    if text.startswith(line):
+        sys.exit(f'Error from server (Forbidden): User "jane" cannot {{line}}')
 if words[0] == "create":
     (folder / "created.json").write_text(sys.stdin.read())
+elif words[0] == "wait" and (folder / "waits").exists():
+    os.kill(os.getppid(), int((folder / "waits").read_text()))
+    time.sleep(60)
+elif words[0] == "wait" and (folder / "never-ready").exists():
+    sys.exit("error: timed out waiting for the condition on pods/x")
 elif words[0] == "exec":
     if (folder / "broken").exists():
         sys.exit("error: executable file not found")
-    command = words[words.index("--") + 1:]
-    command[command.index("/host")] = str(folder / "root")
-    sys.exit(subprocess.run([{python!r}, "-m", *command]).returncode)
+    if (folder / "packed").exists():
+        os.execvp("sh", ["sh", "-c", (folder / "packed").read_text()])
+    script = sys.stdin.read().replace("host=/host", f"host={{folder / 'root'}}")
+    (folder / "tmp").mkdir(exist_ok=True)
+    shell = json.loads((folder / "shell").read_text()) if (folder / "shell").exists() else ["sh"]
+    environment = {{**os.environ, "TMPDIR": str(folder / "tmp")}}
+    sys.exit(subprocess.run([*shell, "-s"], input=script.encode(), env=environment).returncode)
 elif words[0] == "get":
-    path = folder / ("-".join(word for word in words[1:] if not word.startswith("-") and "/" not in word) or "configz")
+    named = [word for word in words[1:] if not word.startswith("-") and "/" not in word]
+    path = folder / ("-".join(named) or "configz-json")
+    if "--namespace=shop" in words and words[1] == "pods":
+        path = folder / "pods-of-shop-json"
     if not path.exists():
         sys.exit(f"Error from server (NotFound): {{words[1]}} not found")
     print(path.read_text())
@@ -47,6 +73,11 @@ class FakeCluster:
         return [json.loads(line) for line in (self.folder / "asked").read_text().splitlines()]
 
 
+def node_object(boot: str = "boot-1", version: str = "v1.37.1") -> dict[str, Any]:
+    about = {"kubeletVersion": version, "bootID": boot}
+    return {"metadata": {"name": "edge-7", "uid": "uid-of-edge-7"}, "status": {"nodeInfo": about}}
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     program = tmp_path / "bin/kubectl"
@@ -55,8 +86,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MOORING_ROOT", "none")
     found = FakeCluster(tmp_path)
-    found.has("node-edge-7", {"status": {"nodeInfo": {"kubeletVersion": "v1.37.2"}}})
+    found.has("node-edge-7", node_object())
     found.has("pods", {"apiVersion": "v1", "kind": "List", "items": []})
     return found
 
@@ -74,7 +107,7 @@ def published(cluster: FakeCluster) -> None:
             cluster.has(f"{plural}.mooring.dev-{document['metadata']['name']}", document)
 
 
-def pod(name: str, cpus: int = 4) -> dict[str, object]:
+def pod(name: str, cpus: int = 4) -> dict[str, Any]:
     limits = {"cpu": str(cpus), "memory": "1Gi"}
     return {
         "apiVersion": "v1",
@@ -111,6 +144,7 @@ def unpublished(cluster: FakeCluster) -> FakeCluster:
     return cluster
 
 
+@pytest.mark.long
 def test_a_node_of_which_nothing_is_published_is_collected_in_a_pod_that_is_deleted(unpublished: FakeCluster) -> None:
     asked = ("--debug-image", "example/mooring:1", "-f", EXAMPLES / "pods.yaml")
     planned = mooring("plan", "--node", "edge-7", *asked, "-o", "json")
@@ -156,3 +190,329 @@ def test_a_missing_archive_is_not_looked_for_in_the_cluster(cluster: FakeCluster
     answered = mooring("show", "--node", "edge-8.tar.gz")
     assert answered.code == 2
     assert not (cluster.folder / "asked").exists()
+
+
+# A pod is named, and nothing else.
+
+REJECTED = {
+    "phase": "Failed",
+    "reason": "TopologyAffinityError",
+    "message": "Pod was rejected: Resources cannot be allocated with Topology locality",
+}
+CONFIGZ = {
+    "kubeletconfig": {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "cpuManagerPolicy": "static",
+        "topologyManagerPolicy": "single-numa-node",
+        "reservedSystemCPUs": "0",
+    }
+}
+MACHINE = ("--machine", "sockets=2 cores=8 memory=64Gi")
+FORBIDDEN = 'Error from server (Forbidden): User "jane" cannot '
+
+
+@pytest.fixture
+def rejected(unpublished: FakeCluster) -> FakeCluster:
+    """A node of two NUMA nodes with eight CPUs, a pod that has four of them, and one of ten CPUs that was rejected."""
+    trainer = pod("trainer", 10) | {"status": REJECTED}
+    web = pod("web", 4)
+    items = {"apiVersion": "v1", "kind": "List", "items": [web, trainer]}
+    unpublished.has("pods", items)
+    unpublished.has("pods-of-shop", items)
+    unpublished.has("pod-trainer", trainer)
+    unpublished.has("configz", CONFIGZ)
+    return unpublished
+
+
+def explained(*options: str | Path) -> Answered:
+    return mooring("explain", "shop/trainer", *options)
+
+
+def verbs(cluster: FakeCluster) -> list[str]:
+    """Return what was done about the pod that collects."""
+    return [words[0] for words in cluster.asked if words[0] in ("create", "wait", "exec", "delete")]
+
+
+def test_a_rejected_pod_is_explained_by_what_the_cluster_tells_of_its_node(rejected: FakeCluster) -> None:
+    answered = explained("--debug-image", "example/busybox", "-o", "json")
+    assert (answered.code, answered.document["reason"]) == (1, "TopologyAffinityError"), answered
+    assert answered.document["remarks"] == []
+    assert "MOOR-585" in answered.err
+    assert "configuration (/configz)" in answered.err
+    assert verbs(rejected) == ["create", "wait", "exec", "delete"]
+
+
+def test_a_machine_beside_the_name_makes_the_pod_on_the_node_unnecessary(rejected: FakeCluster) -> None:
+    answered = explained(*MACHINE)
+    assert (answered.code, "shop/trainer is rejected: TopologyAffinityError" in answered.out) == (1, True), answered
+    assert verbs(rejected) == []
+    assert "lacks state files, so running pods are placed again: only a pod on the node reads them" in answered.err
+
+
+def test_a_configuration_beside_the_name_replaces_what_the_kubelet_says(rejected: FakeCluster) -> None:
+    answered = explained(*MACHINE, "--config", EXAMPLES / "kubelet.yaml", "-o", "json")
+    assert answered.code in (0, 1), answered
+    assert ["get", "--raw", "/api/v1/nodes/edge-7/proxy/configz"] not in rejected.asked
+    assert "/configz" not in answered.err
+
+
+def test_the_commands_of_an_answer_name_the_node(rejected: FakeCluster) -> None:
+    out = explained(*MACHINE).out
+    assert "mooring whatif --machine" in out
+    assert "--node edge-7" in out
+    assert verbs(rejected) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "node"),
+    [
+        ({"status": {"phase": "Pending", "nominatedNodeName": "edge-7"}}, "edge-7"),
+        ({"nodeSelector": {"kubernetes.io/hostname": "edge-7"}}, "edge-7"),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["edge-7"]}]}
+                            ]
+                        }
+                    }
+                }
+            },
+            "edge-7",
+        ),
+        ({}, ""),
+    ],
+)
+def test_a_pod_that_waits_is_asked_about_on_the_node_that_it_names(
+    rejected: FakeCluster, names: dict[str, Any], node: str
+) -> None:
+    waiting = pod("waiting", 10) | {"status": names.get("status", {"phase": "Pending"})}
+    del waiting["spec"]["nodeName"]
+    waiting["spec"] |= {name: value for name, value in names.items() if name != "status"}
+    rejected.has("pod-waiting", waiting)
+    answered = mooring("explain", "shop/waiting", *MACHINE)
+    if node:
+        assert (answered.code, "shop/waiting is rejected" in answered.out) == (1, True), answered
+    else:
+        problem = "waits and names no node; name the node to ask about with --node"
+        assert answered.complaint == f"mooring: shop/waiting: {problem}"
+        answered = mooring("explain", "shop/waiting", "--node", "edge-7", *MACHINE)
+        assert (answered.code, "shop/waiting is rejected" in answered.out) == (1, True), answered
+
+
+@pytest.mark.usefixtures("rejected")
+@pytest.mark.parametrize("name", ["shop/none", "shop/--all", "a/../b"])
+def test_a_pod_that_the_cluster_does_not_have_is_named(name: str) -> None:
+    answered = mooring("explain", name)
+    assert answered.code == 2
+    assert answered.complaint.startswith(f"mooring: {name}: cannot be read from the cluster: ")
+    assert "write NAMESPACE/POD as kubectl get pods -A lists it" in answered.complaint
+
+
+@pytest.mark.parametrize(
+    ("right", "line"),
+    [
+        ("get node ", "does not tell its kubelet's release (--kubelet-version), so the newest decides: "),
+        (
+            "get pods --all-namespaces",
+            "has only pods of one namespace, so of others only what state files hold counts: ",
+        ),
+        ("get pods ", "has only pods of one namespace, so of others only what state files hold counts: "),
+        ("get --raw", "has no configuration of the kubelet: "),
+        ("get nodestates", ""),
+        ("get noderesourcetopologies", ""),
+    ],
+)
+def test_a_right_that_lacks_is_one_line_with_what_is_assumed(rejected: FakeCluster, right: str, line: str) -> None:
+    (rejected.folder / "forbidden").write_text(right)
+    answered = explained(*MACHINE)
+    assert answered.code == 1, answered
+    told = [one for one in answered.err.splitlines() if FORBIDDEN in one]
+    expected = f"warning[MOOR-581]: node edge-7: the node {line}{FORBIDDEN}{right}"
+    assert told == ([expected.rstrip()] if line else []), answered.err
+
+
+def test_without_configz_the_configuration_is_what_the_pod_on_the_node_finds(rejected: FakeCluster) -> None:
+    (rejected.folder / "forbidden").write_text("get --raw")
+    answered = explained("--debug-image", "busybox")
+    assert answered.code == 1, answered
+    assert "configuration (/etc/kubernetes/kubelet.yaml and flags)" in answered.err
+    assert FORBIDDEN not in answered.err
+
+
+@pytest.mark.parametrize("right", ["get pod ", "create", "exec"])
+def test_a_right_without_which_there_is_no_answer_is_named(rejected: FakeCluster, right: str) -> None:
+    (rejected.folder / "forbidden").write_text(right)
+    answered = explained("--debug-image", "busybox")
+    assert (answered.code, f"{FORBIDDEN}{right}".rstrip() in answered.complaint) == (2, True), answered
+
+
+# What the pod on the node packs.
+
+
+def test_a_node_that_was_collected_is_kept_until_it_starts_again_or_is_collected_again(rejected: FakeCluster) -> None:
+    first = explained("--debug-image", "busybox", "-o", "json")
+    [kept] = (rejected.folder / "cache/mooring/nodes").iterdir()
+    assert verbs(rejected) == ["create", "wait", "exec", "delete"]
+
+    again = explained("-o", "json")
+    assert again.document == first.document
+    assert "collected earlier (--debug-image IMAGE collects it again)" in again.err
+    assert len(verbs(rejected)) == 4
+
+    assert explained("--debug-image", "busybox").code == 1
+    assert len(verbs(rejected)) == 8
+    for change in (node_object(boot="boot-2"), node_object(version="v1.37.2")):
+        rejected.has("node-edge-7", change)
+        assert "nothing is published" in explained().complaint
+    assert explained("--debug-image", "busybox").code == 1
+    [other] = kept.parent.iterdir()
+    assert other != kept
+
+
+def test_what_was_kept_and_is_damaged_is_collected_again(rejected: FakeCluster) -> None:
+    explained("--debug-image", "busybox")
+    [kept] = (rejected.folder / "cache/mooring/nodes").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-20])
+    assert "nothing is published" in explained().complaint
+
+
+def test_pods_and_secrets_of_the_node_are_not_kept(rejected: FakeCluster) -> None:
+    explained("--debug-image", "busybox")
+    [kept] = (rejected.folder / "cache/mooring/nodes").iterdir()
+    with tarfile.open(kept) as archive:
+        names = [name.removeprefix("mooring-node/") for name in archive.getnames()]
+        command_line = archive.extractfile("mooring-node/proc/cmdline")
+        assert command_line is not None
+        assert command_line.read() == b"isolcpus=6-7\n"
+    assert "pods.json" not in names
+    assert "etc/shadow" not in names
+
+
+def shells() -> list[list[str]]:
+    found = [
+        shutil.which("busybox"),
+        *map(str, Path.home().glob(".cache/mooring-e2e/debian/*/busybox-static/bin/busybox")),
+    ]
+    return [["sh"], *([one, "sh"] for one in found[-1:] if one)]
+
+
+@pytest.mark.parametrize("shell", shells(), ids=lambda words: Path(words[0]).name)
+def test_a_pod_with_a_shell_packs_the_machine_that_collect_finds(rejected: FakeCluster, shell: list[str]) -> None:
+    (rejected.folder / "shell").write_text(json.dumps(shell))
+    own = rejected.folder / "own.tar.gz"
+    root = str(rejected.folder / "root")
+    for name in ("cpu", "memory"):
+        state = rejected.folder / f"root/var/lib/kubelet/{name}_manager_state"
+        state.parent.mkdir(parents=True, exist_ok=True)
+        state.write_text('{"policyName":"none","checksum":1}')
+    assert mooring("collect", "--root", root, "--no-kubectl", "--to", own).code == 0
+    explained("--debug-image", "busybox")
+    [kept] = (rejected.folder / "cache/mooring/nodes").iterdir()
+    packed = []
+    for archive in (own, kept):
+        with tarfile.open(archive) as opened:
+            members = {one.name: one for one in opened.getmembers()}
+            contents = {
+                name: one.linkname if one.issym() else (file.read() if (file := opened.extractfile(one)) else b"")
+                for name, one in members.items()
+                if not name.endswith(("mooring-node.json", "pods.json", "hwloc-nofile-info", "proc/self/cgroup"))
+                and not name.endswith("proc/self")
+            }
+        packed.append(contents)
+    assert packed[0] == packed[1]
+
+
+@pytest.mark.parametrize(
+    ("packs", "problem"),
+    [
+        ("printf 'no archive'", "no readable tar archive"),
+        ("true", "no readable tar archive"),
+        ("head -c 200000000 /dev/zero | gzip -c | head -c 1000", "no readable tar archive"),
+        ("head -c 70000000 /dev/urandom", "larger than 67108864 bytes"),
+        (f"yes | head -c {MOST_BYTES + 1}", f"answers more than {MOST_BYTES} bytes"),
+        ("head -c 600000000 /dev/zero | gzip -1", "unpacks to more than 536870912 bytes"),
+        ("tar -cz -C /dev null", "has no sys/devices/system/cpu"),
+    ],
+)
+def test_what_is_no_archive_of_a_node_is_refused_and_the_pod_deleted(
+    rejected: FakeCluster, packs: str, problem: str
+) -> None:
+    (rejected.folder / "packed").write_text(packs)
+    answered = explained("--debug-image", "busybox")
+    assert (answered.code, problem in answered.complaint) == (2, True), answered
+    assert verbs(rejected)[-1] == "delete"
+    assert not (rejected.folder / "cache").exists()
+
+
+def test_paths_of_an_archive_that_lead_out_of_it_are_not_followed(rejected: FakeCluster) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        archive.add(rejected.folder / "root", ".")
+        for name in ("../../evil", "/evil", "sys/../../evil"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 4
+            archive.addfile(entry, io.BytesIO(b"evil"))
+        link = tarfile.TarInfo("var/lib/kubelet/cpu_manager_state")
+        link.type, link.linkname = tarfile.SYMTYPE, "../../../../../../../etc/passwd"
+        archive.addfile(link)
+    (rejected.folder / "packed.tar.gz").write_bytes(file.getvalue())
+    (rejected.folder / "packed").write_text(f"cat {rejected.folder}/packed.tar.gz")
+    assert explained("--debug-image", "busybox").code == 1
+    [kept] = (rejected.folder / "cache/mooring/nodes").iterdir()
+    with tarfile.open(kept) as archive:
+        assert not [name for name in archive.getnames() if "evil" in name or name.endswith("cpu_manager_state")]
+
+
+def test_an_image_with_mooring_collects_by_itself(rejected: FakeCluster) -> None:
+    program = rejected.folder / "bin/mooring"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m mooring "$@"\n')
+    program.chmod(0o755)
+    assert explained("--debug-image", "mooring:1").code == 1
+    [kept] = (rejected.folder / "cache/mooring/nodes").iterdir()
+    with tarfile.open(kept) as archive:
+        assert "mooring-node/mooring-node.json" in archive.getnames()
+
+
+def test_a_pod_that_does_not_start_is_deleted(rejected: FakeCluster) -> None:
+    (rejected.folder / "never-ready").touch()
+    answered = explained("--debug-image", "example/none")
+    assert "cannot be collected in a pod of example/none: error: timed out waiting" in answered.complaint
+    assert verbs(rejected) == ["create", "wait", "delete"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_program_deletes_the_pod(rejected: FakeCluster, number: signal.Signals) -> None:
+    (rejected.folder / "waits").write_text(str(int(number)))
+    words = [sys.executable, "-m", "mooring", "explain", "shop/trainer", "--debug-image", "busybox"]
+    ended = subprocess.run(words, capture_output=True, check=False, timeout=60)
+    assert ended.returncode == 128 + number, ended
+    assert verbs(rejected) == ["create", "wait", "delete"]
+
+
+# A NodeResourceTopology.
+
+
+def test_a_node_resource_topology_is_the_machine_where_nothing_else_is(rejected: FakeCluster) -> None:
+    zones = [
+        {
+            "name": f"node-{node}",
+            "type": "Node",
+            "resources": [
+                {"name": "cpu", "capacity": "8", "allocatable": "8", "available": "8"},
+                {"name": "memory", "capacity": "32Gi", "allocatable": "32Gi", "available": "32Gi"},
+            ],
+        }
+        for node in range(2)
+    ]
+    topology = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "zones": zones}
+    rejected.has("noderesourcetopologies.topology.node.k8s.io-edge-7", topology | {"metadata": {"name": "edge-7"}})
+    answered = explained()
+    assert (answered.code, "shop/trainer is rejected: TopologyAffinityError" in answered.out) == (1, True), answered
+    assert "machine (NodeResourceTopology)" in answered.err
+    assert verbs(rejected) == []
+    assert explained("--debug-image", "busybox").code == 1
+    assert verbs(rejected) == ["create", "wait", "exec", "delete"]

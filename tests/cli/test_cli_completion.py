@@ -56,6 +56,8 @@ def test_verbs_are_completed_without_importing_them() -> None:
         (("plan", "--machine", "xeon-8"), [("plain", "xeon-8480-2s")]),
         (("plan", "--machine", "./no"), [("file", "./no")]),
         (("topology", "-o", "ma"), [("plain", "machineinfo")]),
+        (("explain", "Topology"), [("plain", "TopologyAffinityError")]),
+        (("explain", ""), []),
         (("completion", ""), [("plain", shell) for shell in SHELLS]),
         (("plan", "--state", ""), [("dir", "")]),
         (("plan", "-f", "po"), [("file", "po")]),

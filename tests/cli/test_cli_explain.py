@@ -156,7 +156,10 @@ def test_a_name_that_means_several_pods_is_reported_with_all_of_them(tmp_path: P
 
 
 @pytest.mark.parametrize("arguments", [(), ("web",), ("--machine", "small-1s8")])
-def test_without_pods_there_is_nothing_to_explain(arguments: tuple[str, ...]) -> None:
+def test_without_pods_and_kubectl_there_is_nothing_to_explain(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
     answered = mooring("explain", *arguments)
     assert answered.code == 2
     assert "there is no pod to explain" in answered.complaint

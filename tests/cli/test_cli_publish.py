@@ -20,7 +20,7 @@ from tests.cli.command import mooring
 from tests.patience import until
 
 from mooring.published.facts_document import facts_of
-from mooring.published.state_document import state_of
+from mooring.published.objects import state_of
 
 MACHINE = "cores=8 memory=8Gi l3=1"
 STATE = "PATCH /apis/mooring.dev/v1alpha1/nodestates/node-1"

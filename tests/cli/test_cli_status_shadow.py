@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import mooring
 
-from mooring.monitoring.shadow.judging.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.tally import Tally, write_counts
 
 AGREED = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, "1", "default/web")

@@ -60,6 +60,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     process.stderr.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [("plan", *PODS, *NODE, "-o", "json"), ("--help",), ("topology", *NODE[:2])])
 def test_a_pipe_that_nobody_reads_has_its_own_exit_code(command: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
@@ -70,6 +71,7 @@ def test_a_pipe_that_nobody_reads_has_its_own_exit_code(command: tuple[str, ...]
     assert (process.returncode, err) == (141, b"")
 
 
+@pytest.mark.long
 @NEEDS_FULL
 @pytest.mark.parametrize(
     ("command", "where"),
@@ -98,6 +100,7 @@ def test_closed_standard_output_is_reported() -> None:
     assert done.stderr == b"mooring: standard output: is closed; redirect it to a file\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("redirected", [pytest.param("2>/dev/full", marks=NEEDS_FULL), "2>&-", "2</dev/null"])
 @pytest.mark.parametrize(("verb", "code"), [(("plan", *PODS, *SMALL), 1), (("plan", "-f", "missing.yaml"), 2), ((), 2)])
 def test_an_answer_outlives_a_standard_error_that_takes_nothing(
@@ -110,6 +113,7 @@ def test_an_answer_outlives_a_standard_error_that_takes_nothing(
     assert (done.returncode, done.stdout) == (code, whole.stdout)
 
 
+@pytest.mark.long
 def test_an_answer_outlives_the_reader_of_standard_error() -> None:
     whole = finished("plan", *PODS, *SMALL)
     reading, writing = os.pipe()
@@ -153,6 +157,7 @@ def on_terminal(
     return process.wait(), shown
 
 
+@pytest.mark.long
 def test_a_terminal_gets_colours_unless_they_are_not_wanted() -> None:
     command = ("plan", *PODS, *NODE)
     code, coloured = on_terminal(command)
@@ -163,6 +168,7 @@ def test_a_terminal_gets_colours_unless_they_are_not_wanted() -> None:
     assert plain.replace(b"\r\n", b"\n") == finished(*command).stdout
 
 
+@pytest.mark.long
 def test_a_bar_shows_the_progress_and_leaves_the_answers_alone(tmp_path: Path) -> None:
     with (tmp_path / "answers").open("wb") as file:
         code, shown = on_terminal(("replay", LONG, "-o", "jsonl"), command=IMPATIENT, out=file.fileno())
@@ -174,6 +180,7 @@ def test_a_bar_shows_the_progress_and_leaves_the_answers_alone(tmp_path: Path) -
     assert len(answers.splitlines()) == 5000
 
 
+@pytest.mark.long
 def test_lines_are_printed_above_the_bar(tmp_path: Path) -> None:
     with gzip.open(LONG, "rt") as file:
         merges = [json.loads(next(file)) for _ in range(30)]
@@ -185,12 +192,14 @@ def test_lines_are_printed_above_the_bar(tmp_path: Path) -> None:
     assert shown.endswith(b"wrong.jsonl: 30 scenarios, 29 agree, 1 differ, 0 not supported\r\n")
 
 
+@pytest.mark.long
 def test_short_runs_have_no_bar() -> None:
     code, shown = on_terminal(("replay", CORPORA / "real-kubelet.jsonl.gz", "--check"), command=PATIENT)
     assert (code, b"\x1b" in shown) == (0, False)
     assert shown.endswith(b"12 scenarios, 12 agree, 0 differ, 0 not supported\r\n")
 
 
+@pytest.mark.long
 def test_nobody_watches_a_pipe() -> None:
     done = finished("replay", CORPORA / "real-kubelet.jsonl.gz", "--check", command=IMPATIENT)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -205,6 +214,7 @@ def test_an_interrupt_ends_it_quietly() -> None:
     assert (process.returncode, err) == (130, b"\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_encoding_of_the_terminal_will_do(encoding: str) -> None:
     for command in (("plan", *PODS, *NODE), ("show", *SMALL), ("topology", *SMALL)):
@@ -214,6 +224,7 @@ def test_any_encoding_of_the_terminal_will_do(encoding: str) -> None:
         done.stdout.decode(encoding)
 
 
+@pytest.mark.long
 def test_documents_are_utf_8_whatever_the_terminal() -> None:
     done = finished("plan", "-f", EXAMPLES / "pods.yaml", *NODE, "-o", "json", PYTHONIOENCODING="ascii")
     assert "“" not in done.stdout.decode("utf-8")
@@ -222,6 +233,7 @@ def test_documents_are_utf_8_whatever_the_terminal() -> None:
     assert " · " in svg
 
 
+@pytest.mark.long
 def test_names_that_are_not_utf_8_can_be_reported(tmp_path: Path) -> None:
     lines = (CORPORA / "machines.jsonl").read_bytes().splitlines()
     described = json.loads(lines[0])["info"]

@@ -51,7 +51,7 @@ def test_the_record_of_init_containers_is_passed_on_and_other_entries_of_the_pod
     assert (bubble.bit_count(), left.default) == (4, state.default & ~bubble)
     assert left.assignments["u"].keys() == {"gone", "a", "b"}
     assert left.assignments["u"]["gone"] == mask("11")
-    assert CPUsAssigned("u", "", bubble, state.held) in facts
+    assert CPUsAssigned("u", "", bubble, state.held, state) in facts
     sets = {name: left.assignments["u"][name] for name in ("a", "b")}
     assert facts[-1] == PodPartitioned("u", bubble, sets)
 
@@ -77,7 +77,7 @@ def test_a_partition_that_is_begun_anew_is_given_back_first() -> None:
     grown = pod_level("u", "6", container("a", "2"), container("b"))
     left, facts = served(SANE, grown, state)
     assert left == served(SANE, grown)[0]
-    assert facts[0] == CPUsReleased("u", "", state.pods["u"], NO_CPUS)
+    assert facts[0] == CPUsReleased("u", "", state.pods["u"], EMPTY.held, EMPTY)
     assert not any(isinstance(fact, CPUsReleased) for fact in served(SANE, grown)[1])
 
 
@@ -87,7 +87,7 @@ def test_a_partition_stays_until_the_last_container_goes() -> None:
     half = remove(POLICY, state, "u", "a", facts.append)
     assert (half.default, half.pods) == (state.default, state.pods)
     assert remove(POLICY, half, "u", "b", facts.append) == EMPTY
-    assert facts == [PartitionKept("u", "a"), CPUsReleased("u", "b", state.pods["u"], NO_CPUS)]
+    assert facts == [PartitionKept("u", "a"), CPUsReleased("u", "b", state.pods["u"], EMPTY.held, EMPTY)]
 
 
 def test_observers_are_told_whose_cpus_were_taken() -> None:
@@ -96,4 +96,4 @@ def test_observers_are_told_whose_cpus_were_taken() -> None:
     answer = allocate(POLICY, EMPTY, Reusable(), whole, whole.containers[0], None, facts.append)
     assert isinstance(answer, Allocated)
     taken = answer.state.assignments["u"]["c"]
-    assert facts[-1] == CPUsAssigned("u", "c", taken, taken)
+    assert facts[-1] == CPUsAssigned("u", "c", taken, answer.state.held, answer.state)

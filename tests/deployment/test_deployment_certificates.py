@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from mooring.cluster.deployment.certificates import AUTHORITY, AUTHORITY_TIME, CERTIFICATE_TIME, Content, renewed
+from mooring.cluster.deployment.tasks import AUTHORITY, AUTHORITY_TIME, CERTIFICATE_TIME, Content, renewed
 
 NOW = datetime.now(UTC)
 SERVER, CLIENT = "mooring-extender-tls", "mooring-scheduler-tls"

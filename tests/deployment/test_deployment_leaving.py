@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from mooring.cluster.deployment.node_files import DAEMON_SET, has_left, leaving_patch
+from mooring.cluster.deployment.tasks import DAEMON_SET, has_left, leaving_patch
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 

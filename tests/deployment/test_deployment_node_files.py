@@ -12,7 +12,7 @@ from tests.cli.command import mooring
 from tests.patience import until
 
 from mooring.agent.pods.cluster import AgentAccount, own_accounts
-from mooring.cluster.deployment.node_files import (
+from mooring.cluster.deployment.tasks import (
     PROFILE,
     keep_token,
     kubeconfig_of_pod,

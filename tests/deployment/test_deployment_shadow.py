@@ -12,7 +12,7 @@ import yaml
 from tests.publisher.manifests import mistakes
 
 from mooring.monitoring.serve import command as serve
-from mooring.monitoring.serve.run import ServeOptions
+from mooring.monitoring.serve.app import ServeOptions
 from mooring.monitoring.shadow.commands import shadow
 from mooring.service.options import parse_address
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.planner.recordings import some
 
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.cadvisor.machine import read_machine_info
@@ -28,7 +29,8 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 
 @needs_machines
-@pytest.mark.parametrize("folder", SNAPSHOTS, ids=[path.name for path in SNAPSHOTS])
+@pytest.mark.corpus
+@pytest.mark.parametrize("folder", some(SNAPSHOTS, 3), ids=lambda path: path.name)
 def test_every_snapshot_gives_the_recorded_machine_info(folder: Path) -> None:
     expected = recorded(folder)
     answer = read_machine_info(open_tree(folder / f"{folder.name}.tar.gz"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.planner.recordings import some
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import CPUKind, Hardware, HardwareNode
@@ -338,7 +339,8 @@ RECORDED = {
 
 
 @needs_machines
-@pytest.mark.parametrize("folder", SNAPSHOTS, ids=[path.name for path in SNAPSHOTS])
+@pytest.mark.corpus
+@pytest.mark.parametrize("folder", some(SNAPSHOTS, 3), ids=lambda path: path.name)
 def test_every_recorded_difference_of_a_snapshot_is_reported(folder: Path) -> None:
     expected = json.loads((folder / "expected-cadvisor.json").read_text())["differences"]
     if folder.name == "1alpha":

@@ -168,11 +168,12 @@ TABLE = tool_outputs.lscpu_parsable(MACHINES["adjacent"])
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("Architecture:  x86_64\nCPU(s):  8\n", "given: this is output of lscpu without -J, not a machine; capture"),
+        ("Architecture:  x86_64\nCPU(s):  x8\n", "given: is not a machine in any known format"),
+        ("CPU(s):  8\nThread(s) per core: 3\n", "given: 1 sockets of 2 cores of 3 threads are not 8 online CPUs"),
         ("processor\t: 0\nvendor_id\t: GenuineIntel\n", "given: this is /proc/cpuinfo, which has no NUMA nodes"),
         ("# dmidecode 3.3\nGetting SMBIOS data\n", "given: this is output of dmidecode"),
         ("policy: default\npreferred node: current\n", "given: this is output of numactl -s"),
-        ("Machine (31GB total)\n  Package L#0\n", "given: this is lstopo's text, which is for reading"),
+        ("Machine (31GB total)\n  Package L#0\n", "given: has no PU, so no CPUs; "),
         ("Name:               worker\nRoles:              <none>\n", "given: this is output of kubectl describe node"),
         (
             "kind: KubeletConfiguration\n",
@@ -198,7 +199,8 @@ TABLE = tool_outputs.lscpu_parsable(MACHINES["adjacent"])
         (TABLE.replace("\n0,0,0", "\n0,x,0"), "given: line 3.core: 'x' is not a whole number"),
         (TABLE.replace("\n0,0,0", "\n1,0,0"), "given: line 4.cpu: is missing or there twice"),
         (TABLE.replace("\n0,0,0", "\n0,0,0,0,0,0,0,0"), "given:3: has 14 columns, not the 9 of the header"),
-        ("# CPU,Core\n0,0\n", "given: has no column"),
+        ("# Core,Socket\n0,0\n", "given: is not a machine in any known format"),
+        ("# CPU,Node\n0,0\n0,1\n", "given: a CPU is missing or there twice"),
         (TOPOLOGY.replace('"4", all', '"4x", all'), "given:"),
         (TOPOLOGY.replace("name: node-1\n", "name: rack\n"), "given:"),
         (TOPOLOGY.replace("type: Node", "type: Rack"), "given:"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
+from tests.planner.recordings import some
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
@@ -62,12 +63,12 @@ def check(source: Path, name: str) -> None:
         assert shown[member] == value, member
 
 
-@pytest.mark.parametrize("name", NAMES or ["absent"])
+@pytest.mark.parametrize("name", some(NAMES, 3) or ["absent"])
 def test_the_archive_of_a_machine_tells_what_hwloc_recorded(name: str) -> None:
     check(MACHINES / name / f"{name}.tar.gz", name)
 
 
-@pytest.mark.parametrize("name", SMALL or ["absent"])
+@pytest.mark.parametrize("name", some(SMALL, 3) or ["absent"])
 def test_the_unpacked_folder_of_a_machine_tells_the_same(name: str, tmp_path: Path) -> None:
     with tarfile.open(MACHINES / name / f"{name}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="tar")

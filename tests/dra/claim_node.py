@@ -14,10 +14,14 @@ from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
 from mooring.cluster.dra import plugin as messages
-from mooring.cluster.dra.cdi import CDISpecs
-from mooring.cluster.dra.devices import Grouping
-from mooring.cluster.dra.driver import Driver
-from mooring.cluster.dra.messages import (
+from mooring.cluster.dra.allocation import CDISpecs
+from mooring.cluster.dra.devices import Grouping, SliceOffer, SlicePublisher
+from mooring.cluster.dra.driver import Driver, Reconciler
+from mooring.cluster.dra.objects import ClaimsClient
+from mooring.cluster.dra.plugin import DriverMetrics, Plugin
+from mooring.service.apiserver import ClusterError
+from mooring.service.logs import Log
+from mooring.service.messages import (
     DRA_SERVICE,
     REGISTRATION_SERVICE,
     ClaimMessage,
@@ -26,12 +30,6 @@ from mooring.cluster.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
-from mooring.cluster.dra.objects import ClaimsClient
-from mooring.cluster.dra.plugin import DriverMetrics, Plugin
-from mooring.cluster.dra.reconcile import Reconciler
-from mooring.cluster.dra.slices import SliceOffer, SlicePublisher
-from mooring.service.cluster.apiserver import ClusterError
-from mooring.service.logs import Log
 
 DRIVER, NODE = "cpu.example", "edge-7"
 

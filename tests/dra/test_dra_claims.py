@@ -12,18 +12,20 @@ from tests.cli.command import mooring
 from mooring.cluster.dra.allocation import (
     Allocation,
     AllocationResult,
+    CDISpecs,
+    PreparedClaim,
     allocation_for,
     allocation_of,
     is_allocated,
     is_asked_for,
+    request_variable,
 )
-from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, request_variable
 from mooring.cluster.dra.devices import CPUGroup, pcie_roots
-from mooring.cluster.dra.messages import NodePrepareResourcesRequestMessage
+from mooring.cluster.dra.driver import own_classes
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
-from mooring.cluster.dra.reconcile import own_classes
 from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.errors import InputError
+from mooring.service.messages import NodePrepareResourcesRequestMessage
 
 DRIVER, NODE = "cpu.example", "n1"
 CPUS = {"numa0": 0x0F, "numa1": 0xF0, "cpu3": 0b1000}

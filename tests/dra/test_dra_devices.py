@@ -5,9 +5,19 @@ from typing import Any
 import pytest
 from tests.node.nodes import machine
 
-from mooring.cluster.dra.devices import CAPACITY, CPUGroup, Grouping, device_cpus, devices_of, near_nodes
+from mooring.cluster.dra.devices import (
+    CAPACITY,
+    CPUGroup,
+    Grouping,
+    device_cpus,
+    devices_of,
+    is_same,
+    near_nodes,
+    newest_generation,
+    offered,
+    slices,
+)
 from mooring.cluster.dra.objects import ClaimableCPUs
-from mooring.cluster.dra.slices import is_same, newest_generation, offered, slices
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.extensions.owners import HeldClaim, HeldShare

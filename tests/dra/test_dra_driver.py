@@ -10,7 +10,7 @@ from tests.agent.whole_agent import Node, start, until
 from tests.dra.claim_node import DRIVER, NODE, ClaimNode, MadeUpObjects, result
 
 from mooring.cluster.dra.objects import ClaimsClient, ClaimsError
-from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.apiserver import ClusterError
 from mooring.service.messages import ShareMessage
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mooring.answers.base.plan import Plan, Question, make_plan
+from tests.plans import started_plan
+
+from mooring.answers.base.plan import AnyPlan, Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.machine import Machine
@@ -67,12 +69,12 @@ def planned(
     files: StateTexts | None = None,
     devices: Mapping[str, tuple[Device, ...]] | None = None,
 ) -> Plan:
-    return make_plan(
+    return started_plan(
         Question(machine, config, MooringConfig(), tuple(pods), files=files or StateTexts(), devices=devices or {})
     )
 
 
-def told(plan: Plan, number: int = -1) -> Story:
+def told(plan: AnyPlan, number: int = -1) -> Story:
     """Return the story of one pod, by default of the last one."""
     pods = [*(answer.pod for answer in plan.answers), *plan.unasked]
     return explain(plan, pods[number])

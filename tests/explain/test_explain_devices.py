@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from tests.explain.situations import TWO_NODES, planned, pod, policy, told
+from tests.plans import started_plan
 
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Question
 from mooring.answers.explain.document import explanation_document
 from mooring.answers.explain.text import helps_of
 from mooring.engine.core.pod import Container, ContainerKind, Pod
@@ -113,6 +114,6 @@ def test_devices_without_a_numa_node_that_a_pod_holds_are_not_another_number() -
     assert taken.is_yes
     question = Question(TWO_NODES, SINGLE, active=(taken.answers[0].pod,), devices=NICS_WITHOUT_NODE)
     held = {"both": {"app": {NIC: frozenset({"nic-0", "nic-1"})}}}
-    found = told(make_plan(replace(question, held=held)))
+    found = told(started_plan(replace(question, held=held)))
     assert found.why.code == "MOOR-138"
     assert "it holds 2, but only 1 is on a known NUMA node" in found.why.sentence

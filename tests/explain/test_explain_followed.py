@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.explain.situations import STATIC, TWO_NODES, policy, simple, told
+from tests.plans import started_plan
 
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Question
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
@@ -29,7 +30,7 @@ def story(
     """Tell the story of the last pod on a node whose NICs are on these NUMA nodes."""
     mooring = MooringConfig(frozenset({DEVICE_ALIGNMENT}), device_alignments=DeviceAlignments(default))
     nics = tuple(Device(f"nic-{number}", (node,)) for number, node in enumerate(nodes))
-    return told(make_plan(Question(machine, config, mooring, tuple(pods), devices={NIC: nics})))
+    return told(started_plan(Question(machine, config, mooring, tuple(pods), devices={NIC: nics})))
 
 
 def lines(found: Story) -> list[str]:
@@ -80,22 +81,22 @@ def test_held_devices_without_a_common_node_are_named_with_their_nodes() -> None
     claimed = {"a": {"app": {driver: frozenset({found[0].id}) for driver, found in drivers.items()}}}
     mooring = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
     question = Question(TWO_NODES, policy("single-numa-node"), mooring, (simple("a", "2"),), devices=drivers)
-    found = told(make_plan(replace(question, claimed=claimed)))
+    found = told(started_plan(replace(question, claimed=claimed)))
     assert found.why.code == "MOOR-137"
     assert found.why.sentence == (
         "Container app holds gpu.example.org pool/0 on NUMA node 0 and nic.example.org pool/7 on NUMA node 1: no set "
         "of NUMA nodes suits all of them, which single-numa-node requires."
     )
-    assert told(make_plan(replace(question, mooring=MooringConfig(), claimed=claimed))).verdict == "admitted"
+    assert told(started_plan(replace(question, mooring=MooringConfig(), claimed=claimed))).verdict == "admitted"
 
 
 def test_cpus_away_from_a_device_are_remarked_with_what_helps() -> None:
     drivers = {"gpu.example.org": (Device("pool/1", (1,)),)}
     claimed = {"a": {"app": {"gpu.example.org": frozenset({"pool/1"})}}}
     asked = Question(TWO_NODES, STATIC, MooringConfig(), (simple("a", "2"),), devices=drivers, claimed=claimed)
-    kubelet = told(make_plan(asked))
+    kubelet = told(started_plan(asked))
     [remark] = [one for one in kubelet.remarks if one.code == "MOOR-190"]
     assert remark.sentence == "app is not beside pool/1 on NUMA node 1 (gpu.example.org)"
     assert "--devices follow" in remark.remedy
-    follows = told(make_plan(replace(asked, mooring=MooringConfig(frozenset({DEVICE_ALIGNMENT})))))
+    follows = told(started_plan(replace(asked, mooring=MooringConfig(frozenset({DEVICE_ALIGNMENT})))))
     assert [one.code for one in follows.remarks if one.code == "MOOR-190"] == []

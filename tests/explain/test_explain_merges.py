@@ -16,6 +16,7 @@ from tests.explain.situations import container, planned, pod, policy, simple, to
 
 from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import NUMAMask
+from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
@@ -60,7 +61,7 @@ def test_no_merge_is_computed_twice_to_explain_it(name: str, scope: str) -> None
         plan = planned(with_memory(policy(name, scope)), pods)
         asked = len(calls)
         facts = [fact for answer in plan.answers for fact in answer.facts]
-        topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+        topology = plan.kubelet.settings.topology
         for place in range(len(plan.answers)):
             story = told(plan, place)
             assert story_lines(story, topology)
@@ -72,9 +73,7 @@ def test_no_merge_is_computed_twice_to_explain_it(name: str, scope: str) -> None
 NODES = 0b1111
 FOUR_NODES = replace(parse_compact("sockets=4 cores=8 memory=16Gi"), findings=())
 SETTINGS = {
-    name: kubelet.settings
-    for name in POLICIES
-    if (kubelet := planned(replace(policy(name), reserved_system_cpus="0"), [], FOUR_NODES).kubelet) is not None
+    name: planned(replace(policy(name), reserved_system_cpus="0"), [], FOUR_NODES).kubelet.settings for name in POLICIES
 }
 masks = st.integers(1, NODES)
 listed = st.builds(
@@ -99,7 +98,9 @@ described = st.builds(
 @given(hints=listed | described)
 def test_a_provider_suffices_alone_when_a_merge_of_its_hints_alone_is_admitted(name: str, hints: AnyHints) -> None:
     settings = SETTINGS[name]
-    [opinion] = opinions_of([HintsGiven("uid", "c", {"example.com/nic": hints})], settings, name)
+    [opinion] = opinions_of(
+        [HintsGiven("uid", "c", {"example.com/nic": hints})], settings, name, MemoryState("None", {}, {})
+    )
     alone = topology_merge.merge(name, [hints or NOT_POSSIBLE], settings.numa)
     assert opinion.suffices == alone.admitted
     if opinion.suffices and not opinion.indifferent and name == "restricted":

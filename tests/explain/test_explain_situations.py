@@ -20,9 +20,11 @@ from tests.explain.situations import (
     with_memory,
     with_pod_level,
 )
+from tests.plans import refused_plan
 
+from mooring.answers.base.plan import Question
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
@@ -196,10 +198,11 @@ def test_an_init_container_pins_the_app_to_a_full_node() -> None:
 
 def test_strict_reservation_on_an_old_state_file_is_a_kubelet_that_does_not_start() -> None:
     old = planned(policy("none"), FULL)
-    plan = planned(policy("none", strict_cpu_reservation="true"), FULL, files=old.files)
+    strict = policy("none", strict_cpu_reservation="true")
+    plan = refused_plan(Question(TWO_NODES, strict, MooringConfig(), tuple(FULL), files=old.files))
     story = told(plan, 0)
     assert (story.verdict, story.admitted, story.chapters) == (PodVerdict.NOT_STARTED, False, ())
-    assert story.why.code == plan.refusal_code == "MOOR-263"
+    assert story.why.code == plan.refusal.code == "MOOR-263"
     assert "some of strictly reserved cpus" in story.message
     assert story.why.remedy == plan.remedy != ""
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.pods import container, pod_level
 from tests.explain.claims import Told, check
-from tests.planner.recordings import CORPORA, MACHINES
+from tests.planner.recordings import CORPORA, machines, scenarios
 
 from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
@@ -28,7 +28,7 @@ from mooring.engine.releases.catalog import RELEASES
 from mooring.explain.chapters import Circumstances
 from mooring.explain.why import why, why_out_of
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.scenario import Scenario
 
 EVERY = 36
 """Of the recorded scenarios one of so many is looked at."""
@@ -80,26 +80,23 @@ def recorded_sentences(scenario: Scenario, machines: dict[str, MachineInfo]) -> 
     "name", [path.name for path in sorted(CORPORA.glob("*.gz")) if not path.name.startswith(("merge", "admission-dev"))]
 )
 def test_sentences_about_recorded_pods_are_true(name: str) -> None:
-    machines = load_machines([str(path) for path in MACHINES])
     checked: Counter[str] = Counter()
-    for position, scenario in enumerate(load_scenarios(CORPORA / name)):
-        if position % EVERY == 0 and isinstance(scenario, Scenario):
-            for answer in recorded_sentences(scenario, machines):
-                check(answer)
-                checked[answer.decision.reason] += 1
+    for scenario in scenarios(name, EVERY):
+        for answer in recorded_sentences(scenario, machines()):
+            check(answer)
+            checked[answer.decision.reason] += 1
     assert checked.total() > 2
 
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("release", list(RELEASES.values())[:-1], ids=str)
 def test_sentences_about_recorded_pods_of_older_releases_are_true(release: Release) -> None:
-    folder = CORPORA / "releases"
-    machines = load_machines([str(folder / "machines.jsonl")])
+    known = load_machines([str(CORPORA / "releases" / "machines.jsonl")])
     checked = 0
-    for file in sorted((folder / release.tag).glob("*.gz")):
-        for position, scenario in enumerate(load_scenarios(file)):
-            if position % EVERY == 0 and isinstance(scenario, Scenario) and not scenario.devices:
-                for answer in recorded_sentences(scenario, machines):
+    for file in sorted((CORPORA / "releases" / release.tag).glob("*.gz")):
+        for scenario in scenarios(str(file.relative_to(CORPORA)), EVERY):
+            if not scenario.devices:
+                for answer in recorded_sentences(scenario, known):
                     check(answer)
                     checked += 1
     assert checked > 100

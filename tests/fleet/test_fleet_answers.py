@@ -21,16 +21,16 @@ from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, som
 
 from mooring.command.main import run
 from mooring.engine.core.errors import InputError
+from mooring.fleet import trials
 from mooring.fleet.answer import answer_of, fleet_document
 from mooring.fleet.cluster import NodeAction, NodeEvent
-from mooring.fleet.commands import simulate
+from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
-from mooring.fleet.history import NodeHistory
+from mooring.fleet.nodes import NodeHistory
+from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
-from mooring.fleet.trials import running
-from mooring.fleet.trials.ranking import Goal, ranked, size_of, variants
-from mooring.fleet.trials.running import (
+from mooring.fleet.trials import (
     Digests,
     Figures,
     FinishedTrials,
@@ -43,6 +43,7 @@ from mooring.fleet.work import PodPhase, work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 EXAMPLE = ["--cluster", str(ROOT / "examples/fleet/cluster.yaml"), "-f", str(ROOT / "examples/fleet/day.yaml")]
 ALIGNED = group("a", 1, gpus=0)
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
@@ -157,14 +158,14 @@ def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not TRACES.exists(), reason="traces are beside the repository only: ../shared/traces")
-def test_the_trace_of_a_production_cluster_is_read_and_run(capsys: pytest.CaptureFixture[str]) -> None:
-    files = [
-        "--cluster",
-        str(TRACES / "openb_node_list_all_node.csv"),
-        "-f",
-        str(TRACES / "openb_pod_list_default.csv"),
-    ]
+def test_the_trace_of_a_production_cluster_is_written_and_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = (TRACES / "openb_node_list_all_node.csv", TRACES / "openb_pod_list_default.csv")
+    subprocess.run([sys.executable, BENCHMARKS / "alibaba.py", *names, tmp_path], check=True)
+    files = ["--cluster", str(tmp_path / "cluster.json"), "-f", str(tmp_path / "work.jsonl")]
     assert run(["fleet", "simulate", *files, "-o", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["nodes"] == 1523
@@ -172,6 +173,7 @@ def test_the_trace_of_a_production_cluster_is_read_and_run(capsys: pytest.Captur
     assert {one["resource"]: one["offered"] for one in document["uses"]}["nvidia.com/gpu"] == 6212
 
 
+@pytest.mark.long
 def test_figures_are_the_same_on_the_workers_of_a_dask_scheduler(tmp_path: Path) -> None:
     trials = [
         FleetTrial(
@@ -237,7 +239,7 @@ def test_the_digest_of_a_trial_is_the_same_in_every_process() -> None:
     trial = some_trials()[0]
     script = (
         "from tests.fleet.clusters import some_trials\n"
-        "from mooring.fleet.trials.running import Digests\n"
+        "from mooring.fleet.trials import Digests\n"
         "print(Digests().of((some_trials()[0].cluster, some_trials()[0].work)))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
@@ -249,7 +251,7 @@ def test_the_digest_of_a_trial_is_the_same_in_every_process() -> None:
 
 def test_a_worker_that_is_killed_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MOORING_TEST_MARK", str(tmp_path / "killed"))
-    monkeypatch.setattr(running, "run_trial", killed_once)
+    monkeypatch.setattr(trials, "run_trial", killed_once)
     assert all_figures(some_trials(), jobs=2) == [run_trial(trial) for trial in some_trials()]
     assert (tmp_path / "killed").exists()
 
@@ -293,7 +295,7 @@ def test_a_second_interrupt_ends_a_simulation_without_an_answer(capsys: pytest.C
 
     simulated.at(0.0, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        simulate._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
+        simulation._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
     assert "cut short" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mooring.command.main import run
 from mooring.engine.core.errors import InputError
 from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.inputs.work_files import load_work
@@ -229,41 +230,6 @@ def test_weights_by_which_no_shape_can_be_drawn_are_named(tmp_path: Path, weight
     assert words in str(raised.value)
 
 
-@pytest.mark.parametrize("reader", [load_cluster, lambda path: load_work([path])])
-def test_a_table_with_another_head_is_refused(tmp_path: Path, reader: Any) -> None:
-    (tmp_path / "x.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(InputError, match="its head must begin with"):
-        reader(str(tmp_path / "x.csv"))
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [("p,x,1,0,0", "x.csv:2: cpu_milli: 'x' is not a whole number"), (",1000,1,0,0", "x.csv:2: name: must not be")],
-)
-def test_a_row_that_is_wrong_is_named(tmp_path: Path, row: str, words: str) -> None:
-    (tmp_path / "x.csv").write_text(f"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n{row}\n", encoding="utf-8")
-    with pytest.raises(InputError) as raised:
-        load_work([str(tmp_path / "x.csv")])
-    assert words in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("n,²,1024,0", "x.csv:3: cpu_milli: '²' is not a whole number"),
-        ("n,0,1024,0", "x.csv:3: cpu_milli: describes no machine: must not be 0"),
-        ("n,8000,0,0", "x.csv:3: memory_mib: describes no machine"),
-        ("n,8000,1024,2000", "x.csv:3: gpu: 2000 is more than 1024"),
-    ],
-)
-def test_a_row_that_is_no_node_is_named(tmp_path: Path, row: str, words: str) -> None:
-    (tmp_path / "x.csv").write_text(f"sn,cpu_milli,memory_mib,gpu\nm,8000,1024,1\n{row}\n", encoding="utf-8")
-    with pytest.raises(InputError) as raised:
-        load_cluster(str(tmp_path / "x.csv"))
-    assert words in str(raised.value)
-    assert raised.value.remedy
-
-
 def job(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": POD, **spec}}
 
@@ -309,13 +275,15 @@ def test_labels_count_only_where_a_pod_asks_something_of_others(tmp_path: Path) 
     assert third.asked.relations.anti_affinity[0].selector.matches("default", {"app": "a"})
 
 
-def test_pods_without_times_in_a_trace_are_counted(tmp_path: Path) -> None:
-    head = (
-        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
-    )
-    (tmp_path / "x.csv").write_text(
-        f"{head}\np,1000,1,0,0,,LS,Running,,,\nq,1000,1,0,0,,LS,Pending,3,9,\n", encoding="utf-8"
-    )
-    findings = load_work([str(tmp_path / "x.csv")]).findings
-    assert "1 pod without a creation time: created at the beginning" in findings
-    assert "1 pod never scheduled in the trace: there until the deletion" in findings
+def test_a_group_whose_kubelet_does_not_start_is_named_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    described = {
+        "apiVersion": "mooring/v1alpha1",
+        "kind": "Cluster",
+        "groups": [{"name": "a", "machine": "cores=4", "kubelet": {"cpuManagerPolicy": "static"}}],
+    }
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps(described), encoding="utf-8")
+    assert run(["fleet", "simulate", "--cluster", str(file), "-f", "examples/pods.yaml"]) == 2
+    assert f"{file}: groups.a: the kubelet would not start: " in capsys.readouterr().err

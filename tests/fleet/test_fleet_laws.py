@@ -15,8 +15,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeRestart, NodeTaints
-from mooring.fleet.controllers import MOST_REMADE
-from mooring.fleet.operations import MadeChange
+from mooring.fleet.controllers import MOST_REMADE, MadeChange
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
 from mooring.fleet.states import held_text

@@ -14,10 +14,10 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, node, objects, pod
 from mooring.cli.output import json_text
 from mooring.engine.core.errors import InputError
 from mooring.fleet.inputs.cluster_files import load_cluster
-from mooring.fleet.live.machines import named_machines
-from mooring.fleet.live.reading import live_cluster
-from mooring.fleet.relocation.documents import fit_document
+from mooring.fleet.inputs.live_cluster import live_cluster
+from mooring.fleet.inputs.live_machines import named_machines
 from mooring.fleet.relocation.fit import FitQuestion, fit
+from mooring.fleet.relocation.text import fit_document
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 

@@ -17,8 +17,8 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.commands.inputs import fit_question
-from mooring.fleet.live.pods import Fixed, requirements_of_text
-from mooring.fleet.live.reading import LiveCluster
+from mooring.fleet.inputs.live_cluster import LiveCluster
+from mooring.fleet.inputs.live_pods import Fixed, requirements_of_text
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
 from mooring.fleet.relocation.moves import room

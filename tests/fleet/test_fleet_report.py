@@ -17,7 +17,7 @@ from tests.render.html_page import Page
 from mooring.command.main import run
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeRestart
-from mooring.fleet.history import NodeHistory
+from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.report import report as pictures
 from mooring.fleet.report.charts import heatmap_svg
 from mooring.fleet.report.page import SCRIPTS, FleetView, fleet_page_text

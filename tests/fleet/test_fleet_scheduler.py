@@ -9,10 +9,17 @@ from tests.fleet.clusters import arrival, asked, cluster, group
 from mooring.engine.core.errors import InputError
 from mooring.fleet.cluster import Member, NodeCluster
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.filters import feasible
 from mooring.fleet.scheduler.numa import NUMAMatch
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
-from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy, nodes_to_find, scores, strategy_of
+from mooring.fleet.scheduler.strategy import (
+    NUMAScoring,
+    Scoring,
+    Strategy,
+    feasible,
+    nodes_to_find,
+    scores,
+    strategy_of,
+)
 from mooring.fleet.scheduler.table import NodeTable
 
 OFFER = {"cpu": 10_000, "memory": 1000 * 2**20, "pods": 3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import mooring
@@ -22,10 +23,16 @@ def modules() -> list[Path]:
     return found
 
 
+@cache
+def tree(module: Path) -> ast.Module:
+    """Return a module as it was parsed, once for all tests."""
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
 def test_a_public_class_name_is_used_once() -> None:
     places = defaultdict(list)
     for module in modules():
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(module)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(f"{module.relative_to(SOURCE)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -24,9 +24,8 @@ from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pod_files import pods_of
 from mooring.published.facts_document import digest_of, facts_document, facts_of
-from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.restored import kind_of, restored
-from mooring.published.state_document import state_document, state_of
 
 NAME = "API server"
 

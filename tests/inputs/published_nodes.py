@@ -26,13 +26,12 @@ from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.monitoring.serve.cluster.html import tile
-from mooring.monitoring.serve.cluster.known import ClusterNode, NodeNow
+from mooring.monitoring.serve.cluster_html import tile
+from mooring.monitoring.serve.cluster_known import ClusterNode, NodeNow
 from mooring.published.facts_document import facts_document, facts_of
-from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import kind_of
-from mooring.published.state_document import state_document, state_of
 
 _EXTENDED = MooringConfig(extensions=frozenset({"cpu-hotplug"}))
 _EDIT = 4

@@ -15,27 +15,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.agent.nri import recordings
+from tests.cli.test_cli_pasted import ALLOCATABLE, HELD
+from tests.configuration.test_configuration_embedded import GIVEN
 from tests.discovery import tool_outputs
+from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
-from mooring.agent.claims import claim_asked
 from mooring.agent.configuration import agent_configuration
 from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.nri.connection import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
+from mooring.agent.pod_resources import claim_asked
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.plan_document import explanation_list, plan_document
+from mooring.answers.base.plan_document import plan_document
 from mooring.answers.doctor.answer import diagnosis_document
 from mooring.answers.doctor.diagnosis import diagnose
+from mooring.answers.explain.document import explanation_list
 from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
 from mooring.engine.checkpoint.device_file import device_record
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.inputs.configuration.devices import listed_resources
 from mooring.inputs.configuration.node_configuration import configuration_of
+from mooring.inputs.configuration.sources import sources_in
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.machines.compact import SHIPPED, parse_compact
 from mooring.inputs.machines.formats.recognition import described
@@ -63,6 +69,15 @@ class Reader:
 
 def _configuration(data: bytes) -> object:
     return configuration_of(documents_in(data, archives.NAME))
+
+
+def _configuration_file(data: bytes) -> object:
+    """What ``--config`` reads of a file in any format: texts of flags, and documents of other tools too."""
+    return configuration_of(sources_in(data, archives.NAME), machine=_machine().info).effective()
+
+
+def _dump(data: bytes) -> object:
+    return [listed_resources(document.content) for document in documents_in(data, archives.NAME)]
 
 
 def _pods(data: bytes) -> object:
@@ -284,7 +299,7 @@ def _machine_text_seeds() -> list[bytes]:
         tool_outputs.capabilities,
         tool_outputs.lstopo,
     )
-    return [tool(machine).encode() for tool in tools]
+    return [*(tool(machine).encode() for tool in tools), *(text.encode() for text in PASTED.values())]
 
 
 def _interrupts(data: bytes) -> object:
@@ -306,6 +321,8 @@ def _interrupts_seeds() -> list[bytes]:
 
 READERS = (
     Reader("configuration", _configuration, lambda: _yaml_seeds("*kubelet*.yaml", "plugins/*kubelet.yaml")),
+    Reader("configuration-file", _configuration_file, lambda: [text.encode() for text, _, _ in GIVEN.values()]),
+    Reader("podresources-dump", _dump, lambda: [json.dumps(one).encode() for one in (ALLOCATABLE, HELD)]),
     Reader("pods", _pods, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml", "node/pods.json")),
     Reader("plan", _plan, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml")),
     Reader("scenario", _scenario, _scenario_seeds),

@@ -28,7 +28,7 @@ from mooring.command.main import run
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
 
 WHOLE = os.environ.get("MOORING_SWEEP") == "whole"
-SAMPLE = 6
+SAMPLE = 3
 """Cases of an ordinary run, of each payload and kind of input."""
 FOUND = {("mooring-node.json", ("node",)), ("virtual machine", ("metadata", "name"))}
 """Places that an audit found; they are always tried."""

@@ -28,7 +28,8 @@ LAW = settings(
 
 def planned(question: Question) -> Plan:
     plan = make_plan(question)
-    assume(plan.kubelet is not None)
+    assume(isinstance(plan, Plan))
+    assert isinstance(plan, Plan)
     return plan
 
 

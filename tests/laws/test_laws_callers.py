@@ -17,6 +17,7 @@ from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import trace_of
 from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.eviction import Subject
+from mooring.answers.compare.trial import SharedKubelet
 from mooring.answers.compare.variant import Variant
 from mooring.cluster.extender.deciding import Decider, PossibleNodes
 from mooring.engine.core.config import PLUGINS
@@ -24,6 +25,7 @@ from mooring.engine.kubelet.events import Admit, Offline, Readmit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node import Decision
+from mooring.explain.story import PodVerdict
 from mooring.inputs.pods.scenario import Scenario
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.possible_kubelets import NodeKnowledge
@@ -36,7 +38,8 @@ LAW = settings(
 
 def planned(question: Question) -> Plan:
     plan = make_plan(question)
-    assume(plan.kubelet is not None)
+    assume(isinstance(plan, Plan))
+    assert isinstance(plan, Plan)
     return plan
 
 
@@ -83,10 +86,10 @@ def test_a_comparison_decides_as_the_plan(question: Question) -> None:
     assert [(one.pod.uid, one.decision.admitted, one.decision.reason) for one in trial.admissions] == [
         (answer.pod.uid, answer.admitted, answer.decision.reason) for answer in returned
     ]
-    assert (trial.shared is None) is (len(returned) < len(plan.answers))
-    if trial.shared is not None and plan.kubelet is not None:
-        assert trial.shared.kubelet.node == plan.kubelet.node
-        assert trial.shared.kubelet.files == plan.files
+    assert isinstance(trial.end, PodVerdict) is (len(returned) < len(plan.answers))
+    if isinstance(trial.end, SharedKubelet):
+        assert trial.end.kubelet.node == plan.kubelet.node
+        assert trial.end.kubelet.files == plan.files
 
 
 @LAW

@@ -54,9 +54,7 @@ def by_variant(trials: list[Trial]) -> dict[int, tuple[object, ...]]:
     return {
         position: (
             [(one.pod.uid, one.running, one.crashes, one.exclusive, one.memory) for one in trial.admissions],
-            trial.refusal,
-            trial.ended,
-            what_is_left(trial.shared) if trial.shared is not None else None,
+            what_is_left(trial.end) if isinstance(trial.end, SharedKubelet) else trial.end,
         )
         for trial in trials
         for position in trial.variants

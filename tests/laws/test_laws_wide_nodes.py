@@ -115,7 +115,7 @@ def story(seed: int) -> list[object]:
     return told
 
 
-@pytest.mark.parametrize("start", range(0, 80, 20))
+@pytest.mark.parametrize("start", [0, *(pytest.param(start, marks=pytest.mark.long) for start in (20, 40, 60))])
 def test_described_and_listed_hints_lead_to_the_same_decisions(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     admitted: Counter[bool] = Counter()
     for seed in range(start, start + 20):

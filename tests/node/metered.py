@@ -9,6 +9,7 @@ from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo,
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.metrics.metrics import Metrics, observe_duration, samples
 
@@ -143,8 +144,16 @@ def numbers(metrics: Metrics) -> Numbers:
 class Metered:
     """A node beside its numbers."""
 
-    def __init__(self, configuration: KubeletConfig, *, fixed: tuple[str, ...] = (), nodes: int = 2) -> None:
-        self.node = Node.fresh(machine(nodes), configuration, MooringConfig(fixed_defects=frozenset(fixed)))
+    def __init__(
+        self,
+        configuration: KubeletConfig,
+        *,
+        fixed: tuple[str, ...] = (),
+        nodes: int = 2,
+        release: Release = NEWEST,
+    ) -> None:
+        mooring = MooringConfig(fixed_defects=frozenset(fixed), release=release)
+        self.node = Node.fresh(machine(nodes), configuration, mooring)
         self.observer = MetricsObserver(Metrics.initial(self.node.settings, self.node.cpu))
 
     @property

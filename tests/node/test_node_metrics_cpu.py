@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod, pod_level, shared
 
-from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node.metrics.metrics import NUMA_GAUGE, fold
 
 MANAGERS = {"PodLevelResourceManagers": True}
@@ -29,6 +30,10 @@ POD_EXCLUSIVE = 'resource_manager_container_assignments_total{assignment_type="p
 POD_SHARED = 'resource_manager_container_assignments_total{assignment_type="pod_shared",resource_name="cpu"}'
 
 OTHER_MANAGERS = ("topology_manager_", "admission_rejections_", "pod_level_resources_", "memory_manager_")
+
+
+def holding(cpus: int) -> CPUState:
+    return CPUState("static", NO_CPUS, {"a": {"main": CPUMask(cpus)}})
 
 
 def of_cpus(change: Numbers) -> Numbers:
@@ -164,8 +169,8 @@ def test_a_released_cpu_that_another_pod_has_too_is_not_counted_per_node() -> No
     metrics = fold(
         metrics,
         [
-            CPUsAssigned("a", "main", CPUMask(both), CPUMask(both)),
-            CPUsReleased("b", "main", CPUMask(one), CPUMask(both)),
+            CPUsAssigned("a", "main", CPUMask(both), holding(both).held, holding(both)),
+            CPUsReleased("b", "main", CPUMask(one), holding(both).held, holding(both)),
         ],
     )
     assert numbers(metrics)[ON_NODE_0] == 2

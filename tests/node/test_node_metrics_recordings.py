@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import pytest
 from tests.node.metered import MetricsObserver, Numbers, numbers
-from tests.planner.recordings import CORPORA, MACHINES
+from tests.planner.recordings import decoded, lines, machines, scenarios
 
-from mooring.answers.base.trace import load_machines
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased, CPUsTaken
 from mooring.engine.cpumanager.pod_allocation import POD_RESTART
 from mooring.engine.cpumanager.policy import available_cpus
@@ -27,7 +25,7 @@ from mooring.engine.node.facts import KubeletStarted
 from mooring.engine.node.metrics.metrics import NUMA_GAUGE, Metrics
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.configuration.devices import device_table
-from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.scenario import Scenario
 
 EVERY = {"real-kubelet": 1, "admission-podlevel": 4}
 """One scenario of so many is run; of the other files one of :data:`EVERY_OTHER`."""
@@ -94,11 +92,6 @@ class Watched:
         return any(isinstance(fact, CPUsTaken) and fact.taken & ~fact.pool for fact in self.facts)
 
 
-@lru_cache(maxsize=1)
-def machines() -> dict[str, MachineInfo]:
-    return load_machines([str(path) for path in MACHINES])
-
-
 def run(scenario: Scenario, mooring: MooringConfig) -> Iterator[Watched]:
     """Yield the kubelet after its start and after every step; a restart makes another one."""
     files = StateTexts(scenario.files.get(CPU_FILE), scenario.files.get(MEMORY_FILE))
@@ -137,12 +130,9 @@ def readmitted(watched: Watched, readmission: Readmission) -> Iterator[Watched]:
 
 def watched_kubelets(file: str, *, fixed: frozenset[str] = frozenset()) -> Iterator[Watched]:
     """Yield the kubelets of a recording after every step."""
-    for number, scenario in enumerate(load_scenarios(CORPORA / f"{file}.jsonl.gz")):
-        if isinstance(scenario, Scenario) and number % EVERY.get(file, EVERY_OTHER) == 0:
-            try:
-                yield from run(scenario, MooringConfig(fixed_defects=fixed))
-            except KubeletCrashError:
-                continue
+    for scenario in scenarios(f"{file}.jsonl.gz", EVERY.get(file, EVERY_OTHER)):
+        with suppress(KubeletCrashError):
+            yield from run(scenario, MooringConfig(fixed_defects=fixed))
 
 
 def total(found: Numbers, metric: str) -> int:
@@ -256,8 +246,8 @@ def test_pods_that_are_begun_anew_or_kept_after_a_restart_move_the_gauges_as_the
 
 def test_an_admission_that_never_ends_is_asked_and_leaves_the_gauges_alone() -> None:
     ended: list[Watched] = []
-    for scenario in load_scenarios(CORPORA / "admission-cpu-distributed.jsonl.gz"):
-        if isinstance(scenario, Scenario) and scenario.expect.get("endless"):
+    for line in lines("admission-cpu-distributed.jsonl.gz"):
+        if '"endless"' in line and (scenario := decoded(line)).expect.get("endless"):
             watched = list(run(scenario, MooringConfig()))[-1]
             assert watched.decisions[-1].endless is not None
             assert_counters_agree_with_decisions(watched)

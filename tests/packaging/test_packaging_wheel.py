@@ -29,6 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(file)
 
 
+@pytest.mark.long
 def test_errors_name_the_distribution_by_which_the_wheel_is_installed(wheel: zipfile.ZipFile) -> None:
     text = wheel.read(f"kube_mooring-{__version__}.dist-info/METADATA").decode()
     metadata = HeaderParser().parsestr(text)

@@ -14,7 +14,7 @@ from mooring.answers.base.changes.configuration import ConfigField
 from mooring.answers.base.changes.devices import MoreDevices
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
 from mooring.answers.base.changes.requests import Amount
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import AnyPlan, Question, make_plan
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
@@ -79,7 +79,7 @@ def _amounts(pod: Pod) -> Iterator[tuple[PlannedChange, ...]]:
                 yield (Amount(_ref(pod), name, resource, Quantity.parse(str(amount))),)
 
 
-def plain_cost(question: Question, before: Plan, pod: Pod, changes: Sequence[PlannedChange]) -> Cost | None:
+def plain_cost(question: Question, before: AnyPlan, pod: Pod, changes: Sequence[PlannedChange]) -> Cost | None:
     """Return what changes cost when they admit the pod and keep all others; None when they do not."""
     try:
         after = make_plan(applied(question, changes))

@@ -6,12 +6,15 @@ import gzip
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.json import Decoder, decode
+
+from mooring.answers.base.trace import load_machines
+from mooring.engine.core.machineinfo import MachineInfo
+from mooring.inputs.pods.scenario import Scenario, scenario
 
 WHOLE = os.environ.get("MOORING_RECORDINGS") == "whole"
 """Whether every recorded decision is replayed (`make test-recordings`), or a share of each file (`make test`)."""
@@ -43,9 +46,25 @@ def lines(name: str) -> tuple[str, ...]:
 Recorded = TypeVar("Recorded")
 
 
-def some(of: Iterable[Recorded], every: int = SHARE) -> Iterator[Recorded]:
-    """Yield what this run takes of something recorded: all of it, or the first of so many."""
-    return islice(of, 0, None, 1 if WHOLE else every)
+def some(of: Iterable[Recorded], every: int = SHARE) -> list[Recorded]:
+    """Return what this run takes of something recorded: all of it, or the first of so many."""
+    return list(of)[:: 1 if WHOLE else every]
+
+
+@lru_cache(maxsize=1)
+def machines() -> dict[str, MachineInfo]:
+    """Return the machines of the recordings of the newest release."""
+    return load_machines([str(path) for path in MACHINES])
+
+
+def scenarios(name: str, every: int = 1) -> Iterator[Scenario]:
+    """Yield the first of every so many scenarios of a recording; the others are not decoded."""
+    return map(decoded, lines(name)[::every])
+
+
+def decoded(line: str) -> Scenario:
+    """Return the scenario of a line."""
+    return scenario(decode(line), source="recording")
 
 
 def recorded(name: str) -> Iterator[dict[str, Any]]:

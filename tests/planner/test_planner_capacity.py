@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.documents.validation import complaints
 from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
+from tests.plans import started_plan
 
-from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
 from mooring.answers.capacity.eviction import Subject, evictions, named_subject, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
@@ -25,6 +25,7 @@ from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Node
+from mooring.explain.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.inputs.machines.compact import parse_compact
 
 LAW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -79,10 +80,10 @@ def asked(story: Story) -> Capacity:
 def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(story: Story) -> None:
     capacity = asked(story)
     fit = [one.pod for one in capacity.replicas]
-    after = make_plan(story.question).kubelet
+    after = started_plan(story.question).kubelet
     assert after is not None
     clones = [*fit, replica(story.shape, len(fit) + 1, after.node.active)]
-    plan = make_plan(replace(story.question, pods=(*story.question.pods, *clones)))
+    plan = started_plan(replace(story.question, pods=(*story.question.pods, *clones)))
     answers = plan.answers[-len(clones) :]
     assert [answer.admitted for answer in answers] == [True] * len(fit) + [False]
     places = [place_of(answer.decision, after.settings.topology) for answer in answers[:-1]]
@@ -97,8 +98,8 @@ def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(sto
 @given(stories() | stories_with_offline_cpus())
 def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
     capacity = asked(story)
+    assert isinstance(capacity.plan, Plan)
     kubelet = capacity.plan.kubelet
-    assert kubelet is not None
     for advice in capacity.document.advice:
         assert bool(advice.evictions) is not bool(advice.remark)
         for eviction in advice.evictions:
@@ -124,7 +125,7 @@ def test_the_answer_is_a_document_whatever_the_node(story: Story) -> None:
 
 
 def now_and_empty(question: Question) -> tuple[Kubelet, Kubelet]:
-    kubelet = make_plan(question).kubelet
+    kubelet = started_plan(question).kubelet
     assume(kubelet is not None)
     assert kubelet is not None
     empty = emptied(kubelet)
@@ -186,7 +187,7 @@ def test_with_align_by_socket_a_pod_led_to_the_second_node_of_a_socket_gets_cpus
         topology_manager_policy="best-effort",
         feature_gates={"CPUManagerPolicyAlphaOptions": True},
     )
-    now = make_plan(Question(MACHINE, config)).kubelet
+    now = started_plan(Question(MACHINE, config)).kubelet
     assert now is not None
     elsewhere = led_elsewhere(now)
     assert [elsewhere(node, 4) for node in range(4)] == [False, True, False, True]
@@ -346,7 +347,7 @@ def test_quantities_of_a_drawn_pod_are_what_the_document_counts() -> None:
 def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
     config = replace(STATIC, topology_manager_policy="restricted")
     others = [pod(f"p{number}", cpus) for number, cpus in enumerate([7, 3, 5, 3, 5, 3, 5])]
-    kubelet = make_plan(Question(MACHINE, config, pods=tuple(others))).kubelet
+    kubelet = started_plan(Question(MACHINE, config, pods=tuple(others))).kubelet
     assert kubelet is not None
     left = kubelet.without(["p2", "p4", "p6"])
     assert placed(left, pod("six", 6)) is None
@@ -357,8 +358,9 @@ def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
 @LAW
 @given(stories() | stories_with_offline_cpus())
 def test_evictions_that_release_too_few_cpus_would_be_found_not_to_help(story: Story) -> None:
-    refused = asked(story).after.kubelet
-    assert refused is not None
+    after = asked(story).after
+    assert isinstance(after, Plan)
+    refused = after.kubelet
     wanted, modest = replace(story.shape, uid="another"), Pod("another", "modest")
 
     def fits(kubelet: Kubelet) -> bool:
@@ -373,7 +375,7 @@ def test_the_one_pod_that_holds_exactly_what_is_missing_is_enough() -> None:
     machine = Machine("full", parse_compact("cores=8 threads=1").info)
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     held = (_exclusive("three", 3), _exclusive("four", 4))
-    kubelet = make_plan(Question(machine, config, pods=held)).kubelet
+    kubelet = started_plan(Question(machine, config, pods=held)).kubelet
     assert kubelet is not None
     wanted = _exclusive("wanted", 4)
     found = evictions(kubelet, held, wanted, lambda left: placed(left, wanted) is not None)

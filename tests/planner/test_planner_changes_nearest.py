@@ -11,7 +11,7 @@ from mooring.answers.base.changes.change import AGAIN, applied
 from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes, understood
 from mooring.answers.base.changes.order import PodRemoval
 from mooring.answers.base.changes.search import begin, begun, followed, holding
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.engine.core.decision import StartRefusal
 
 ANY = questions() | tight_questions()
@@ -21,7 +21,8 @@ ANY = questions() | tight_questions()
 @given(ANY)
 def test_the_course_is_the_plan(question: Question) -> None:
     plan, start = make_plan(question), begin(question)
-    if isinstance(start, StartRefusal):
+    if isinstance(start, StartRefusal) or isinstance(plan, RefusedPlan):
+        assert isinstance(plan, RefusedPlan)
         assert plan.refusal == start
         return
     course = followed(*start, question.leaving)
@@ -34,7 +35,6 @@ def test_the_course_is_the_plan(question: Question) -> None:
         assert decision.admitted is answer.admitted
         assert decision.rejection == answer.decision.rejection
         assert holding(decision) == holding(answer.decision)
-    assert plan.kubelet is not None
     if not plan.unasked:
         assert course.after.node.cpu == plan.kubelet.node.cpu or not all(one.admitted for one in plan.answers)
 
@@ -65,7 +65,7 @@ def test_every_proposal_applied_admits_the_pod_and_everybody_else(question: Ques
 @given(questions(most=4) | tight_questions())
 def test_no_cheaper_change_of_the_searched_kinds_is_missed(question: Question) -> None:
     plan = make_plan(question)
-    assume(plan.refusal is None)
+    assume(not isinstance(plan, RefusedPlan))
     for pod in refused(question)[:1]:
         found = nearest_changes(question, pod.uid, limit=100)
         least = min((proposal.cost for proposal in found), default=None)

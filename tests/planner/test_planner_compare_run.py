@@ -142,14 +142,15 @@ def test_what_is_nowhere_worse_is_never_ranked_behind(one: Measures, other: Meas
 
 
 @cache
-def compared(by: str = "admitted", jobs: int = 1) -> Comparison:
+def compared(jobs: int = 1) -> Comparison:
     variants = varied(machine(), STATIC, Dimension.CPU_OPTIONS, Dimension.TOPOLOGY_POLICY)
-    return compare(ASKED, variants, by=by, jobs=jobs)
+    return compare(ASKED, variants, jobs=jobs)
 
 
 @pytest.mark.parametrize("by", sorted(MEASURES))
 def test_entries_are_in_the_order_of_their_keys(by: str) -> None:
-    found = compared(by)
+    variants = varied(machine(), STATIC, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_POLICY)
+    found = compare(ASKED, variants, by=by)
     keys = [rank_key(group.first.outcome.measures, by) for group in found.groups]
     assert keys == sorted(keys)
 
@@ -193,6 +194,7 @@ def test_any_number_of_processes_gives_the_same_answer(monkeypatch: pytest.Monke
     assert comparison_document(compared(jobs=2)) == comparison_document(compared())
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     spread(monkeypatch)
 
@@ -208,6 +210,7 @@ def test_an_interrupt_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     until(lambda: not active_children(), "no worker is left")
 
 
+@pytest.mark.long
 def test_workers_that_are_killed_change_nothing_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     spread(monkeypatch)
 

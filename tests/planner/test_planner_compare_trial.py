@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.compared import STATIC, container, machine, measure, pod, pods, run_trial, trace, varied
 
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import Trace, shapes, trace_of_scenario
 from mooring.answers.compare.measures import digest
-from mooring.answers.compare.trial import Trial
+from mooring.answers.compare.trial import SharedKubelet, Trial
 from mooring.answers.compare.variant import ALL_OPTIONS, Variant
 from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.kubelet.events import Admit, Remove, Restart
@@ -44,13 +45,14 @@ def planned(variant: Variant, asked: list[Pod], active: tuple[Pod, ...] = (), fi
             active=tuple(active),
         )
     )
-    assert trial.refusal == plan.refusal
+    if isinstance(plan, RefusedPlan):
+        assert trial.end == plan.refusal
     assert [(one.running, replaced(one.decision)) for one in trial.admissions] == [
         (answer.running, replaced(answer.decision)) for answer in plan.answers if answer.decision.endless is None
     ]
-    if plan.kubelet is not None and not plan.unasked:
-        assert trial.shared is not None
-        assert trial.shared.kubelet.files == plan.files
+    if isinstance(plan, Plan) and not plan.unasked:
+        assert isinstance(trial.end, SharedKubelet)
+        assert trial.end.kubelet.files == plan.files
 
 
 def replaced(decision: Any) -> tuple[Any, ...]:
@@ -106,8 +108,8 @@ def test_a_trial_of_a_recording_decides_what_was_recorded(name: str) -> None:
 
 def compared_with(trial: Trial, expect: dict[str, Any]) -> None:
     if "startError" in expect:
-        assert trial.refusal is not None
-        assert trial.refusal.message == expect["startError"]
+        assert isinstance(trial.end, StartRefusal)
+        assert trial.end.message == expect["startError"]
         return
     steps = expect.get("steps", [])
     answers = [*expect["start"].get("readmitted", [])]
@@ -120,7 +122,7 @@ def compared_with(trial: Trial, expect: dict[str, Any]) -> None:
         held = {name: str(placement.cpus) for name, placement in one.decision.containers.items()}
         assert held == {name: placement["cpus"] for name, placement in answer["containers"].items()}
     if expect.get("endless"):
-        assert trial.ended == "endless"
+        assert trial.end == "endless"
 
 
 def test_pods_come_and_go_and_the_kubelet_restarts() -> None:

@@ -49,6 +49,14 @@ def test_what_is_not_known_is_decided_as_the_newest_with_one_warning(version: st
     assert NEWEST.tag in finding.message
 
 
+def test_a_release_of_which_a_preview_is_known_is_decided_as_the_preview_with_a_warning() -> None:
+    assert [chosen_release(versions(text)).findings for text in ("1.38", "v1.38.0-beta.0")] == [(), ()]
+    chosen = chosen_release(versions("v1.38.1"))
+    (finding,) = chosen.findings
+    assert (chosen.release.name, finding.code) == ("1.38", "MOOR-580")
+    assert finding.message.startswith("is known as a preview alone: decided as v1.38.0-beta.0, a preview, ")
+
+
 def test_an_older_release_is_refused_with_the_list_or_decided_as_the_oldest() -> None:
     with pytest.raises(InputError, match=r"1\.31, 1\.32.*1\.37") as refused:
         chosen_release(versions("v1.30.6-gke.100"))

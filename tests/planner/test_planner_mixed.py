@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import to_builtins
 from tests.agent.small_node import CONFIG, INFO, guaranteed
+from tests.plans import started_plan
 
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.rows import mixed_lines
@@ -22,7 +23,7 @@ POD = guaranteed("a", "2", "1", annotations={f"{ANNOTATION}.main": "true"})
 
 
 def planned(mooring: MooringConfig = EXTENDED) -> Plan:
-    return make_plan(Question(Machine("small", INFO), CONFIG, mooring, (POD,)))
+    return started_plan(Question(Machine("small", INFO), CONFIG, mooring, (POD,)))
 
 
 def without_note(plan: Plan) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:
 def test_an_empty_pool_is_said() -> None:
     strict = replace(CONFIG, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
     pod = guaranteed("a", "7", annotations={ANNOTATION: "true"})
-    plan = make_plan(Question(Machine("small", INFO), strict, EXTENDED, (pod,)))
+    plan = started_plan(Question(Machine("small", INFO), strict, EXTENDED, (pod,)))
     assert mixed_lines(plan) == [
         "default/name-a/main is mixed: it has CPUs 1-7 for itself and runs there alone while the shared pool is empty."
     ]

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.plans import started_plan
 
 from mooring.answers.base.picture import devices_before, pci_views, plan_view
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import report_of
 from mooring.answers.base.rows import plan_rows
@@ -67,12 +68,11 @@ def planned(folder: Path, pods: str, policy: str = "single-numa-node") -> Plan:
         tuple(load_pods([str(folder / "pods.yaml")])),
         devices=offered_devices(config.devices, machine.pci),
     )
-    return make_plan(question)
+    return started_plan(question)
 
 
 def decided(plan: Plan, place: int) -> DecisionView:
     asked = plan.answers[place].pod
-    assert plan.kubelet is not None
     before = devices_before(plan, asked.uid)
     return decision_view(explain(plan, asked), range(8), plan.kubelet.settings.topology, devices=before)
 
@@ -174,8 +174,7 @@ def test_free_memory_of_the_picture_is_what_the_memory_manager_can_still_give(tm
     (tmp_path / "pods.yaml").write_text(pod("one", 0), encoding="utf-8")
     machine = load_machine("sockets=1 numa=2 cores=8 threads=2 memory=16Gi hugepages-2Mi=1024")
     config = load_config(str(tmp_path / "kubelet.yaml"))
-    plan = make_plan(Question(machine, config.kubelet, pods=tuple(load_pods([str(tmp_path / "pods.yaml")]))))
-    assert plan.kubelet is not None
+    plan = started_plan(Question(machine, config.kubelet, pods=tuple(load_pods([str(tmp_path / "pods.yaml")]))))
     tables = {node: state.memory["memory"].free for node, state in plan.kubelet.node.memory.nodes.items()}
     assert {node.id: free_bytes(node) for node in plan_view(plan).numa} == tables
 
@@ -185,7 +184,7 @@ def alignment(machine: Machine, cpus: int) -> str:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     container = {"name": "app", "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi"}}}
     asked = pod_from_object({"metadata": {"name": "web"}, "spec": {"containers": [container]}}, source="x")
-    [row] = plan_rows(make_plan(Question(machine, config, MooringConfig(), (asked,))), wide=False)
+    [row] = plan_rows(started_plan(Question(machine, config, MooringConfig(), (asked,))), wide=False)
     assert len(row.cpus) == cpus
     return row.alignment
 

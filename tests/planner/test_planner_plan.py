@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from tests.planner.recordings import CORPORA, MACHINES
+from tests.planner.recordings import machines, scenarios
+from tests.plans import refused_plan, started_plan
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.rows import plan_rows
 from mooring.answers.base.scenario import replay_scenario
-from mooring.answers.base.trace import load_machines
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
@@ -29,7 +29,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.events import Admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts, read
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.inputs.pods.scenario import Scenario
 from mooring.views.view import CPUUse
 
 MACHINE = replace(
@@ -57,8 +57,12 @@ def pod(name: str, cpu: str = "2", *others: Container) -> Pod:
     return Pod(name, name, "ns", (*others, container("c", cpu)), QoS.GUARANTEED)
 
 
+def asked(config: KubeletConfig, pods: Sequence[Pod], **more: Any) -> Question:
+    return Question(more.pop("machine", MACHINE), config, NO_FIXES, tuple(pods), **more)
+
+
 def planned(config: KubeletConfig, pods: Sequence[Pod], **more: Any) -> Plan:
-    return make_plan(Question(more.pop("machine", MACHINE), config, NO_FIXES, tuple(pods), **more))
+    return started_plan(asked(config, pods, **more))
 
 
 def cpus(plan: Plan) -> list[str]:
@@ -195,8 +199,7 @@ def test_a_pod_with_state_that_is_given_as_new_runs_already() -> None:
 
 
 def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() -> None:
-    plan = planned(KubeletConfig(cpu_manager_policy="static"), [pod("a")])
-    assert plan.refusal is not None
+    plan = refused_plan(asked(KubeletConfig(cpu_manager_policy="static"), [pod("a")]))
     assert plan.refusal.message == "[cpumanager] unable to determine reserved CPU resources for static policy"
     assert plan.remedy.endswith("the kubelet then starts (run here).")
     assert not plan.is_yes
@@ -208,12 +211,10 @@ def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() 
 
 def test_a_machine_that_cadvisor_cannot_describe_does_not_start_a_kubelet() -> None:
     broken = replace(MACHINE, info_error="open /proc/meminfo: no such file or directory")
-    plan = planned(STATIC, [pod("a")], machine=broken)
-    assert plan.refusal is not None
+    plan = refused_plan(asked(STATIC, [pod("a")], machine=broken))
     assert (plan.refusal.stage, plan.refusal.message) == ("machine", broken.info_error)
     # What the configuration alone gets wrong is said before.
-    invalid = planned(replace(STATIC, topology_manager_policy="bogus"), [], machine=broken)
-    assert invalid.refusal is not None
+    invalid = refused_plan(asked(replace(STATIC, topology_manager_policy="bogus"), [], machine=broken))
     assert invalid.refusal.stage == "validation"
 
 
@@ -304,12 +305,8 @@ def test_findings_of_the_reading_come_first() -> None:
 
 def recorded_scenarios() -> list[Scenario]:
     """Return scenarios in which pods only arrive, on a fresh node without devices."""
-    found = []
-    for name in ("admission-topology", "admission-memory", "admission-podlevel", "admission-cpu-uncore"):
-        for position, scenario in enumerate(load_scenarios(CORPORA / f"{name}.jsonl.gz")):
-            if position % 10 == 0 and isinstance(scenario, Scenario) and fresh(scenario):
-                found.append(scenario)
-    return found
+    themes = ("admission-topology", "admission-memory", "admission-podlevel", "admission-cpu-uncore")
+    return [one for theme in themes for one in scenarios(f"{theme}.jsonl.gz", 20) if fresh(one)]
 
 
 def fresh(scenario: Scenario) -> bool:
@@ -323,25 +320,24 @@ def fresh(scenario: Scenario) -> bool:
 
 
 def test_a_plan_says_of_recorded_pods_what_a_replay_says() -> None:
-    machines = load_machines([str(path) for path in MACHINES])
     compared = 0
     for scenario in recorded_scenarios():
         plan = planned(
             replace(scenario.kubelet, max_pods=10**6),
             [step.pod for step in scenario.steps if isinstance(step, Admit)],
-            machine=Machine(scenario.machine, machines[scenario.machine]),
+            machine=Machine(scenario.machine, machines()[scenario.machine]),
         )
         # The recordings ask the managers alone: not the check before them, nor the one after them.
         beside = ("OutOf", "PodLevelResourcesNotSupported")
         if any(answer.decision.reason.startswith(beside) for answer in plan.answers):
             continue
-        steps = replay_scenario(scenario, machines)["expect"]["steps"]
+        steps = replay_scenario(scenario, machines())["expect"]["steps"]
         for told, replayed in zip(to_builtins(plan_document(plan))["pods"], steps, strict=True):
             assert {name: told[name] for name in replayed} == replayed
         if plan.answers[-1].admitted:
             assert texts(plan.files) == {name: steps[-1][name] for name in texts(plan.files)}
         compared += 1
-    assert compared > 100
+    assert compared > 50
 
 
 def texts(files: StateTexts) -> Mapping[str, str | None]:
@@ -366,7 +362,7 @@ def test_the_rows_of_a_pod_begin_with_what_it_holds_as_a_whole() -> None:
 
 
 def test_no_pod_runs_on_the_cpus_of_a_kubelet_that_would_not_start() -> None:
-    view = plan_view(planned(replace(STATIC, reserved_system_cpus="900"), []))
+    view = plan_view(refused_plan(asked(replace(STATIC, reserved_system_cpus="900"), [])))
     assert [entry.use for entry in view.legend] == [CPUUse.LEFT_OUT]
 
 

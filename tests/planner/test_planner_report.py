@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.plans import refused_plan, started_plan
 from tests.render.report_steps import cpu_states
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Question
 from mooring.answers.base.report import machine_report, report_of
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
@@ -59,23 +60,23 @@ def told(report: ReportView, step: int) -> dict[int, tuple[CPUUse, tuple[str, ..
 @pytest.mark.parametrize("name", ["telco", "ai", "hybrid"])
 def test_each_step_is_the_picture_of_a_plan_that_ends_there(name: str) -> None:
     asked = question(name)
-    report = report_of(make_plan(asked))
+    report = report_of(started_plan(asked))
     assert len(report.steps) == len(asked.pods) + 1
     for step in range(len(report.steps)):
-        shorter = make_plan(replace(asked, pods=asked.pods[:step]))
+        shorter = started_plan(replace(asked, pods=asked.pods[:step]))
         assert told(report, step) == drawn(plan_view(shorter))
 
 
 @pytest.mark.parametrize("name", ["telco", "ai", "hybrid"])
 def test_the_report_draws_the_node_that_show_draws(name: str) -> None:
-    plan = make_plan(question(name))
+    plan = started_plan(question(name))
     report = report_of(plan)
     assert drawn(report.node) == drawn(plan_view(plan))
     assert {cpu.cpu for cpu in report.node.cpus()} == set(cpu_states(report, 0))
 
 
 def test_a_step_names_only_what_became_different() -> None:
-    report = report_of(make_plan(question("ai")))
+    report = report_of(started_plan(question("ai")))
     for step in range(1, len(report.steps)):
         before, after = cpu_states(report, step - 1), cpu_states(report, step)
         changed = {cpu for change in report.steps[step].cpus for cpu in change.cpus}
@@ -83,7 +84,7 @@ def test_a_step_names_only_what_became_different() -> None:
 
 
 def test_pods_have_the_answers_of_the_plan() -> None:
-    plan = make_plan(question("telco"))
+    plan = started_plan(question("telco"))
     for step, (pod, answer) in enumerate(zip(report_of(plan).pods, plan.answers, strict=True), 1):
         assert (pod.step, pod.admitted, pod.uid) == (step, answer.admitted, answer.pod.uid)
         assert (pod.reason, pod.message) == (answer.decision.reason, answer.decision.message)
@@ -94,9 +95,8 @@ def test_pods_have_the_answers_of_the_plan() -> None:
 
 
 def test_accounts_add_up_to_those_of_the_memory_manager() -> None:
-    plan = make_plan(question("ai"))
+    plan = started_plan(question("ai"))
     report = report_of(plan)
-    assert plan.kubelet is not None
     now = {index: state for step in report.steps for index, state in step.accounts}
     assert report.accounted
     assert {account.resource for account in report.accounts} == {"memory", "hugepages-2Mi"}
@@ -108,7 +108,7 @@ def test_accounts_add_up_to_those_of_the_memory_manager() -> None:
 
 
 def test_devices_are_with_their_holders() -> None:
-    report = report_of(make_plan(question("ai")))
+    report = report_of(started_plan(question("ai")))
     now = {index: holder for step in report.steps for index, holder in step.devices}
     held = {report.devices[index].id: holder for index, holder in now.items()}
     assert held == {"gpu-0": "ai/train-0/worker", "gpu-1": "ai/train-1/worker", "gpu-2": "ai/train-2/worker"}
@@ -116,18 +116,17 @@ def test_devices_are_with_their_holders() -> None:
 
 def test_running_pods_keep_what_the_files_say_until_they_are_asked() -> None:
     first = replace(question("telco"), pods=question("telco").pods[:3])
-    files = make_plan(first).files
+    files = started_plan(first).files
     again = replace(first, pods=(), active=first.pods, files=files)
-    report = report_of(make_plan(again))
+    report = report_of(started_plan(again))
     states = [told(report, step) for step in range(4)]
-    assert states[0] == states[3] == told(report_of(make_plan(first)), 3)
+    assert states[0] == states[3] == told(report_of(started_plan(first)), 3)
     assert [pod.verdict for pod in report.pods] == ["runs already"] * 3
 
 
 def test_a_kubelet_that_does_not_start_is_reported_with_its_message() -> None:
     asked = question("telco")
-    plan = make_plan(replace(asked, config=replace(asked.config, reserved_system_cpus="")))
-    assert plan.refusal is not None
+    plan = refused_plan(replace(asked, config=replace(asked.config, reserved_system_cpus="")))
     report = report_of(plan)
     assert plan.refusal.message in report.refusal
     assert len(report.steps) == 1

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from msgspec import to_builtins
 from tests.documents.validation import complaints
+from tests.plans import started_plan
 from tests.plugins.plugged_nodes import STATIC, WHOLE, machine_named, named, plugged, pod
 
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import CPUMask
@@ -40,7 +41,7 @@ def failing(point: str, error: Exception) -> MooringConfig:
 def test_the_story_says_who_withheld_preferred_and_chose() -> None:
     mooring = plugged(named("core-kinds", strict=True), "hidden-siblings")
     one = pod("web", 2, core_kind="performance", hide_siblings="true")
-    plan = make_plan(Question(machine_named(HYBRID), WHOLE, mooring, (one,)))
+    plan = started_plan(Question(machine_named(HYBRID), WHOLE, mooring, (one,)))
     lines = told(plan)
     assert "core-kinds withholds 7 CPUs (13-19): they are on cores of another kind than performance" in lines
     assert "hidden-siblings withholds 6 CPUs (1,3,5,7,9,11): one thread of each free core is given" in lines
@@ -49,7 +50,7 @@ def test_the_story_says_who_withheld_preferred_and_chose() -> None:
 
 def test_what_a_plugin_says_for_hints_and_for_the_choice_is_reported_once() -> None:
     config = replace(STATIC, topology_manager_policy="best-effort")
-    plan = make_plan(
+    plan = started_plan(
         Question(
             machine_named(HYBRID),
             config,
@@ -61,7 +62,7 @@ def test_what_a_plugin_says_for_hints_and_for_the_choice_is_reported_once() -> N
 
 
 def test_a_refusal_names_plugin_cpus_and_reason() -> None:
-    plan = make_plan(
+    plan = started_plan(
         Question(
             machine_named(HYBRID),
             STATIC,
@@ -79,7 +80,7 @@ def test_a_refusal_names_plugin_cpus_and_reason() -> None:
 
 def test_a_refusal_by_the_topology_manager_names_them_too() -> None:
     config = replace(STATIC, topology_manager_policy="single-numa-node")
-    plan = make_plan(
+    plan = started_plan(
         Question(
             machine_named(HYBRID),
             config,
@@ -93,7 +94,7 @@ def test_a_refusal_by_the_topology_manager_names_them_too() -> None:
 
 def test_a_plugin_that_fails_is_a_finding_once_and_a_line_of_each_story() -> None:
     mooring = failing("pre_score", ValueError("no such table"))
-    plan = make_plan(Question(machine_named(HYBRID), STATIC, mooring, (pod("one", 1), pod("two", 1))))
+    plan = started_plan(Question(machine_named(HYBRID), STATIC, mooring, (pod("one", 1), pod("two", 1))))
     assert plan.is_yes
     found = [finding for finding in plan.findings if finding.code == "MOOR-531"]
     assert [finding.subject for finding in found] == ["plugin broken"]
@@ -118,7 +119,7 @@ def test_lines_stay_short_with_many_levels_and_proposals() -> None:
 def test_the_document_keeps_its_schema() -> None:
     mooring = plugged(named("core-kinds", strict=True), "hidden-siblings", "spread")
     pods = [pod("web", 2, core_kind="performance", hide_siblings="true", spread_group="a"), pod("db", 1)]
-    plan = make_plan(Question(machine_named(HYBRID), STATIC, mooring, tuple(pods)))
+    plan = started_plan(Question(machine_named(HYBRID), STATIC, mooring, tuple(pods)))
     document = to_builtins(explanation_document(explain(plan, pods[0]), "example", None))
     assert complaints("Explanation", document) == []
     told_of = {fact["fact"] for fact in document["facts"]}

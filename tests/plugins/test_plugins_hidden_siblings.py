@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from tests.plans import started_plan
 from tests.plugins.plugged_nodes import (
     STATIC,
     WHOLE,
@@ -22,7 +23,7 @@ from tests.plugins.plugged_nodes import (
 )
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.pods import explain
 from mooring.answers.base.rows import plan_rows
@@ -52,7 +53,7 @@ def hiding(name: str, *cpus: int) -> Pod:
 
 
 def planned(*pods: Pod, machine: Machine | None = None) -> Plan:
-    return make_plan(Question(machine or machine_named(SMT), STATIC, plugged("hidden-siblings"), tuple(pods)))
+    return started_plan(Question(machine or machine_named(SMT), STATIC, plugged("hidden-siblings"), tuple(pods)))
 
 
 @pytest.mark.parametrize("config", [STATIC, WHOLE, SINGLE])
@@ -193,7 +194,7 @@ def test_podresources_has_the_cpus_of_the_container_only() -> None:
 
 def test_an_owner_of_hidden_threads_is_no_stranger_in_the_files() -> None:
     first = planned(hiding("web", 2))
-    again = make_plan(
+    again = started_plan(
         Question(
             machine_named(SMT),
             STATIC,

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 from tests.cpumanager.pods import container, guaranteed
 from tests.node.nodes import config, machine
+from tests.plans import started_plan
 from tests.plugins.installed_plugins import install
 from tests.plugins.made_plugins import answering, choice, cpus, plugin
 
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.trace import Trace
 from mooring.answers.compare import answer as run
 from mooring.answers.compare.variant import Variant
@@ -72,7 +73,7 @@ def test_without_plugins_nothing_more_is_published() -> None:
 def planned(*plugins: ChosenPlugin) -> Plan:
     pods = [guaranteed(f"u{number}", container("app", "2")) for number in range(3)]
     mooring = MooringConfig(plugins=choice(*plugins))
-    return make_plan(Question(Machine("small", machine(1)), config(), mooring, tuple(pods)))
+    return started_plan(Question(Machine("small", machine(1)), config(), mooring, tuple(pods)))
 
 
 def backwards(pods: tuple[PodView, ...]) -> list[str]:

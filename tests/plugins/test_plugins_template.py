@@ -8,9 +8,12 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import pytest
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "plugin-template"
 
 
+@pytest.mark.long
 def test_the_templates_own_tests_pass() -> None:
     path = f"import sys; sys.path.insert(0, {str(FOLDER / 'src')!r}); import pytest; "
     call = f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-c', {str(FOLDER / 'pyproject.toml')!r}, "

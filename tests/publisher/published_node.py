@@ -18,7 +18,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.observation import EngineObserver, Observation
 from mooring.published.publisher import Publisher
 from mooring.published.writing import Rhythm
-from mooring.service.cluster.apiserver import Cluster, cluster_of
+from mooring.service.apiserver import Cluster, cluster_of
 
 NODE = "node-1"
 FACTS = "POST /apis/mooring.dev/v1alpha1/nodefacts"

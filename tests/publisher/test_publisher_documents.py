@@ -24,8 +24,16 @@ from mooring.engine.kubelet.start import NotStarted, refusal_of, start_kubelet
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of, facts_document, facts_of
-from mooring.published.objects import LARGEST_OBJECT, NodeFacts, NodeState, PodKey, encoded
-from mooring.published.state_document import ExclusiveCPUs, state_document, state_of
+from mooring.published.objects import (
+    LARGEST_OBJECT,
+    ExclusiveCPUs,
+    NodeFacts,
+    NodeState,
+    PodKey,
+    encoded,
+    state_document,
+    state_of,
+)
 
 BIG = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=2048Gi distances=10,12,32"
 

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from mooring.published.writing import node_kubelet_version, node_uid
-from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.apiserver import ClusterError
 
 NODE = {"metadata": {"uid": "u"}, "status": {"nodeInfo": {"kubeletVersion": "v1.34.2+k3s1"}}}
 

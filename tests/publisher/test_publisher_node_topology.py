@@ -16,7 +16,8 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
-from mooring.published.node_topology import (
+from mooring.published.objects import ExclusiveCPUs, NodeState, PodKey
+from mooring.published.observation import (
     ZoneAmount,
     exclusive_cpus_of,
     fingerprint,
@@ -24,8 +25,6 @@ from mooring.published.node_topology import (
     xxh64,
     zones_of,
 )
-from mooring.published.objects import NodeState, PodKey
-from mooring.published.state_document import ExclusiveCPUs
 
 GIB = 2**30
 TWO_NODES = "sockets=1 numa=2 cores=4 threads=2 memory=8Gi distances=10,20"

@@ -10,9 +10,9 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector
 from tests.publisher.published_node import FACTS, NODE, STATE, TOPOLOGY, Node
 
 from mooring.published.facts_document import facts_of
+from mooring.published.objects import state_of
 from mooring.published.publisher import LOOKING
-from mooring.published.state_document import state_of
-from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.apiserver import ClusterError
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from mooring.published import kubelet_source
 from mooring.published.kubelet_source import KubeletAndSlices, ListedSlices
 from mooring.published.naming import device_state
 from mooring.published.objects import PodKey
-from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.apiserver import ClusterError
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 
 DRIVER = "gpu.example.com"

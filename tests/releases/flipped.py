@@ -21,18 +21,22 @@ from mooring.inputs.pods.scenario import scenario
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 FOLDER = CORPORA / "releases"
+PREVIEW = FOLDER / "v1.38.0-beta.0"
+OF_BOTH = "differences-v1.37.2.jsonl.gz"
+"""What the newest release answers to the small scenarios of the preview."""
 
 
 @lru_cache(maxsize=1)
 def machines() -> Mapping[str, MachineInfo]:
-    return load_machines([str(FOLDER / "machines.jsonl")])
+    return load_machines([str(FOLDER / "machines.jsonl"), str(PREVIEW / "differences-machines.jsonl")])
 
 
 def files_of(release: Release) -> list[Path]:
     """Return the recordings of a release that has one; of the newest those that all releases have."""
     if release.tag == NEWEST.tag:
-        return [CORPORA / "admission-deltas.jsonl.gz"]
-    return sorted((FOLDER / release.tag).glob("*.jsonl.gz"))
+        return [CORPORA / "admission-deltas.jsonl.gz", PREVIEW / OF_BOTH]
+    found = (FOLDER / release.tag).glob("*.jsonl.gz")
+    return sorted(file for file in found if file.name not in (OF_BOTH, "merge-38.jsonl.gz"))
 
 
 def recorded(file: Path) -> Iterator[dict[str, Any]]:

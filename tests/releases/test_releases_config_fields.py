@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from tests.releases.flipped import flipped
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import StartRefusal
@@ -66,6 +67,19 @@ def refusal(release: str, fields: dict[str, Any]) -> str:
             "1.37",
             "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls",
         ),
+        (
+            {"clientCertificateKeyAlgorithm": "RSA-1024"},
+            "1.38",
+            'clientCertificateKeyAlgorithm "RSA-1024" is not a supported algorithm',
+        ),
+        (
+            {"serverCertificateKeyAlgorithm": "ML-DSA-44", "tlsMinVersion": "VersionTLS12"},
+            "1.38",
+            (
+                'tlsMinVersion "VersionTLS12" is incompatible with serverCertificateKeyAlgorithm "ML-DSA-44", '
+                "ML-DSA requires VersionTLS13"
+            ),
+        ),
     ],
 )
 def test_values_are_refused_since_the_release_that_checks_them(fields: dict[str, Any], since: str, text: str) -> None:
@@ -120,7 +134,7 @@ def test_a_machine_without_cpus_stops_each_release_that_reads_it(release: str, p
 def test_every_later_field_is_one_of_the_newest_release() -> None:
     assert set(FIELDS_SINCE) <= KNOWN
     assert set(DEFAULT_HISTORY) <= KNOWN
-    assert not later_fields("1.37")
+    assert not later_fields("1.38")
     assert later_fields("1.31") == set(FIELDS_SINCE)
 
 
@@ -143,3 +157,16 @@ def test_the_table_names_fields_of_the_type_and_each_once() -> None:
     names = [one.name for one in FIELDS]
     assert len(names) == len(set(names))
     assert {name.partition(".")[0] for name in names} <= KNOWN
+
+
+def test_up_to_1_37_a_gate_that_is_off_forbids_memory_swap() -> None:
+    fields = {"memorySwap": {"swapBehavior": "x"}, "featureGates": {"NodeSwap": False}}
+    config, older = kubelet_config(fields, source="test"), RELEASES["1.33"]
+    texts = []
+    for release in (older, flipped(older, "swap-behavior-needs-gate")):
+        found = build_settings(config, MooringConfig(release=release), MACHINE.info)
+        texts.append(found.message if isinstance(found, StartRefusal) else "")
+    assert texts == [
+        "invalid configuration: memorySwap.swapBehavior cannot be set when NodeSwap feature flag is disabled",
+        'invalid configuration: memorySwap.swapBehavior "x" must be one of: "", "LimitedSwap" or "NoSwap"',
+    ]

@@ -11,9 +11,9 @@ from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import Endless, Rejection
 from mooring.engine.core.pod import Container, PodResources
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import NEWEST, Release, ReleaseRules
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
-from mooring.engine.cpumanager.options import TakeError, TakeRules
+from mooring.engine.cpumanager.options import CPUOptions, TakeError, TakeRules
 from mooring.engine.cpumanager.take import take
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -47,9 +47,21 @@ def test_a_node_that_cannot_give_the_full_share_gives_nothing(release: Release) 
     assert taken == TakeError("accounting error, not enough CPUs allocated, remaining: 2")
 
 
-def test_the_newest_release_takes_no_more_than_the_poorest_node_can_give_and_does_not_end() -> None:
-    machine = uneven_machine()
-    assert take(machine, machine.all_cpus, 8, TakeRules(distribute=True)) == Endless("claim-loop")
+def test_up_to_1_37_the_claim_of_uneven_nodes_does_not_end() -> None:
+    """Rule claim-loop: combinations that are remembered as they are found (rule saved-combo) lead to no such claim."""
+    machine, options = uneven_machine(), CPUOptions(frozenset({"distribute-cpus-across-numa"}))
+    newest, preview = RELEASES["1.37"].rules, RELEASES["1.38"].rules
+
+    def taken(older: ReleaseRules) -> object:
+        return take(machine, machine.all_cpus, 8, options.take_rules(frozenset(), older))
+
+    assert taken(newest) == Endless("claim-loop")
+    assert isinstance(taken(preview), int)
+    assert isinstance(taken(replace(preview, claim_loop=True)), int)
+    assert taken(replace(preview, saved_combo=True, claim_loop=True)) == Endless("claim-loop")
+    assert taken(replace(newest, claim_loop=False)) == TakeError(
+        "accounting error, not enough CPUs allocated, remaining: 4"
+    )
 
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=str)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.node import metered
+from tests.node.metered import Metered
 from tests.node.resizable import SIXTEEN, pod
+from tests.releases.flipped import flipped
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
@@ -105,3 +108,50 @@ def test_up_to_1_36_memory_that_cannot_be_counted_is_a_pinning_request(release: 
     after = fold(metrics, facts)
     assert after.value(name.MEMORY_PINNING_REQUESTS) == counted
     assert after.value(name.MEMORY_PINNING_ERRORS) == counted
+
+
+# Since v1.38 the gauges are computed from the state (rule gauges-by-difference).
+
+PREVIEW = RELEASES["1.38"]
+EXCLUSIVE = "cpu_manager_exclusive_cpu_allocation_count"
+SHARED_POOL = "cpu_manager_shared_pool_size_millicores"
+ON_NODE_0 = 'cpu_manager_allocation_per_numa{numa_node="0"}'
+ON_NODE_1 = 'cpu_manager_allocation_per_numa{numa_node="1"}'
+MANAGERS = {"PodLevelResourceManagers": True}
+
+
+def gauges(node: Metered) -> tuple[int, ...]:
+    found = node.numbers
+    return tuple(found[one] for one in (EXCLUSIVE, SHARED_POOL, ON_NODE_0, ON_NODE_1) if one in found)
+
+
+def test_since_1_38_every_node_has_a_count_from_the_start_and_returns_to_0() -> None:
+    node = Metered(metered.config(), release=PREVIEW)
+    start = gauges(node)
+    assert start == (0, 14000, 0, 0)
+    assert gauges(Metered(metered.config(), release=flipped(RELEASES["1.37"], "gauges-by-difference"))) == start
+    assert ON_NODE_0 not in Metered(metered.config(), release=flipped(PREVIEW, "gauges-by-difference")).numbers
+    node.admit(metered.pod("a", metered.container("main", "2")))
+    assert gauges(node) == (2, 12000, 2, 0)
+    node.remove("a")
+    assert gauges(node) == start
+
+
+def test_since_1_38_cpus_reused_from_an_init_container_count_once() -> None:
+    node = Metered(metered.config(), release=PREVIEW)
+    start = gauges(node)
+    node.admit(metered.pod("a", metered.init("warm", "2"), metered.container("main", "4")))
+    assert gauges(node) == (4, 10000, 4, 0)
+    node.remove("a")
+    assert gauges(node) == start
+
+
+def test_since_1_38_the_cpus_of_a_whole_pod_are_exclusive_ones_too() -> None:
+    asked = metered.pod_level("a", "4", "2Gi", metered.container("main", "2"), metered.shared("rest"))
+    kubelet = metered.config(policy="best-effort", scope="pod", gates=MANAGERS)
+    older, newer = (Metered(kubelet, release=release) for release in (RELEASES["1.37"], PREVIEW))
+    for one in (older, newer):
+        one.admit(asked)
+    assert gauges(newer) == (4, 10000, 4, 0)
+    assert gauges(older)[:2] == (4, 10000)
+    assert ON_NODE_0 not in older.numbers

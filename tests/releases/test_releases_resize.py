@@ -14,7 +14,11 @@ from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.events import Amounts, Resizing
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.timeline import Timeline, resized
 from mooring.engine.node import Node
+from mooring.engine.node.facts import ResizeRefused
 from mooring.engine.node.resize.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.gates import known_gates
@@ -24,6 +28,7 @@ from mooring.inputs.pods.steps import resized_pod
 GATE = {"InPlacePodVerticalScaling": True}
 EVERY = "Resize is infeasible for Guaranteed Pods alongside {} Manager static policy"
 CHANGED = 'Resize is infeasible for Guaranteed Pods alongside {} Manager policy "{}"'
+BY_MODE = "Resize is infeasible for Guaranteed Pods when {} allocation mode is exclusive"
 
 
 def node(
@@ -62,6 +67,7 @@ def test_each_release_refuses_guaranteed_pods_by_policy_in_its_own_way(release: 
         "1.31": (no, no, no),
         "1.32": (every_cpu, every_cpu, no),
         "1.33": (every_cpu, every_cpu, every_memory),
+        "1.38": (("Infeasible", BY_MODE.format("CPU")), no, no),
     }.get(release.name, (("Infeasible", CHANGED.format("CPU", "static")), no, no))
     assert tuple(refused.values()) == expected
 
@@ -129,3 +135,25 @@ def test_up_to_1_34_pods_with_resources_of_their_own_are_not_resized(release: Re
     else:
         with pytest.raises(InputError, match="pods with pod-level resources cannot be resized"):
             resized_pod(before, asked, gates)
+
+
+@pytest.mark.parametrize("name", ["1.37", "1.38"])
+def test_since_1_38_an_update_that_asks_for_nothing_new_retries_a_resize(name: str) -> None:
+    """Rule resize-retried-with-resources-only."""
+    full = started_kubelet(RELEASES[name], pod(8, qos=QoS.BURSTABLE))
+    larger = pod(20, qos=QoS.BURSTABLE)
+    timeline, first, _ = resized(Timeline.of(full), larger)
+    facts: list[object] = []
+    after, answer, _ = resized(timeline, larger, facts.append)
+    assert (first.reason, answer.reason) == ("Deferred", "Deferred")
+    assert [type(fact) for fact in facts if isinstance(fact, ResizeRefused)] == [ResizeRefused] * (name == "1.38")
+    assert (after is timeline) == (name == "1.37")
+
+
+def started_kubelet(release: Release, *pods: Pod) -> Kubelet:
+    sharing = replace(config(), cpu_manager_policy="none", feature_gates={})
+    kubelet = start_kubelet(SIXTEEN, sharing, MooringConfig(release=release), StateTexts())
+    assert isinstance(kubelet, Kubelet)
+    for one in pods:
+        kubelet, _ = kubelet.admit(one)
+    return kubelet

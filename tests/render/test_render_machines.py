@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.planner.recordings import some
 from tests.render.pictured import terminal_text
 from tests.render.sample_machines import occupied
 
@@ -29,7 +30,8 @@ def recorded(name: str) -> Machine:
         pytest.skip(f"not a machine: {error}")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", some(NAMES, 3))
 def test_a_recorded_machine_is_drawn_whole_from_hardware_and_from_the_kubelets_view(name: str) -> None:
     machine = recorded(name)
     for description in (machine, replace(machine, hardware=None)):

@@ -23,7 +23,7 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
-from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.apiserver import ClusterError
 
 NODE = "node-1"
 

@@ -13,8 +13,8 @@ from msgspec import Raw, structs
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.run import Extender, extender_with
 from mooring.cluster.extender.wire import BindArguments
-from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.tracing import Traces
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.logs import Traces
 
 PATIENT = 60.0
 """Seconds for a request, on a machine that may stand still for some of them."""

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.wire import BindArguments
-from mooring.service.cluster.apiserver import Cluster, ClusterError
+from mooring.service.apiserver import Cluster, ClusterError
 
 ASKED = BindArguments("web", "default", "uid", "node-1")
 

@@ -29,10 +29,9 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.explain.why import Prediction, predicted
 from mooring.published import restored as restoring
 from mooring.published.facts_document import digest_of, facts_document
-from mooring.published.objects import NodeFacts
+from mooring.published.objects import NodeFacts, state_document
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
-from mooring.published.state_document import state_document
 
 FACTS = facts_with(
     "sockets=2 numa=2 cores=4 threads=2 memory=64Gi",

@@ -14,9 +14,8 @@ from tests.agent.pods.fault_injector import kubeconfig
 from tests.cli.command import mooring
 
 from mooring.cluster.extender import command as verb
-from mooring.cluster.extender.deciding import UnknownNodes
+from mooring.cluster.extender.deciding import UnknownNodes, Weights
 from mooring.cluster.extender.options import FIELDS, KIND, extender_options
-from mooring.cluster.extender.scoring import Weights
 from mooring.engine.core.errors import InputError
 from mooring.service.options import Address
 

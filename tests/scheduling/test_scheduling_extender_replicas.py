@@ -25,8 +25,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.published.facts_document import digest_of
-from mooring.service.cluster.apiserver import ClusterError
-from mooring.service.cluster.lease import Election, Lease
+from mooring.service.apiserver import ClusterError
+from mooring.service.lease import Election, Lease
 
 FACTS = facts_with("sockets=1 cores=2 threads=2 memory=8Gi", topology_manager_policy="single-numa-node")
 """Three CPUs can be given away."""

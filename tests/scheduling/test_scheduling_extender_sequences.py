@@ -12,9 +12,8 @@ from tests.laws.strategies_whole_node import Hardware, configurations, hardware,
 from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
 
-from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
+from mooring.cluster.extender.deciding import Decider, PossibleNodes, Weights, anonymous, quality_of
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
-from mooring.cluster.extender.scoring import Weights, quality_of
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError, KubeletCrashError
@@ -26,11 +25,10 @@ from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.explain.why import predicted
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
-from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.observation import EngineObserver
 from mooring.published.possible_kubelets import UNPUBLISHED, UNREADABLE, NodeKnowledge
 from mooring.published.restored import NodeKind, kind_of, restored
-from mooring.published.state_document import state_document, state_of
 
 INFO = parse_compact("sockets=1 numa=2 cores=8 threads=1 memory=8Gi").info
 CONFIG = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", eviction_hard={})

@@ -19,7 +19,7 @@ from mooring.cluster.extender.run import Extender
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts
-from mooring.service.cluster.apiserver import ClusterError
+from mooring.service.apiserver import ClusterError
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"
 FACTS = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi", topology_manager_policy="single-numa-node")

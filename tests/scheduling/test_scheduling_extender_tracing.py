@@ -10,7 +10,7 @@ from tests.scheduling.extender_requests import ask, ready_extender
 from tests.service.otlp_receiver import attributes, receiving
 
 from mooring.published.facts_document import digest_of
-from mooring.service.tracing import open_traces
+from mooring.service.logs import open_traces
 
 FACTS = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi", topology_manager_policy="single-numa-node")
 AMOUNTS = {"cpu": "2", "memory": "1Gi"}

@@ -13,16 +13,16 @@ from tests.patience import until
 from mooring.cluster.extender.pods import Shapes
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.watches import PodListener, StateListener
-from mooring.service.cluster.apiserver import cluster_of
-from mooring.service.cluster.following import Follower
+from mooring.service.apiserver import cluster_of
+from mooring.service.following import Follower
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.service.cluster.following.pause_before", lambda _tries, _name: 0.01)
-    monkeypatch.setattr("mooring.service.cluster.following.QUIET_PAUSE", 0.01)
+    monkeypatch.setattr("mooring.service.following.pause_before", lambda _tries, _name: 0.01)
+    monkeypatch.setattr("mooring.service.following.QUIET_PAUSE", 0.01)
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.monitoring.serve.access import Guard, OpenGuard
+from mooring.monitoring.serve.app import LIMITS, node_application
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.run import LIMITS, node_application
 from mooring.service.http import Application, HTTPServer, listener_at
 from mooring.service.options import Address
 

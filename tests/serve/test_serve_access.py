@@ -21,8 +21,8 @@ from tests.serve.site import node_site, recording
 
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, OpenGuard, Viewer
-from mooring.monitoring.serve.run import ServeOptions, connection, guard_of, node_application, run_application
-from mooring.service.cluster.apiserver import ClusterError
+from mooring.monitoring.serve.app import ServeOptions, connection, guard_of, node_application, run_application
+from mooring.service.apiserver import ClusterError
 from mooring.service.options import Address
 
 
@@ -256,7 +256,7 @@ def test_a_certificate_that_is_replaced_is_served_from_the_next_connection_on(
             port[0] = words.rstrip("/").rpartition(":")[2]
             started.set()
 
-    monkeypatch.setattr("mooring.monitoring.serve.run.stop_signals", lambda: nullcontext(stop))
+    monkeypatch.setattr("mooring.monitoring.serve.app.stop_signals", lambda: nullcontext(stop))
     first = place("first")
     options = ServeOptions(Address("127.0.0.1", 0), certificate=str(files[0]), key=str(files[1]))
     app = node_application(recording(), OpenGuard(), loopback=True)

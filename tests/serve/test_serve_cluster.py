@@ -11,6 +11,7 @@ import pytest
 from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
+from mooring.answers.upgrade.settings import UNKNOWN
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -19,9 +20,8 @@ from mooring.engine.kubelet.events import Offline, Online, after_event
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_on
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
-from mooring.monitoring.serve.cluster.html import (
+from mooring.monitoring.serve.cluster_html import (
     KEPT_OFF,
-    UNKNOWN,
     FittingSearch,
     TileSheet,
     exported_cluster,
@@ -29,10 +29,9 @@ from mooring.monitoring.serve.cluster.html import (
     tile,
     with_labels,
 )
-from mooring.monitoring.serve.cluster.known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
-from mooring.monitoring.serve.cluster.open_nodes import snapshot_of_node
-from mooring.monitoring.serve.cluster.routes import cluster_application
-from mooring.monitoring.serve.cluster.run import node_of, pod_of
+from mooring.monitoring.serve.cluster_known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
+from mooring.monitoring.serve.cluster_routes import cluster_application, snapshot_of_node
+from mooring.monitoring.serve.cluster_run import node_of, pod_of
 from mooring.monitoring.serve.node_plan import what_if
 from mooring.published.observation import EngineObserver
 from mooring.published.shadow_document import ShadowCount, ShadowDifference, ShadowStatus

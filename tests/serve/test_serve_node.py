@@ -22,11 +22,10 @@ from mooring.agent.status.document import status_document
 from mooring.command.main import run
 from mooring.documents.status import AgentCountsPart
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.node_html import exported, picture
 from mooring.monitoring.serve.node_plan import snapshot_of
-from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.node_routes import exported, picture
+from mooring.monitoring.serve.recording import AGAIN, Recording, WatchedNode
 from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
-from mooring.monitoring.serve.sources import AGAIN, WatchedNode
 from mooring.views.svg.picture import svg_text
 
 NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
@@ -259,7 +258,7 @@ def test_a_live_page_refuses_standard_input_because_it_reads_the_node_again(
     def served(*_arguments: object) -> None:
         raise AssertionError("a page is served")
 
-    monkeypatch.setattr("mooring.monitoring.serve.run.run_application", served)
+    monkeypatch.setattr("mooring.monitoring.serve.app.run_application", served)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"[]")))
     machine = [] if option == "--machine" else ["--machine", "epyc-7763-2s-nps4"]
     assert run(["serve", *machine, option, "-"]) == 2

@@ -13,15 +13,14 @@ import pytest
 from tests.serve.clusters import known, pod
 
 from mooring.monitoring.serve.access import EVERYTHING, OpenGuard
-from mooring.monitoring.serve.cluster.html import FittingSearch, TileSheet
-from mooring.monitoring.serve.cluster.known import ClusterPod, NodeNow
-from mooring.monitoring.serve.cluster.open_nodes import OpenNodes, snapshot_of_node
-from mooring.monitoring.serve.cluster.routes import cluster_application, ticking
+from mooring.monitoring.serve.cluster_html import FittingSearch, TileSheet
+from mooring.monitoring.serve.cluster_known import ClusterPod, NodeNow
+from mooring.monitoring.serve.cluster_routes import OpenNodes, cluster_application, snapshot_of_node, ticking
 from mooring.monitoring.serve.node_routes import NodeRoutes
 from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.published.possible_kubelets import NodeFaults
 
-SNAPSHOT = "mooring.monitoring.serve.cluster.open_nodes.snapshot_of_node"
+SNAPSHOT = "mooring.monitoring.serve.cluster_routes.snapshot_of_node"
 
 
 def opened(nodes: OpenNodes, name: str) -> NodeRoutes:
@@ -107,7 +106,7 @@ def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monke
     _, routes = cluster_application(cluster, "Cluster", OpenGuard(), loopback=True)
     page = opened(routes.nodes, "node-0000")
     monkeypatch.setattr(SNAPSHOT, odd)
-    monkeypatch.setattr("mooring.monitoring.serve.cluster.routes.TICK", 0.001)
+    monkeypatch.setattr("mooring.monitoring.serve.cluster_routes.TICK", 0.001)
     failed, ticked = threading.Event(), threading.Event()
     monkeypatch.setattr(page.recording, "fail", lambda _problem: failed.set())
     with ticking(routes):
@@ -155,10 +154,10 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "part",
     [
-        "mooring.monitoring.serve.cluster.known.restored",
-        "mooring.monitoring.serve.cluster.known.view_key",
-        "mooring.monitoring.serve.cluster.html.tile",
-        "mooring.monitoring.serve.cluster.html.predicted",
+        "mooring.monitoring.serve.cluster_known.restored",
+        "mooring.monitoring.serve.cluster_known.view_key",
+        "mooring.monitoring.serve.cluster_html.tile",
+        "mooring.monitoring.serve.cluster_html.predicted",
     ],
 )
 def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import busy, snapshot_of
 
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import Published
 from mooring.cluster.dra.plugin import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.engine.core.errors import InputError
-from mooring.service.cluster.apiserver import cluster_of, configuration_of
+from mooring.service.apiserver import cluster_of, configuration_of
 
 
 def document(**changes: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.service.cluster.apiserver import ClusterError
-from mooring.service.cluster.lease import DURATION, PERIOD, Election, Lease
+from mooring.service.apiserver import ClusterError
+from mooring.service.lease import DURATION, PERIOD, Election, Lease
 
 LEASE: Lease = {"metadata": {"name": "mooring-extender", "resourceVersion": "1"}}
 

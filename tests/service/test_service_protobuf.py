@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import json_format
 from tests.service.message_tables import build_messages
 
-from mooring.service.protobuf import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
+from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
 
 SCALARS = {"text": "ä", "data": b"\0", "flag": True, "share": 0.5, "i": -1, "j": -(2**40), "u": 7, "v": 2**60}
 

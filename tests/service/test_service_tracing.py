@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from tests.service.otlp_receiver import Receiver, attributes, receiving
 
-from mooring.service.tracing import CompletedSpan, Traces, open_traces, wants_traces
+from mooring.service.logs import CompletedSpan, Traces, open_traces, wants_traces
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_span_arrives_with_its_parts_and_times(receiver: Receiver) -> None:
 def test_the_end_of_a_daemon_does_not_wait_for_a_silent_collector(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.service.tracing._LAST_SPANS", 0.05)
+    monkeypatch.setattr("mooring.service.logs._LAST_SPANS", 0.05)
     traces = opened(receiver)
     receiver.answers.clear()
     traces.record(CompletedSpan("call", 1.0, 2.0))
@@ -95,7 +95,7 @@ import sys
 sys.modules["opentelemetry"] = None
 import mooring.agent.agent, mooring.cluster.extender.wire
 import mooring.agent.state_holder, mooring.cluster.extender.service
-from mooring.service.tracing import open_traces
+from mooring.service.logs import open_traces
 assert open_traces("a", {}, print) is None
 assert open_traces("a", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}, print) is None
 """

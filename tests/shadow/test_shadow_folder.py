@@ -16,8 +16,8 @@ from tests.shadow.test_shadow_watching import LIMITED, Seen, Watching
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.monitoring.shadow.folder import ShadowFolder
-from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.judgement import Agreement
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.tally import Tally, continued, write_counts
 from mooring.published.observation import Observation
 

@@ -16,9 +16,9 @@ from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text
 from mooring.inputs.pods.pods import MIRROR
-from mooring.monitoring.shadow.judging import judge as judging
-from mooring.monitoring.shadow.judging import orders
-from mooring.monitoring.shadow.judging.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow import judge as judging
+from mooring.monitoring.shadow import orders
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.observed import ObservedNode
 
 ALIGNED = replace(STATIC, topology_manager_policy="single-numa-node")

@@ -16,8 +16,8 @@ from tests.shadow.listing import listing
 from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
-from mooring.monitoring.shadow.pods import STARTING, BoundPods, KubeletPods
-from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_at
+from mooring.monitoring.shadow.sources import STARTING, BoundPods, KubeletPods
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_at
 
 ADDRESS = "http://127.0.0.1:10255"
 SECURE = "https://127.0.0.1:10250"

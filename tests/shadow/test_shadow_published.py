@@ -18,9 +18,9 @@ from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
 from mooring.monitoring.shadow.commands import shadow
 from mooring.monitoring.shadow.folder import ShadowFolder
-from mooring.monitoring.shadow.judging.judgement import Agreement
-from mooring.monitoring.shadow.published import QUIET, PublishedKubelet, PublishedNodes, UnpublishedError
+from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.shadow import Shadow
+from mooring.monitoring.shadow.sources import QUIET, PublishedKubelet, PublishedNodes, UnpublishedError
 from mooring.monitoring.shadow.tally import Tally
 from mooring.published.facts_document import facts_document
 from mooring.published.observation import EngineObserver, documents_of

@@ -10,11 +10,11 @@ import pytest
 from tests.agent.pods.fault_injector import Fault, FaultInjector
 
 from mooring.engine.core.machine import Finding
-from mooring.monitoring.shadow.judging.judgement import Agreement, Judgement, KubeletEvent
-from mooring.monitoring.shadow.publishing import RHYTHM, ShadowPublisher
+from mooring.monitoring.shadow.folder import RHYTHM, ShadowPublisher
+from mooring.monitoring.shadow.judgement import Agreement, Judgement, KubeletEvent
 from mooring.monitoring.shadow.tally import Tally
 from mooring.published.shadow_document import shadow_of
-from mooring.service.cluster.apiserver import Cluster, cluster_of
+from mooring.service.apiserver import Cluster, cluster_of
 
 SHADOW = "PATCH /apis/mooring.dev/v1alpha1/nodeshadows/n1"
 AGREED = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, "1", "default/web")

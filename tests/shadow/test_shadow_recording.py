@@ -15,8 +15,8 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.kubelet.kubelet import cpu_text
 from mooring.inputs.pods.scenario import scenario
-from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.judgement import Agreement
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.observed import ObservedNode
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 

@@ -18,8 +18,8 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.judgement import Agreement
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Agreement
 
 PODS = 30
 LEAVING = 6
@@ -59,6 +59,7 @@ def start_without_files(drawn: random.Random, watched: Node) -> None:
         watched.end(uid, released=drawn.random() < 0.7)
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @example(3, 12)
 @example(8, 5)

@@ -7,9 +7,9 @@ from tests.shadow.test_shadow_watching import LIMITED, Watching
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Finding
-from mooring.monitoring.shadow.judging.judgement import Agreement
-from mooring.monitoring.shadow.pods import BoundPods
+from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
+from mooring.monitoring.shadow.sources import BoundPods
 from mooring.monitoring.shadow.tally import Tally, WouldBeTally
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mooring.agent.devices.wanted import DeviceSource, without_devices
+from mooring.agent.devices.lookup import DeviceSource, without_devices
 from mooring.agent.nri.types import (
     CallTimeoutError,
     ContainerAdjustment,
@@ -40,8 +40,7 @@ from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
-from mooring.agent.status.api import REMEDY, SILENCE
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import REMEDY, SILENCE, AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod

@@ -22,7 +22,7 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
-from mooring.agent.reactor.claims import nodes_of_claim
+from mooring.agent.reactor.create_container import nodes_of_claim
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.resume import Resumed, resume
@@ -30,8 +30,7 @@ from mooring.agent.reconcile import SandboxCheck, release, update_late_files, ve
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
-from mooring.agent.status.api import unready
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import AgentMetrics, unready
 from mooring.agent.status.snapshot import InForce, Published, Snapshot
 from mooring.agent.storage.store import Store
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
@@ -39,8 +38,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.node.metrics.metrics import Metrics, fold
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import Heartbeat, present_moment
-from mooring.service.logs import Log
-from mooring.service.tracing import Traces
+from mooring.service.logs import Log, Traces
 
 if TYPE_CHECKING:
     from mooring.agent.devices.access import DeviceAccess

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mooring.agent.startup import RunningPublisher
     from mooring.engine.kubelet.kubelet import Kubelet
     from mooring.inputs.decoding.fields import Report
-    from mooring.service.cluster.apiserver import Cluster
+    from mooring.service.apiserver import Cluster
 
 EPILOG = """\b
 Examples:

@@ -35,7 +35,7 @@ from mooring.agent.effects import (
     WriteCPUSet,
 )
 from mooring.agent.state import Assigned
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import AgentMetrics
 from mooring.engine.checkpoint.store import system_words
 from mooring.engine.core.bits import list_text
 from mooring.service.logs import Log

@@ -1,33 +1,55 @@
-"""The kubelet's PodResources API v1 as the agent serves it: List, Get and GetAllocatableResources.
+"""The agent's gRPC services: the kubelet's PodResources API v1, and claims of dynamic resource allocation.
 
-Exporters read the agent's assignments by it unchanged. Its content is that of
-:mod:`mooring.documents.of_kubelet`. The kubelet of the node has an API of its own under its own socket, which
-knows the devices and nothing of the agent's CPUs.
+Exporters read the agent's assignments by List, Get and GetAllocatableResources unchanged. The content is that of
+:mod:`mooring.documents.of_kubelet`. The kubelet of the node has an API of its own under its own socket, which knows the
+devices and nothing of the agent's CPUs. A claim that is answered with CPUs is in the journal already, and no other
+container runs on them.
 
 Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md section 5.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+import re
+from typing import Final, TypeVar
 
+import msgspec
 from google.protobuf.message import Message
 from msgspec import Struct, to_builtins
 
-from mooring.agent.status.snapshot import SnapshotProvider
+from mooring.agent.reactor.create_container import prepare_claim, unprepare_claim
+from mooring.agent.reactor.response import EventOutcome, Refused
+from mooring.agent.state import AgentState, variables
+from mooring.agent.state_holder import StateHolder
+from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
 from mooring.documents.of_kubelet import allocatable_message, list_message
+from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.observer import Observer
+from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
 from mooring.engine.node import Node
+from mooring.engine.node.claims import Claim, Share, claimable
+from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
 from mooring.service.logs import Log
 from mooring.service.messages import (
+    CLAIMS_SERVICE,
     PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
     GetPodResourcesRequestMessage,
     GetPodResourcesResponseMessage,
+    HeldShareMessage,
     ListPodResourcesRequestMessage,
     ListPodResourcesResponseMessage,
+    NodeRequestMessage,
+    NodeResponseMessage,
     PodResourcesMessage,
+    PrepareRequestMessage,
+    PrepareResponseMessage,
+    UnprepareRequestMessage,
+    UnprepareResponseMessage,
 )
 
 _Response = TypeVar("_Response", bound=Message)
@@ -86,3 +108,140 @@ def _message(document: Struct, kind: type[_Response]) -> _Response:
     from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - late, as gRPC itself
 
     return ParseDict(to_builtins(document), kind())
+
+
+MOST_SHARES: Final = 64
+"""Shares of one claim; the API server allows 32 devices."""
+NOT_READY: Final = "NotReady: the container runtime has not reported the running containers yet"
+_NAME = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.-]{0,252}[0-9A-Za-z])?", re.ASCII)
+_REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
+
+
+class ClaimsService:
+    """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
+
+    def __init__(self, path: str, provider: SnapshotProvider, holder: StateHolder, log: Log) -> None:
+        """Begin to serve.
+
+        Args:
+            path: of the socket.
+            provider: knows the node.
+            holder: has the state.
+            log: of the agent.
+
+        Raises:
+            InputError: there can be no such socket.
+        """
+        self._provider, self._holder = provider, holder
+        methods: Methods = {
+            "Prepare": Method(PrepareRequestMessage, self._prepare),
+            "Unprepare": Method(UnprepareRequestMessage, self._unprepare),
+            "Node": Method(NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
+        }
+        self._socket = GRPCSocket(path, CLAIMS_SERVICE, methods, log)
+
+    def close(self) -> None:
+        """Stop serving and remove the socket's name."""
+        self._socket.close()
+
+    def _prepare(self, request: PrepareRequestMessage) -> PrepareResponseMessage:
+        if not self._provider.snapshot().runtime.synchronized:
+            return PrepareResponseMessage(reason=NOT_READY)
+        try:
+            asked, pods = claim_asked(request)
+        except InputError as error:
+            return PrepareResponseMessage(reason=f"InvalidClaim: {error}")
+
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return prepare_claim(state, asked, pods, observer)
+
+        outcome = self._holder.apply(decide, claim_key(asked.uid))
+        held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
+        if isinstance(outcome.answer, Refused) or held is None:
+            reason = outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY
+            return PrepareResponseMessage(reason=reason)
+        return PrepareResponseMessage(shares=_shares(held))
+
+    def _unprepare(self, request: UnprepareRequestMessage) -> UnprepareResponseMessage:
+        def decide(state: AgentState, observer: Observer) -> EventOutcome:
+            return unprepare_claim(state, request.uid, observer)
+
+        outcome = self._holder.apply(decide)
+        reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""
+        return UnprepareResponseMessage(reason=reason)
+
+
+def claim_asked(request: PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
+    """Return the claim of a request, and the uids of its pods.
+
+    Raises:
+        InputError: a name that is none, a list that is none, or nothing asked for.
+    """
+    for field, text in (("uid", request.uid), ("namespace", request.namespace), ("name", request.name)):
+        _check(text, _NAME, field)
+    shares: dict[tuple[str, str], Share] = {}
+    for one in request.shares:
+        _check(one.request, _REQUEST, "request")
+        _check(one.device, _NAME, "device")
+        if one.count < 1:
+            raise InputError("requests no CPU", field="count")
+        share = Share(
+            one.request,
+            one.device,
+            one.count,
+            CPUMask(_mask(one.within, "within")),
+            CPUMask(_mask(one.wished, "wished")),
+        )
+        if (share.device, share.request) in shares:
+            raise InputError("is there twice for one request", field=f"device {share.device}")
+        shares[share.device, share.request] = share
+    if not 0 < len(shares) <= MOST_SHARES:
+        raise InputError(f"are {len(shares)}", field="shares", remedy=f"request 1 to {MOST_SHARES}")
+    return Claim(request.uid, request.namespace, request.name, tuple(shares.values())), frozenset(request.pods)
+
+
+def node_message(snapshot: Snapshot) -> NodeResponseMessage:
+    """Return what a driver has to know of the node."""
+    message = NodeResponseMessage(node=snapshot.node, synchronized=snapshot.runtime.synchronized)
+    message.machine = msgspec.json.encode(
+        machine_info_document(snapshot.machine.info, info_error=snapshot.machine.info_error)
+    )
+    state = snapshot.state
+    if state is None:
+        return message
+    node = state.kubelet.node
+    policy = node.settings.cpu
+    if policy is not None:
+        message.static = True
+        message.group_size, message.whole_cores = policy.group_size, policy.rules.whole_cores
+        message.reserved = list_text(policy.reserved)
+        message.claimable = list_text(claimable(node))
+        message.shared = list_text(node.cpu.default)
+    for claim in claims_of(node.cpu).values():
+        message.claims.add(
+            uid=claim.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            shares=_shares(claim),
+            pods=sorted(state.claim_users.get(claim.uid, ())),
+        )
+    return message
+
+
+def _shares(claim: HeldClaim) -> list[HeldShareMessage]:
+    return [
+        HeldShareMessage(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
+        for one, variable in zip(claim.shares, variables(claim), strict=True)
+    ]
+
+
+def _check(text: str, pattern: re.Pattern[str], field: str) -> None:
+    if not pattern.fullmatch(text):
+        raise InputError(f"{text!r:.60} is not a name", field=field)
+
+
+def _mask(text: str, field: str) -> int:
+    try:
+        return CPUSet.parse(text).mask
+    except CPUSetSyntaxError:
+        raise InputError(f"{text!r:.60} is not a CPU list", field=field) from None

@@ -2,7 +2,7 @@
 
 Lifted is the quota of containers with exclusive CPUs, and of the pod and its sandboxes around them
 (:func:`~mooring.engine.node.isolation.container_runs_without_quota`; spec: pod-level.md section 5), unless the kubelet
-has ``cpuCFSQuota: false``. The groups are written by :mod:`mooring.agent.cgroups.quota`.
+has ``cpuCFSQuota: false``. The groups are written by :mod:`mooring.agent.cgroups.protocol`.
 
 Source of the amounts: kubelet v1.37.1, cm/helpers_linux.go (MilliCPUToShares, MilliCPUToQuota, ResourceConfigForPod),
 kuberuntime, component-helpers resource (PodLimits); measured with the real kubelet. Shares are rounded down, but a

@@ -16,8 +16,7 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten, Deviation, lasting_text, shows
 from mooring.agent.effects import LiftQuota, WriteCPUSet
-from mooring.agent.reactor.assigned import are_files_behind
-from mooring.agent.reactor.desired import expected, expected_lifts, write_of
+from mooring.agent.reactor.desired import are_files_behind, expected, expected_lifts, write_of
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes
 from mooring.agent.reactor.reconcile import correct_deviation, correct_quota, report_deviation, without_deviation
 from mooring.agent.reactor.response import EventOutcome, outcome

@@ -23,7 +23,7 @@ from mooring.agent.reactor.update_container import releases_resumed
 from mooring.agent.startup import Startup
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import InForce, Published
 from mooring.engine.core.config import (
     CPU_HOTPLUG,

@@ -16,8 +16,7 @@ from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
 from mooring.service.daemon import notify, settle, watchdog_seconds
-from mooring.service.logs import LAST_LINES, Lines, Log, open_log
-from mooring.service.tracing import open_traces
+from mooring.service.logs import LAST_LINES, Lines, Log, open_log, open_traces
 
 PERIOD = 0.5
 """Seconds between two checks of what is due."""

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
-from mooring.agent.claims import ClaimsService
 from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.options import AgentOptions, overridden
-from mooring.agent.pod_resources import PodResourcesService
+from mooring.agent.pod_resources import ClaimsService, PodResourcesService
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.api import health_pages, status_pages
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import AgentMetrics, health_pages, status_pages
 from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
@@ -44,7 +42,7 @@ from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
 
 if TYPE_CHECKING:
-    from mooring.service.cluster.apiserver import Cluster
+    from mooring.service.apiserver import Cluster
 
 
 @dataclass(frozen=True, slots=True)

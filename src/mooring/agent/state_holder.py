@@ -31,7 +31,7 @@ from mooring.engine.node.facts import AdmissionBegun
 from mooring.engine.node.metrics.metrics import fold, observe_duration
 from mooring.engine.plugins.asking import Notice, changes_between, notify
 from mooring.engine.plugins.host import failures
-from mooring.service.tracing import Attribute, CompletedSpan, Traces
+from mooring.service.logs import Attribute, CompletedSpan, Traces
 
 SETTLING = 1.0
 """Seconds after an answer in which its updates may not have reached the cgroups yet."""

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CGroups
-from mooring.agent.cgroups.quota import Quota
+from mooring.agent.cgroups.protocol import CGroups, Quota
 from mooring.agent.cpu_hotplug import OnlineCPUList
 from mooring.agent.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
 from mooring.agent.executor import AssignedFiles

@@ -217,7 +217,8 @@ node = _text(
 debug_image = _text(
     "--debug-image",
     "IMAGE",
-    "With --node NAME, if nothing is published about the node: collect it in a pod of this image, without asking.",
+    "If nothing is published about a node of the cluster: collect it in a pod of this image, such as busybox, without "
+    "asking.",
 )
 
 

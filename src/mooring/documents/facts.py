@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, NewType, TypeAlias, get_args, get_origin, get_type_hints
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import UNSET, Meta, Struct, defstruct
 
 from mooring.documents.plan import (
     Count,
@@ -27,14 +27,17 @@ from mooring.documents.plan import (
     Numbers,
     ResourceHintLists,
 )
-from mooring.engine.core.bits import list_text, members
+from mooring.engine.core.bits import NUMAMask, list_text, members
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager import facts as cpu
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager import facts as devices
 from mooring.engine.extensions import facts as extensions
 from mooring.engine.memorymanager import facts as memory
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import facts as node
+from mooring.engine.node.decision import NO_AFFINITY, Decision
+from mooring.engine.node.scores import HintsAsked
 from mooring.engine.plugins import facts as plugins
 from mooring.engine.topologymanager import facts as topology
 from mooring.engine.topologymanager.hints import Hint, Hints
@@ -47,17 +50,33 @@ WIDEST_UNIVERSE = 16
 """Up to this many NUMA nodes the order of all their subsets is made once and remembered."""
 
 
-def hint_part(hint: Hint) -> HintPart:
-    """Return one hint."""
-    return HintPart(None if hint.numa is None else list(hint.numa), hint.preferred)
+def hint_part(hint: Hint, score: int | None = None) -> HintPart:
+    """Return one hint, with its score where it has one."""
+    return HintPart(None if hint.numa is None else list(hint.numa), hint.preferred, UNSET if score is None else score)
 
 
-def hint_lists(hints: ResourceHints) -> dict[str, HintList]:
-    """Return the hints of each resource."""
-    return {resource: hint_list(found) for resource, found in hints.items()}
+def affinity_parts(decision: Decision) -> dict[str, HintPart]:
+    """Return the hint that is stored for each container."""
+    asked = decision.asked
+
+    def score(name: str, hint: Hint) -> int | None:
+        if asked is None:
+            return None
+        of = asked.get(name, asked.get(""))
+        return 0 if of is None or hint == NO_AFFINITY else of.merged(hint)
+
+    return {name: hint_part(hint, score(name, hint)) for name, hint in decision.affinity.items()}
 
 
-def hint_list(hints: AnyHints | None) -> HintList:
+def hint_lists(hints: ResourceHints, asked: HintsAsked | None = None) -> dict[str, HintList]:
+    """Return the hints of each resource, with their scores where it is known what they were made of."""
+    return {
+        resource: hint_list(found, None if asked is None else partial(asked.score, resource))
+        for resource, found in hints.items()
+    }
+
+
+def hint_list(hints: AnyHints | None, score: Callable[[NUMAMask], int] | None = None) -> HintList:
     """Return the hints of one resource: null, a list, or for a long list its count and digest."""
     if hints is None:
         return None
@@ -67,18 +86,21 @@ def hint_list(hints: AnyHints | None) -> HintList:
             return HintFamily(list_text(hints.universe), hints.narrowest(), hints.smallest, listed)
         hints = hints.hints()
     if len(hints) <= LONGEST_LIST:
-        return [hint_part(hint) for hint in hints]
+        return [hint_part(one, None if score is None else 0 if one.mask is None else score(one.mask)) for one in hints]
     preferred = len(hints.preferred) + sum(hints.nil)
-    return HintDigest(len(hints), preferred, sha256(_digest_text(hints).encode()).hexdigest())
+    return HintDigest(len(hints), preferred, sha256(_digest_text(hints, score).encode()).hexdigest())
 
 
-def _digest_text(hints: Hints) -> str:
-    """Return ``<nodes>:<true|false>;`` for each hint in order."""
-    words = ["null:true;" if flag else "null:false;" for flag in hints.nil]
-    flags: Mapping[int, str] = {
+def _digest_text(hints: Hints, score: Callable[[NUMAMask], int] | None) -> str:
+    """Return ``<nodes>:<true|false>;`` for each hint in order, or ``<nodes>:<true|false>:<score>;``."""
+    nil = "" if score is None else ":0"
+    words = [f"null:true{nil};" if flag else f"null:false{nil};" for flag in hints.nil]
+    flags: dict[int, str] = {
         **dict.fromkeys(hints.others, "false"),
         **dict.fromkeys(hints.preferred, "true"),
     }
+    if score is not None:
+        flags = {mask: f"{flag}:{score(NUMAMask(mask))}" for mask, flag in flags.items()}
     universe = 0
     for mask in flags:
         universe |= mask
@@ -113,8 +135,8 @@ _UNITS: Final = {"CPUMask": _CPUs, "NUMAMask": _Nodes}
 _SIGNED: Final = frozenset({"available", "bound", "group", "rest", "share"})
 """Numbers that are no counts."""
 
-_ELSEWHERE: Final = frozenset({"choices", "declared"})
-"""Fields that are not written: pods stand elsewhere in a document, and choices follow from the entries."""
+_ELSEWHERE: Final = frozenset({"choices", "declared", "state"})
+"""Fields that are not written: pods and states stand elsewhere in a document, and choices follow from the entries."""
 _MODULES: Final = (cpu, extensions, plugins, memory, devices, topology, node)
 _NO_FACTS: Final = frozenset({plugins.Candidate, node.KubeletStarted})
 
@@ -186,10 +208,11 @@ def fact_structs() -> list[type[Struct]]:
 def _struct(kind: type) -> type[Struct]:
     described = _descriptions(kind)
     members: list[tuple[str, Any]] = []
-    for name, _, form in _forms(kind):
+    for field, _, form in _forms(kind):
+        name = _NAMES.get(field, field)
         # The text about a mask would be about bits.
-        plain = form.schema in (str, bool, int, Count) and name in described
-        members.append((name, Annotated[form.schema, Meta(description=described[name])] if plain else form.schema))
+        plain = form.schema in (str, bool, int, Count) and field in described
+        members.append((name, Annotated[form.schema, Meta(description=described[field])] if plain else form.schema))
     return defstruct(
         kind.__name__,
         members,
@@ -228,6 +251,7 @@ def _forms(kind: type) -> tuple[tuple[str, str, _Form], ...]:
 
 
 def _member(name: str) -> str:
+    name = _NAMES.get(name, name)
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
 
@@ -278,6 +302,8 @@ def _requests(pod: Pod) -> dict[str, dict[str, str]]:
     return {one.name: {name: str(amount) for name, amount in one.requests.items()} for one in pod.containers}
 
 
+_NAMES: Final = {"state": "held"}
+"""Of the CPU manager's state documents have what containers hold."""
 _FORMS: Final[Mapping[Any, _Form]] = {
     str: _Form(_same, str),
     bool: _Form(_same, bool),
@@ -286,6 +312,7 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     float: _Form(_same, float),
     _CPUs: _Form(list_text, CPUList),
     _Nodes: _Form(list_text, NodeList),
+    CPUState: _Form(lambda state: list_text(state.held), CPUList),
     Hint: _Form(hint_part, HintPart),
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),

@@ -70,6 +70,10 @@ class HintPart(DocumentPart):
 
     numa: Annotated[Numbers | None, Meta(description="NUMA nodes; null where there is no mask.")]
     preferred: bool
+    score: Annotated[
+        int | UnsetType,
+        Meta(description="Which share of what the nodes have is given away, in percent; of kubelets from 1.38 on."),
+    ] = UNSET
 
 
 class HintDigest(DocumentPart):
@@ -78,7 +82,11 @@ class HintDigest(DocumentPart):
     count: Count
     preferred_count: Count
     sha256: Annotated[
-        str, Meta(pattern="^[0-9a-f]{64}$", description="Of the hints in order, each as NODES:true; or NODES:false;")
+        str,
+        Meta(
+            pattern="^[0-9a-f]{64}$",
+            description="Of the hints in order, each as NODES:true; or NODES:false;, with scores as NODES:true:SCORE;",
+        ),
     ]
 
 

@@ -26,7 +26,7 @@ from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.engine.memorymanager.state import MemoryState
-from mooring.engine.node.facts import HintsGiven
+from mooring.engine.node.facts import HintScored, HintsGiven
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE
@@ -95,11 +95,20 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: 
     names = [POD] if POD in merges or POD in steps else []
     names += [container.name for container in pod.containers if container.name in reached]
     by_distance = settings.numa.distances is not None
+    scores = {fact.container: fact.score for fact in mine if isinstance(fact, HintScored)}
     found = []
     for name in names:
         merge, opinions = merges.get(name, (None, ()))
         found.append(
-            Chapter(name, _request(pod, name, settings), opinions, merge, by_distance, tuple(steps.get(name, ())))
+            Chapter(
+                name,
+                _request(pod, name, settings),
+                opinions,
+                merge,
+                by_distance,
+                scores.get(name),
+                tuple(steps.get(name, ())),
+            )
         )
     return tuple(found)
 

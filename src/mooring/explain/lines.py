@@ -104,16 +104,21 @@ def _free(opinion: Opinion) -> Iterator[str]:
         yield f"free{named}: {per_node(amounts, size if is_memory(kind) else str)}"
 
 
-def merge_line(merge: HintsMerged, *, by_distance: bool) -> Line:
+def merge_line(merge: HintsMerged, *, by_distance: bool, score: int | None = None) -> Line:
     """Return how the opinions became one.
 
     Args:
         merge: of the opinions.
         by_distance: whether of equally narrow sets the closest wins.
+        score: of the hint, where it has one.
     """
     mark = YES if merge.admitted else NO
     verdict = "admits" if merge.admitted else "rejects"
     below = tuple(_choice(merge, by_distance=by_distance))
+    if score:
+        below += (
+            Line(f"score {score}: the share of these nodes that is given away; nothing decides by it", detail=True),
+        )
     return Line(f"{merge.policy} {verdict}: {_outcome(merge)}", below, mark=mark)
 
 
@@ -219,7 +224,7 @@ def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
             line = opinion_line(opinion, merge.policy)
             # Of an admitted pod the hints are shown on demand.
             yield replace(line, detail=merge.admitted and not opinion.nothing_fits and not is_followed(opinion))
-        yield merge_line(merge, by_distance=chapter.by_distance)
+        yield merge_line(merge, by_distance=chapter.by_distance, score=chapter.score)
     for step in chapter.steps:
         yield step_line(step, topology)
 

@@ -179,6 +179,8 @@ class Chapter:
     container."""
     by_distance: bool
     """Whether of equally narrow sets the closest wins (prefer-closest-numa-nodes)."""
+    score: int | None
+    """Of the hint that was made; None for kubelets without scores."""
     steps: tuple[Step, ...]
 
     @property

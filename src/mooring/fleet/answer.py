@@ -29,7 +29,7 @@ from mooring.fleet.documents import (
     WaitCausePart,
     WaitedPart,
 )
-from mooring.fleet.history import Sample
+from mooring.fleet.nodes import Sample
 from mooring.fleet.relocation.moves import SharedObstacle, causes
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.work import ORDER, REMADE, PodPhase, Record

@@ -133,6 +133,8 @@ class NodeGroup:
     """Of the nodes in turn; empty where there are none."""
     now: RunningNode | None = None
     """The node as it is, in a group of one; None for empty nodes."""
+    source: str = ""
+    """The file that describes it; empty where none does."""
 
     def started(self) -> Kubelet:
         """Return the kubelet of a node at the beginning: empty, or with the pods that run.
@@ -146,6 +148,7 @@ class NodeGroup:
         if isinstance(start, NotStarted):
             raise InputError(
                 f"the kubelet would not start: {start.refusal.message}",
+                source=self.source,
                 field=f"groups.{self.name}",
                 remedy="see mooring plan with this machine and configuration",
             )

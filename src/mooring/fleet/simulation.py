@@ -2,7 +2,7 @@
 
 Scheduling takes no time and neither does a kubelet's admission, so that at each moment the order of events alone
 decides. A pod that its kubelet refuses has failed; its controller decides what follows
-(:mod:`mooring.fleet.controllers`). What happens to nodes is in :mod:`mooring.fleet.operations`.
+(:mod:`mooring.fleet.controllers`). What happens to nodes is in :mod:`mooring.fleet.controllers`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from typing import Final
 
 from mooring.explain.why import Prediction
 from mooring.fleet.cluster import NodeCluster
-from mooring.fleet.controllers import Controller, Orders, PodChange
-from mooring.fleet.history import Counts, NodeHistory, Sample, Sampler
-from mooring.fleet.nodes import Nodes
-from mooring.fleet.operations import MadeChange, Operations
-from mooring.fleet.scheduler.filters import feasible
+from mooring.fleet.controllers import Controller, MadeChange, Operations, Orders, PodChange
+from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sample, Sampler
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
-from mooring.fleet.scheduler.strategy import Strategy
+from mooring.fleet.scheduler.strategy import Strategy, feasible
 from mooring.fleet.work import PodArrival, PodPhase, Record, Work, Workload
 
 MOST_SAMPLES: Final = 100

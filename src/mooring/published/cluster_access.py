@@ -30,10 +30,10 @@ from mooring.published.cluster_archive import (
 from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE
 
 with lazily():
-    from mooring.service.cluster import apiserver, following
+    from mooring.service import apiserver, following
 
 if TYPE_CHECKING:
-    from mooring.service.cluster.apiserver import Cluster
+    from mooring.service.apiserver import Cluster
 
 COLLECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     NODE: ("v1", "nodes"),

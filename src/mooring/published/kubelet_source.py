@@ -36,8 +36,8 @@ from mooring.published.naming import Names, Sets, device_state, disagreement, na
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import Observation
 from mooring.published.restored import NodeKind, kind_of, restored, with_running_pods
-from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import CACHED, Pages, mapping_of
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.following import CACHED, Pages, mapping_of
 from mooring.service.podresources import ListedPod, pods_in
 
 TRIES: Final = 10

@@ -16,8 +16,8 @@ from mooring.engine.checkpoint.device_file import HeldDevices
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.inputs.pods.pods import MIRROR
 from mooring.published.objects import PodKey
-from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import CACHED, PODS, Pages, mapping_of, pods_of
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.following import CACHED, PODS, Pages, mapping_of, pods_of
 from mooring.service.podresources import ListedContainer, ListedPod
 
 Sets = Mapping[str, Mapping[str, int]]

@@ -1,20 +1,279 @@
-"""A node at one moment, from an engine or from its kubelet, and the objects that it becomes."""
+"""A node at one moment, from an engine or from its kubelet, and the objects that it becomes, among them what is where.
+
+That is the NodeResourceTopology v1alpha2, which the ecosystem's topology-aware schedulers read. A zone says how much a
+pod can still get from one NUMA node alone. Available is what the managers would give: CPUs that are reserved, memory of
+a group of several NUMA nodes and devices that are not healthy are not. A manager with policy none keeps no account of
+NUMA nodes and refuses no pod because of them; there everything is available.
+
+Source: k8stopologyawareschedwg/noderesourcetopology-api, v1alpha2; names of zones, attributes and costs as its other
+publishers write them. Fingerprint of the node's pods: k8stopologyawareschedwg/podfingerprint, version v001: each pod is
+the XXH64 of its name, seeded with the XXH64 of its namespace; the fingerprint is the XXH64 of the sorted numbers, eight
+bytes each, the low one first. XXH64 is defined in the xxHash fast digest algorithm's specification, version 0.1.1.
+"""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.devicemanager.state import Holdings
+from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
+from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.devicemanager.state import DeviceState, Holdings
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.memorymanager.policy import MEMORY, hugepages_type
+from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node import Node
+from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.published.facts_document import digest_of, essential, facts_document
-from mooring.published.node_topology import exclusive_cpus_of, topology_document
-from mooring.published.objects import NodeFacts, NodeState, PodKey
-from mooring.published.state_document import state_document
+from mooring.published.objects import ExclusiveCPUs, NodeFacts, NodeState, PodKey, state_document
+
+CPU = "cpu"
+GROUP: Final = "topology.node.k8s.io"
+VERSION: Final = "v1alpha2"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "NodeResourceTopology"
+PLURAL: Final = "noderesourcetopologies"
+_FACTS_ATTRIBUTE: Final = "mooring.dev/facts"
+_SEQUENCE_ATTRIBUTE: Final = "mooring.dev/sequence"
+_ALLOCATABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAllocatable"
+_AVAILABLE_ATTRIBUTE: Final = "mooring.dev/exclusiveCPUsAvailable"
+_POLICIES: Final = (
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+    TOPOLOGY_OPTIONS,
+    CPU_OPTIONS,
+    "cpuManagerPolicy",
+    "memoryManagerPolicy",
+)
+"""Fields of the configuration that are attributes, in their order."""
+_ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
+_METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
+METHOD: Final = "exclude-terminal"
+"""Of the published methods the one that says: every pod that has not ended."""
+_PREFIX: Final = "pfp0v001"
+_BITS: Final = 2**64 - 1
+_PRIME1: Final = 0x9E3779B185EBCA87
+_PRIME2: Final = 0xC2B2AE3D27D4EB4F
+_PRIME3: Final = 0x165667B19E3779F9
+_PRIME4: Final = 0x85EBCA77C2B2AE63
+_PRIME5: Final = 0x27D4EB2F165667C5
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneAmount:
+    """One resource of one zone: whole CPUs, bytes or devices."""
+
+    resource: str
+    capacity: int
+    """What there is."""
+    allocatable: int
+    """What pods can get when there are none."""
+    available: int
+    """What the next pod can get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A NUMA node."""
+
+    node: int
+    costs: Mapping[int, int]
+    """Distances to all NUMA nodes by their ids; empty where the machine tells none."""
+    amounts: tuple[ZoneAmount, ...]
+
+
+def zones_of(info: MachineInfo, node: Node) -> tuple[Zone, ...]:
+    """Return the zones of a node on its machine, by ascending ids."""
+    places = sorted(info.topology, key=lambda place: place.node_id)
+    ids = [place.node_id for place in places]
+    # A machine without NUMA nodes is one "node" -1 to the kubelet.
+    return tuple(
+        Zone(place.node_id, _costs(place, ids), tuple(_amounts(node, place))) for place in places if place.node_id >= 0
+    )
+
+
+def exclusive_cpus_of(node: Node) -> ExclusiveCPUs:
+    """Return how many CPUs are available for exclusive use, in all zones together; none with policy none."""
+    policy = node.settings.cpu
+    if policy is None:
+        return ExclusiveCPUs(0, 0)
+    everywhere = policy.topology.all_cpus
+    return ExclusiveCPUs(_giveable(policy, _empty(policy), everywhere), _giveable(policy, node.cpu, everywhere))
+
+
+def _costs(node: NUMANode, ids: list[int]) -> dict[int, int]:
+    # The kernel's row has the nodes that are online, by ascending ids.
+    row = node.distances or ()
+    return dict(zip(ids, row, strict=True)) if len(row) == len(ids) else {}
+
+
+def _amounts(node: Node, numa: NUMANode) -> Iterator[ZoneAmount]:
+    if numa.cores:
+        yield _cpus(node, numa)
+    if node.settings.memory is None:
+        pools = {hugepages_type(pool.page_size): pool.page_size * 1024 * pool.num_pages for pool in numa.hugepages}
+        plain = max(numa.memory - sum(pools.values()), 0)
+        yield ZoneAmount(MEMORY, numa.memory, plain, plain)
+        for resource, size in sorted(pools.items(), reverse=True):
+            yield ZoneAmount(resource, size, size, size)
+    else:
+        yield from _accounted(node.memory.nodes[numa.node_id])
+    yield from _devices(node.providers.devices, numa.node_id)
+
+
+def _cpus(node: Node, numa: NUMANode) -> ZoneAmount:
+    policy = node.settings.cpu
+    capacity = len({thread for core in numa.cores for thread in core.thread_ids})
+    if policy is None:
+        return ZoneAmount(CPU, capacity, capacity, capacity)
+    own = policy.topology.numa.get(numa.node_id, 0)
+    return ZoneAmount(CPU, capacity, _giveable(policy, _empty(policy), own), _giveable(policy, node.cpu, own))
+
+
+def _giveable(policy: StaticPolicy, state: CPUState, cpus: int) -> int:
+    """Return the largest number of CPUs that one container can get out of a mask."""
+    count = (available_cpus(policy, state) & cpus).bit_count()
+    if not policy.rules.whole_cores:
+        return count
+    # With full-pcpus-only the number must be one of whole cores, and be free on cores without a reserved CPU anywhere.
+    most = min(count, (available_cpus(policy, state) & ~policy.reserved_cores).bit_count())
+    return most - most % max(policy.group_size, 1)
+
+
+def _empty(policy: StaticPolicy) -> CPUState:
+    return CPUState("static", policy.shareable, {})
+
+
+def _accounted(numa: NUMANodeState) -> Iterator[ZoneAmount]:
+    grouped = len(numa.cells) > 1
+    for resource, table in sorted(numa.memory.items(), reverse=True):
+        yield ZoneAmount(resource, table.total, table.allocatable, 0 if grouped else table.free)
+
+
+def _devices(state: DeviceState, numa: int) -> Iterator[ZoneAmount]:
+    for resource, devices in sorted(state.devices.items()):
+        near = [device for device in devices if device.numa is not None and numa in device.numa]
+        if near:
+            free = state.available(resource)
+            healthy = sum(device.healthy for device in near)
+            yield ZoneAmount(resource, len(near), healthy, sum(device.id in free for device in near))
+
+
+def topology_document(info: MachineInfo, node: Node, state: NodeState) -> dict[str, Any]:
+    """Return the NodeResourceTopology object of a node.
+
+    Args:
+        info: its machine.
+        node: as it decides.
+        state: the same as it is published.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": state.node},
+        "attributes": [{"name": name, "value": value} for name, value in _attributes(node, state)],
+        "zones": [_zone(zone) for zone in zones_of(info, node)],
+    }
+
+
+def _attributes(node: Node, state: NodeState) -> Iterator[tuple[str, str]]:
+    config, exclusive = node.settings.config, exclusive_cpus_of(node)
+    for name in _POLICIES:
+        value = READ_FIELDS[name].of(config)
+        if isinstance(value, str):
+            yield name, value
+        elif value:
+            yield name, ",".join(f"{option}={value[option]}" for option in sorted(value))
+    yield _ATTRIBUTE, fingerprint((pod.namespace, pod.name) for pod in state.pods)
+    yield _METHOD_ATTRIBUTE, METHOD
+    yield _ALLOCATABLE_ATTRIBUTE, str(exclusive.allocatable)
+    yield _AVAILABLE_ATTRIBUTE, str(exclusive.available)
+    yield _FACTS_ATTRIBUTE, state.facts
+    yield _SEQUENCE_ATTRIBUTE, str(state.sequence)
+
+
+def _zone(zone: Zone) -> dict[str, Any]:
+    return {
+        "name": f"node-{zone.node}",
+        "type": "Node",
+        "costs": [{"name": f"node-{node}", "value": distance} for node, distance in zone.costs.items()],
+        "resources": [_resource(amount) for amount in zone.amounts],
+    }
+
+
+def _resource(amount: ZoneAmount) -> dict[str, str]:
+    return {
+        "name": amount.resource,
+        "capacity": str(amount.capacity),
+        "allocatable": str(amount.allocatable),
+        "available": str(amount.available),
+    }
+
+
+def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
+    """Return the fingerprint of pods, each a namespace and a name, in any order.
+
+    >>> fingerprint([])
+    'pfp0v001ef46db3751d8e999'
+    """
+    numbers = sorted(_number(namespace, name) for namespace, name in pods)
+    return f"{_PREFIX}{xxh64(struct.pack(f'<{len(numbers)}Q', *numbers)):016x}"
+
+
+@lru_cache(maxsize=2048)
+def _number(namespace: str, name: str) -> int:
+    return xxh64(name.encode(), xxh64(namespace.encode()))
+
+
+def xxh64(data: bytes, seed: int = 0) -> int:
+    """Return the XXH64 of bytes.
+
+    >>> f"{xxh64(b'abc'):x}"
+    '44bc2cf5ad770999'
+    """
+    stripes = len(data) // 32
+    lanes = struct.unpack_from(f"<{4 * stripes}Q", data)
+    total = _of_stripes(lanes, seed) if stripes else seed + _PRIME5
+    total = (total + len(data)) & _BITS
+    place = 32 * stripes
+    while place + 8 <= len(data):
+        (lane,) = struct.unpack_from("<Q", data, place)
+        total = (_rotated(total ^ _round(0, lane), 27) * _PRIME1 + _PRIME4) & _BITS
+        place += 8
+    if place + 4 <= len(data):
+        (half,) = struct.unpack_from("<I", data, place)
+        total = (_rotated(total ^ (half * _PRIME1 & _BITS), 23) * _PRIME2 + _PRIME3) & _BITS
+        place += 4
+    for byte in data[place:]:
+        total = _rotated(total ^ (byte * _PRIME5 & _BITS), 11) * _PRIME1 & _BITS
+    total = (total ^ total >> 33) * _PRIME2 & _BITS
+    total = (total ^ total >> 29) * _PRIME3 & _BITS
+    return total ^ total >> 32
+
+
+def _of_stripes(lanes: tuple[int, ...], seed: int) -> int:
+    sums = [seed + _PRIME1 + _PRIME2 & _BITS, seed + _PRIME2 & _BITS, seed, seed - _PRIME1 & _BITS]
+    for number, lane in enumerate(lanes):
+        sums[number % 4] = _round(sums[number % 4], lane)
+    rotations = zip(sums, (1, 7, 12, 18), strict=True)
+    total = sum(_rotated(one, count) for one, count in rotations) & _BITS
+    for one in sums:
+        total = ((total ^ _round(0, one)) * _PRIME1 + _PRIME4) & _BITS
+    return total
+
+
+def _round(total: int, lane: int) -> int:
+    return _rotated(total + lane * _PRIME2 & _BITS, 31) * _PRIME1 & _BITS
+
+
+def _rotated(value: int, count: int) -> int:
+    return (value << count | value >> 64 - count) & _BITS
 
 
 @dataclass(frozen=True, slots=True)

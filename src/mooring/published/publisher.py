@@ -28,8 +28,8 @@ from mooring.inputs.decoding.fields import Report, ignore
 from mooring.published.facts_document import facts_document
 from mooring.published.observation import EngineObserver, Observation, Source, documents_of
 from mooring.published.writing import Pace, Rhythm, Waking, apply, create_once, node_uid, room_of, wake
-from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import pause_before
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.following import pause_before
 
 LOOKING: Final = 0.25
 """Seconds between two looks at the source."""

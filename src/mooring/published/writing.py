@@ -25,19 +25,18 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from mooring.published import node_topology
-from mooring.published.node_topology import exclusive_cpus_of, zones_of
+from mooring.published import observation
 from mooring.published.objects import API_VERSION, FACTS, GROUP, NODE_LABEL, PLURALS, SHADOW, STATE, encoded
-from mooring.published.observation import Observation
-from mooring.service.cluster.apiserver import ClusterError, check_response, cluster_errors
-from mooring.service.cluster.following import pause_before
+from mooring.published.observation import Observation, exclusive_cpus_of, zones_of
+from mooring.service.apiserver import ClusterError, check_response, cluster_errors
+from mooring.service.following import pause_before
 
 MANAGER: Final = "mooring"
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 _JSON: Final = {"Content-Type": "application/json"}
 _PATHS: Final[Mapping[str, str]] = {
     **{kind: f"apis/{API_VERSION}/{PLURALS[kind]}" for kind in (FACTS, STATE, SHADOW)},
-    node_topology.KIND: f"apis/{node_topology.API_VERSION}/{node_topology.PLURAL}",
+    observation.KIND: f"apis/{observation.API_VERSION}/{observation.PLURAL}",
 }
 
 

@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from mooring.engine.core.errors import InputError
-from mooring.service import sockets
+from mooring.service import daemon
 from mooring.service.grpc_socket import CallLimits, CallRefusedError, Code, Method, Methods
 from mooring.service.logs import Log
 
@@ -29,7 +29,7 @@ def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimit
         RuntimeError: as above.
     """
     place = Path(path)
-    first = sockets.beside(place)
+    first = daemon.beside(place)
     workers = futures.ThreadPoolExecutor(limits.threads, service)
     server = grpc.server(workers, maximum_concurrent_rpcs=limits.waiting)
     handlers = {name: _handler(f"{service}/{name}", method, log) for name, method in methods.items()}
@@ -37,10 +37,10 @@ def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimit
     try:
         server.add_insecure_port(f"unix:{first}")
         server.start()
-        sockets.put_in_place(first, place)
+        daemon.put_in_place(first, place)
     except (OSError, RuntimeError):
         server.stop(None)
-        sockets.remove(str(first))
+        daemon.remove(str(first))
         raise
     return lambda: server.stop(limits.grace).wait()
 
@@ -64,14 +64,14 @@ def serve_at_once(
     Raises:
         InputError: there can be no such socket.
     """
-    sockets.socket_path(path)
+    daemon.socket_path(path)
     try:
         end = serve(path, service, methods, log, limits)
     except (OSError, RuntimeError) as error:
         raise InputError(f"no socket can be created there: {error}", source=path, remedy=remedy) from None
 
     def close() -> None:
-        sockets.remove(path)
+        daemon.remove(path)
         end()
 
     return close

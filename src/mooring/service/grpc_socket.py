@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from mooring.engine.core.errors import InputError
-from mooring.service import sockets
+from mooring.service import daemon
 from mooring.service.logs import Log
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class GRPCSocket:
         self._path, self._service, self._methods, self._log = path, service, methods, log
         self._limits = limits or CallLimits()
         self._serving = ExitStack()
-        self._listener = sockets.listening(path)
+        self._listener = daemon.listening(path)
         self._closing, self._close = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="grpc-socket", daemon=True)
         self._thread.start()
@@ -106,7 +106,7 @@ class GRPCSocket:
         with suppress(OSError):
             self._close.send(b"x")
         self._thread.join(_PATIENCE)
-        sockets.remove(self._path)
+        daemon.remove(self._path)
         self._serving.close()
         for one in (self._listener, self._closing, self._close):
             one.close()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
-from mooring.service import sockets
+from mooring.service import daemon
 from mooring.service.options import Address
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class HTTPServer:
         for one in (self._listener, self._closing, self._close):
             one.close()
         if self._path:
-            sockets.remove(self._path)
+            daemon.remove(self._path)
 
     def _run(self) -> None:
         ready, _, _ = select.select([self._listener, self._closing], [], [])
@@ -216,7 +216,7 @@ def serve_unix(path: str, pages: Pages) -> HTTPServer:
     Raises:
         InputError: there can be no such socket.
     """
-    return HTTPServer(sockets.listening(path), pages, _of_pages(), path=path)
+    return HTTPServer(daemon.listening(path), pages, _of_pages(), path=path)
 
 
 def serve_tcp(address: Address, pages: Pages) -> HTTPServer:

@@ -37,8 +37,9 @@ from mooring.service.messages import (
     ListPodResourcesRequestMessage,
     ListPodResourcesResponseMessage,
     PodResourcesMessage,
+    TypedMessage,
+    at,
 )
-from mooring.service.protobuf import TypedMessage, at
 
 ANSWER_TIME: Final = 5.0
 """Seconds for an answer."""

@@ -8,8 +8,7 @@ import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.agent.sets import cpuset_write
 
-from mooring.agent.cgroups.protocol import QuotaFound
-from mooring.agent.cgroups.quota import Quota
+from mooring.agent.cgroups.protocol import Quota, QuotaFound
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.cpuset import CPUSet
 

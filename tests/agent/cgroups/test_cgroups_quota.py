@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.agent.cgroups.protocol import QuotaFound
-from mooring.agent.cgroups.quota import Quota, format_max, parse_max
+from mooring.agent.cgroups.protocol import Quota, QuotaFound, format_max, parse_max
 from mooring.agent.effects import LiftQuota, QuotaOf
 
 CONTAINER = LiftQuota(QuotaOf.CONTAINER, "b2", "c3", 0, "/kubepods/podb2/c3")
@@ -75,5 +74,5 @@ def test_a_group_that_is_gone_is_reported(machine: MadeUpMachine) -> None:
 def test_a_value_that_the_kernel_does_not_keep_is_reported(
     machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.cgroups.quota.write", lambda _path, _text: None)
+    monkeypatch.setattr("mooring.agent.cgroups.protocol.write", lambda _path, _text: None)
     assert machine.cgroups.lift_quota(CONTAINER).trouble is CGroupTrouble.NOT_TAKEN

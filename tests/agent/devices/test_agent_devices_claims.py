@@ -10,8 +10,7 @@ from tests.agent.small_node import INFO, container, guaranteed, sandbox
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.reactor.claims import nodes_of_claim, prepare_claim
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.create_container import create_container, nodes_of_claim, prepare_claim
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.state import AgentState, DevicesFound
 from mooring.agent.status.document import status_document

@@ -10,8 +10,7 @@ from tests.service.recorded_log import RecordedLog
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.api import SILENCE
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import SILENCE, AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
 
 RUNTIME = Runtime("containerd", "2.4.2")

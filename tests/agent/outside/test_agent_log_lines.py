@@ -70,6 +70,7 @@ def test_a_descriptor_that_is_none_takes_everything() -> None:
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.long
 def test_the_runtime_is_answered_and_the_agent_ends_though_nobody_reads_its_log(
     full: tuple[int, int, int], tmp_path: Path
 ) -> None:

@@ -14,8 +14,7 @@ from tests.agent.sets import cpus
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.state import Phase
-from mooring.agent.status.api import LONGEST_PAUSE, REMEDY, health_pages, unready
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import LONGEST_PAUSE, REMEDY, AgentMetrics, health_pages, unready
 from mooring.agent.status.snapshot import Published, RuntimeLink, Snapshot
 from mooring.engine.core.bits import NO_NODES
 from mooring.engine.core.cpuset import CPUSet

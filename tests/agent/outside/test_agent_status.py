@@ -285,6 +285,7 @@ def test_a_status_of_a_newer_agent_is_read_as_far_as_this_version_knows_it() -> 
     assert read_status({**document, "newer": {}, "pods": pods}) == known
 
 
+@pytest.mark.long
 def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:
     """A pod comes, the agent goes and comes back, and Ctrl-C ends it with the verdict."""
     published = Published(snapshot_of(started()))

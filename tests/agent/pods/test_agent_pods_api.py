@@ -16,8 +16,8 @@ from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import APIPods
 from mooring.engine.core.machine import Finding
-from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of
-from mooring.service.cluster.following import QUIET_PAUSE
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of
+from mooring.service.following import QUIET_PAUSE
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 

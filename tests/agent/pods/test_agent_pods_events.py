@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.pods.events import (
+from mooring.agent.eviction import (
     BURST,
     FIRST_INTERVAL,
     LONGEST_INTERVAL,

@@ -12,7 +12,7 @@ from tests.agent.pods.fault_injector import pod_object
 from tests.agent.pods.runtime_view import recorded
 
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.pods.manifests import MOST_REMEMBERED, StaticPods
+from mooring.agent.pods.cluster import MOST_REMEMBERED, StaticPods
 from mooring.agent.pods.resolve import differences
 from mooring.agent.pods.source import is_static
 from mooring.engine.core.machine import Finding

@@ -18,7 +18,7 @@ from mooring.agent.pods.writer import CHECKING, MOST_TRIES, ClusterWriter
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of
 
 WEB = EventSubject("Pod", "web-0", "uid-web-0", "shop")
 HELD = ClusterEvent(WEB, "TopologyAffinityError", "Resources cannot be allocated with Topology locality")

@@ -46,6 +46,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.long
 def test_memory_is_flat_and_nothing_drifts_over_many_lives_on_the_wire(folder: Path) -> None:
     draw = random.Random(1)  # noqa: S311 - the same lives every time
     # Nobody is given up for what the machine is slow at.

@@ -22,15 +22,14 @@ from lightkube.resources.events_v1 import Event
 from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.eviction import TAINT, evict_pod, set_taint
+from mooring.agent.eviction import TAINT, EventWrite, evict_pod, set_taint, write_event
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import APIPods
-from mooring.agent.pods.events import EventWrite, write_event
 from mooring.agent.pods.writer import ClusterWriter
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import ContainerKind, QoS
-from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.service.cluster.following import PODS, Pages, mapping_of, pods_of, watch_lines
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.service.following import PODS, Pages, mapping_of, pods_of, watch_lines
 
 KUBECONFIG = os.environ.get("MOORING_E2E_KUBECONFIG", "")
 PATIENCE = 30.0

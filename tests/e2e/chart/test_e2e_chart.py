@@ -23,8 +23,8 @@ from tests.e2e.kubelet.patience import until
 from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
 from mooring.published.facts_document import facts_document
+from mooring.published.objects import state_document
 from mooring.published.shadow_document import shadow_of
-from mooring.published.state_document import state_document
 
 log = logging.getLogger("chart")
 logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-APPLETS = ("sh", "sleep", "cat", "nproc", "grep", "taskset", "true", "false", "dd", "yes", "env")
+APPLETS = (
+    *("sh", "sleep", "cat", "nproc", "grep", "taskset", "true", "false", "dd", "yes", "env"),
+    *("cp", "gzip", "mkdir", "mktemp", "tar", "tr", "uname", "xargs"),
+)
 PAUSE = "localhost/mooring/pause:1"
 BUSYBOX = "localhost/mooring/busybox:1"
 

@@ -25,10 +25,8 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of, token_of
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.eviction import evict_pod, set_taint
-from mooring.agent.pods.events import EventWrite, write_event
-from mooring.cluster.deployment.certificates import renew_secrets
-from mooring.cluster.deployment.node_files import DAEMON_SET, leave
+from mooring.agent.eviction import EventWrite, evict_pod, set_taint, write_event
+from mooring.cluster.deployment.tasks import DAEMON_SET, leave, renew_secrets
 from mooring.cluster.dra.objects import ClaimObjects
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.wire import BindArguments
@@ -37,9 +35,9 @@ from mooring.published.cluster_access import COLLECTIONS, configz_of, listed
 from mooring.published.naming import APINames
 from mooring.published.objects import NODE_LABEL
 from mooring.published.writing import apply, create_once, node_uid, prune, wake
-from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.service.cluster.following import Pages, pods_of, watch_lines
-from mooring.service.cluster.lease import ClusterLease, Election
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
+from mooring.service.following import Pages, pods_of, watch_lines
+from mooring.service.lease import ClusterLease, Election
 
 OWN, OTHER = "own-node", "other-node"
 NAMESPACE = "mooring"

@@ -16,7 +16,7 @@ from tests.e2e.kubelet.apiserver import APIServer
 from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.published.publisher import LOOKING, Publisher
-from mooring.service.cluster.apiserver import (
+from mooring.service.apiserver import (
     Cluster,
     ClusterError,
     check_response,
@@ -24,7 +24,7 @@ from mooring.service.cluster.apiserver import (
     cluster_of,
     configuration_of,
 )
-from mooring.service.cluster.following import PODS, Follower
+from mooring.service.following import PODS, Follower
 
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 from tests.e2e.kubelet.apiserver import APIServer
 
-from mooring.service.cluster.apiserver import cluster_of, configuration_of
+from mooring.service.apiserver import cluster_of, configuration_of
 
 _SKIPPED = ("connection", "content-length", "host", "transfer-encoding", "accept-encoding")
 

@@ -29,7 +29,7 @@ from tests.e2e.kubelet.claiming import CLAIMS, GROUP
 from tests.e2e.kubelet.devices.driver import NUMA_NODE, claim_for, class_of, request_of
 from tests.e2e.kubelet.patience import until
 
-from mooring.cluster.dra.slices import slices
+from mooring.cluster.dra.devices import slices
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState

@@ -25,8 +25,8 @@ from tests.e2e.kubelet.patience import until
 
 from mooring.fleet.cluster import Member, NodeGroup, offered
 from mooring.fleet.inputs.work_files import load_work
-from mooring.fleet.scheduler.filters import feasible as passing
 from mooring.fleet.scheduler.strategy import Strategy, scores, strategy_of
+from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.work import PodDemand, asked_of
 from mooring.inputs.pods.pod_relations import ZONE, pod_relations

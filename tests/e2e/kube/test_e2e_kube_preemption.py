@@ -23,8 +23,8 @@ from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
 
 from mooring.fleet.nodes import PlacedPod
-from mooring.fleet.scheduler.filters import feasible
 from mooring.fleet.scheduler.scheduler import candidates, cheapest, possible_nodes
+from mooring.fleet.scheduler.strategy import feasible
 from mooring.fleet.scheduler.table import NodeTable
 
 PRIORITIES = range(10)

@@ -36,11 +36,10 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import token_of
 
 from mooring.agent.effects import EventSubject
-from mooring.agent.eviction import TAINT, evict_pod, set_taint
+from mooring.agent.eviction import TAINT, evict_pod, set_taint, write_event
 from mooring.agent.pods.cluster import connector
-from mooring.agent.pods.events import write_event
 from mooring.published.writing import apply, create_once
-from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_of, configuration_of
+from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_of, configuration_of
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 SENSITIVE = (

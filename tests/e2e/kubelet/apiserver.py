@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 from tests.e2e.kubelet.patience import until
 
-from mooring.service.cluster.apiserver import Cluster, cluster_of, configuration_of
+from mooring.service.apiserver import Cluster, cluster_of, configuration_of
 
 
 @dataclass(frozen=True, slots=True)

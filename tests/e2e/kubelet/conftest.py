@@ -75,7 +75,9 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def cluster(parts: Any, kube: Any) -> Iterator[APIServer]:
-    with short_folder("kube-") as folder, private_network(parts.busybox), api_server(kube, folder) as made:
+    # Names of nodes have no addresses here.
+    flags = ("--kubelet-preferred-address-types=InternalIP",)
+    with short_folder("kube-") as folder, private_network(parts.busybox), api_server(kube, folder, flags=flags) as made:
         yield made
 
 

@@ -19,7 +19,7 @@ from mooring.published.naming import APINames
 from mooring.published.objects import NodeFacts
 from mooring.published.publisher import Publisher
 from mooring.published.writing import Rhythm
-from mooring.service.cluster.apiserver import cluster_of, configuration_of
+from mooring.service.apiserver import cluster_of, configuration_of
 from mooring.service.podresources import PodResourcesClient
 
 

@@ -29,7 +29,7 @@ from mooring.cluster.dra.devices import Grouping, device_cpus, devices_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.topology import discover_topology
 from mooring.inputs.machines.loader import load_machine
-from mooring.service.cluster.apiserver import cluster_of, configuration_of
+from mooring.service.apiserver import cluster_of, configuration_of
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from tests.scheduling.extender_cluster import facts_with, started, state_of_node
 
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.published.facts_document import facts_document
-from mooring.published.state_document import state_document
-from mooring.service.cluster.apiserver import cluster_of, configuration_of
+from mooring.published.objects import state_document
+from mooring.service.apiserver import cluster_of, configuration_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NODE = "described"

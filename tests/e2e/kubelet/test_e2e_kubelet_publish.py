@@ -18,7 +18,7 @@ from tests.e2e.kubelet.publishing import publishing
 
 from mooring.engine.core.machine import Finding
 from mooring.published.facts_document import facts_of
-from mooring.published.state_document import state_of
+from mooring.published.objects import state_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CASE = Case(

@@ -17,7 +17,7 @@ from tests.e2e.kubelet.cases import Wants, pod_of
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of
 
-from mooring.service.cluster.apiserver import cluster_of, configuration_of
+from mooring.service.apiserver import cluster_of, configuration_of
 
 NODE, OTHER = "wakes", "another"
 ACCOUNT, NAMESPACE = "mooring-publish", "mooring"

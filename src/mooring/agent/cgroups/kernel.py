@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy
 from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_processes, is_above_pods, missing
-from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, QuotaFound, QuotaLifted, shows
-from mooring.agent.cgroups.quota import Quota, lift_quota, read_quota, write_quota
+from mooring.agent.cgroups.protocol import (
+    CPUSetWritten,
+    Deviation,
+    Quota,
+    QuotaFound,
+    QuotaLifted,
+    lift_quota,
+    read_quota,
+    shows,
+    write_quota,
+)
 from mooring.agent.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES
 

@@ -22,7 +22,7 @@ from mooring.agent.interrupts.files import (
 from mooring.agent.options import AgentOptions, IRQAffinity
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.metrics import AgentMetrics
+from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import InterruptView
 from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mooring.service.protobuf import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
+from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, UInt32, UInt64, at
 
 PACKAGE: Final = "nri.pkg.api.v1alpha1"
 PLUGIN_SERVICE: Final = f"{PACKAGE}.Plugin"

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from mooring.agent.nri.connection import Connection, MessageReader, MessageType, TTRPCMessage, encode_message
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, ProtocolError, RemoteError
-from mooring.service.protobuf import Int32, Int64, Repeated, TypedMessage, at
+from mooring.service.messages import Int32, Int64, Repeated, TypedMessage, at
 
 
 class TTRPCKeyValueMessage(TypedMessage, package="ttrpc"):

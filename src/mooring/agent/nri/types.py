@@ -17,7 +17,7 @@ from typing import Protocol
 from mooring.engine.core.errors import MooringError
 
 CLAIM_VARIABLE = "MOORING_CLAIM_"
-"""How variables begin by which a container shows what it has of claims (:mod:`mooring.agent.reactor.claims`)."""
+"""How variables begin that show what a container has of claims (:mod:`mooring.agent.reactor.create_container`)."""
 
 
 class Event(IntEnum):

@@ -20,8 +20,8 @@ from mooring.inputs.decoding.fields import Report, ignore, mapping_at, text_at, 
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR
-from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import CACHED, PODS, Follower, mapping_of, pods_of
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.following import CACHED, PODS, Follower, mapping_of, pods_of
 
 PATIENCE = 0.1
 """Seconds that a pod is waited for, out of the reply budget of half a second."""

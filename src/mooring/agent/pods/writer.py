@@ -16,20 +16,22 @@ from datetime import UTC, datetime
 from mooring.agent.effects import ClusterEvent, EventSubject
 from mooring.agent.eviction import (
     MOST_EVICTIONS,
+    EventBook,
+    EventWrite,
     EvictionWrite,
     ReportedFailures,
     TaintWrite,
     Task,
     evict_pod,
     set_taint,
+    write_event,
 )
 from mooring.agent.pods.cluster import AgentAccount
-from mooring.agent.pods.events import EventBook, EventWrite, write_event
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import pause_before
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.following import pause_before
 
 MOST_WAITING = 256
 """Writes that may wait; the oldest is given up for the newest."""

@@ -1,24 +1,48 @@
-"""What containers should have now, read off the engine's state.
+"""What containers should have now, read off the engine's state, and what their files say of it, and when.
 
-Source: spec: cpu-manager.md section 11, memory-manager.md section 8, pod-level.md section 5.
+What a container is about to lose is not in its files from the moment at which that is decided. What it gets appears in
+them when it has it, so that no program pins a thread to a CPU that is not its own yet. The proposal wants the file
+first in both directions; this is a deviation from it.
+
+Source: KEP-6369; spec: cpu-manager.md section 11, memory-manager.md section 8, pod-level.md section 5, resize.md
+section 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Final
 
-from mooring.agent.effects import LiftQuota, Occasion, WriteCPUSet
-from mooring.agent.nri.types import LinuxResources
+from mooring.agent.effects import DropAssigned, LiftQuota, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
+from mooring.agent.nri.types import LinuxResources, Mount
 from mooring.agent.quota import NO_QUOTA, lift_of_container, lift_of_pod
-from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, Setting, claimed_cpus
+from mooring.agent.state import (
+    HAS_CGROUP,
+    LIVE,
+    AgentState,
+    Assigned,
+    AssignedScope,
+    KnownContainer,
+    Phase,
+    Setting,
+    claimed_cpus,
+)
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
+from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.isolation import container_runs_without_quota, is_mixed
+from mooring.engine.node.isolation import (
+    Isolation,
+    container_runs_without_quota,
+    cpu_isolation,
+    is_mixed,
+    memory_isolation,
+)
 from mooring.engine.node.node import numa_of_blocks
 
 _NO_CPUS = CPUSet()
@@ -61,13 +85,7 @@ class DesiredSettings:
         )
 
     def cpus_with(self, uid: str, name: str, own: int) -> CPUSet:
-        """Return the CPUs on which a container may run if these are assigned to it.
-
-        Args:
-            uid: of its pod.
-            name: of the container.
-            own: mask of the CPUs; a release that is due leaves fewer than the state says.
-        """
+        """Return the CPUs on which a container may run if these are assigned to it."""
         exclusive = own | self.claimed.get((uid, name), 0)
         if not exclusive:
             return self.pool
@@ -200,3 +218,178 @@ def set_of(text: str) -> CPUSet:
 def node_set_of(text: str) -> NUMAMask:
     """Return the NUMA nodes of a runtime's list; a list that cannot be read is none."""
     return NUMAMask(set_of(text).mask)
+
+
+ANNOTATION: Final = "mooring/assigned"
+"""A pod with this annotation and the value ``true`` requests the files."""
+ENVIRONMENT: Final = ("MOORING_CPUSET", "MOORING_MEMSET")
+MIXED_ENVIRONMENT: Final = ("MOORING_EXCLUSIVE_CPUS", "MOORING_SHARED_CPUS")
+"""What a mixed container finds at its creation, whether it has files or not: it cannot tell its CPUs apart itself."""
+MOUNT_OPTIONS: Final = ("rbind", "ro", "nosuid", "nodev", "noexec")
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
+"""Ids that can be the name of a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedChanges:
+    """A state whose containers' files are as they should be once the effects are done."""
+
+    state: AgentState
+    before: tuple[WriteAssigned, ...] = ()
+    """Files that lose CPUs: to be written before cgroups change."""
+    after: tuple[WriteCPUSet | WriteAssigned | DropAssigned, ...] = ()
+    """The others, each after a check of the cgroup that the files speak of."""
+
+
+def has_files(state: AgentState, container: KnownContainer) -> bool:
+    """Tell whether a container has files that say which CPUs it has."""
+    if ASSIGNED_CPUSET not in state.kubelet.mooring.extensions or not _NAME.fullmatch(container.id):
+        return False
+    if state.options.telling is AssignedScope.ALL:
+        return True
+    sandbox = state.sandboxes.get(container.sandbox_id)
+    return sandbox is not None and sandbox.annotations.get(ANNOTATION, "").strip().lower() == "true"
+
+
+def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[str, str], int]) -> Assigned:
+    """Return what a container has for itself alone, while a release is pending what it will have then.
+
+    For a mixed one the shared pool is included.
+
+    Args:
+        state: with the container.
+        uid: of its pod.
+        name: of the container.
+        claimed: what containers have of claims (:func:`claimed_cpus`).
+    """
+    node = state.kubelet.node
+    pod = node.active.get(uid)
+    container = None if pod is None else pod.container(name)
+    if pod is None or container is None:
+        return Assigned()
+    cpus, nodes = CPUSet(), NO_NODES
+    own = claimed.get((uid, name), 0)
+    if cpu_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
+        pending = node.cpu.pre_assignments.get(uid, {}).get(name)
+        own |= node.cpu.assignments[uid][name] if pending is None else pending.cpus
+    if own:
+        # Nobody can be pinned to a CPU that is offline.
+        cpus = CPUSet(own & ~node.cpu.offline)
+    if memory_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
+        nodes = NUMAMask(mask_of(numa_of_blocks(node.memory.assignments[uid][name])))
+    return Assigned(cpus, nodes, _pool(state, uid, name))
+
+
+def _pool(state: AgentState, uid: str, name: str) -> CPUSet | None:
+    if MIXED_CPUS not in state.kubelet.mooring.extensions:
+        return None
+    wanted = DesiredSettings.now(state)
+    return wanted.pool if wanted.is_mixed(uid, name) else None
+
+
+def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[str, str], tuple[Mount, ...]]:
+    """Return environment and mounts of a container that is being created; nothing where it is not told."""
+    found = assigned_to(state, container.uid, container.name, claimed_cpus(state))
+    environment: dict[str, str] = {}
+    if found.shared is not None:
+        environment = dict(zip(MIXED_ENVIRONMENT, (str(found.cpus), str(found.shared)), strict=True))
+    if not has_files(state, container):
+        return environment, ()
+    options = state.options
+    mount = Mount(options.assigned_mount_path, f"{options.assigned_dir}/{container.id}", MOUNT_OPTIONS, "bind")
+    return {**dict(zip(ENVIRONMENT, (str(found.cpus), list_text(found.mems)), strict=True)), **environment}, (mount,)
+
+
+def file_changes(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> AssignedChanges:
+    """Return the second state with what brings all files up to date.
+
+    Args:
+        before: the state before an event.
+        after: the state after it.
+        on_their_way: ids of containers that the runtime is about to change: their files get new CPUs afterwards.
+    """
+    if ASSIGNED_CPUSET not in after.kubelet.mooring.extensions:
+        return AssignedChanges(after)
+    lessened: list[WriteAssigned] = []
+    rest: list[WriteCPUSet | WriteAssigned | DropAssigned] = []
+    wanted = DesiredSettings.now(after)
+    containers = dict(after.containers)
+    for one in after.containers.values():
+        if one.phase not in LIVE or not has_files(after, one):
+            continue
+        goal = assigned_to(after, one.uid, one.name, wanted.claimed)
+        says = _until_then(one.shown, goal) if one.id in on_their_way else goal
+        if says is None or says == one.shown:
+            continue
+        containers[one.id] = replace(one, shown=says)
+        write = WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED))
+        kept = _until_then(one.shown, says)
+        if kept is not None and kept != one.shown:
+            lessened.append(replace(write, assigned=kept))
+        if kept == says:
+            continue
+        if one.phase in HAS_CGROUP and one.id not in on_their_way:
+            # The runtime may get another request before it has carried out the last one.
+            rest.append(write_of(one, wanted.of(one.uid, one.name), Occasion.CHECK))
+        rest.append(write)
+    rest += [
+        DropAssigned(one.id)
+        for one in before.containers.values()
+        if one.id not in after.containers and has_files(before, one)
+    ]
+    if not lessened and not rest:
+        return AssignedChanges(after)
+    return AssignedChanges(replace(after, containers=containers), tuple(lessened), tuple(rest))
+
+
+def files_after_restart(state: AgentState) -> AssignedChanges:
+    """Return a state in which it is known what all files say: what containers have on record, of what is theirs.
+
+    After a restart it is unknown what the files say, and perhaps it is too much. The record is the runtime's, from
+    before the answer that brings it up to date.
+    """
+    writes: list[WriteAssigned] = []
+    containers, claimed = dict(state.containers), claimed_cpus(state)
+    for one in state.containers.values():
+        if one.phase not in LIVE or one.shown is not None or not has_files(state, one):
+            continue
+        goal, record = assigned_to(state, one.uid, one.name, claimed), one.record
+        # Who has nothing on record may run everywhere.
+        says = Assigned(
+            record.cpus & goal.cpus if record.cpus else goal.cpus,
+            record.mems & goal.mems if record.mems else goal.mems,
+            goal.shared if goal.shared is None or not record.cpus else record.cpus & goal.shared,
+        )
+        containers[one.id] = replace(one, shown=says)
+        writes.append(WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED)))
+    return AssignedChanges(replace(state, containers=containers), tuple(writes)) if writes else AssignedChanges(state)
+
+
+def are_files_behind(state: AgentState) -> bool:
+    """Tell whether files are behind, and nothing is awaited but the time that a runtime takes."""
+    claimed = claimed_cpus(state)
+    return any(
+        one.phase in LIVE and has_files(state, one) and one.shown != assigned_to(state, one.uid, one.name, claimed)
+        for one in state.containers.values()
+    )
+
+
+def sweep(state: AgentState) -> SweepAssigned:
+    """Return what clears away files of containers that went unseen."""
+    live = [one for one in state.containers.values() if one.phase in LIVE]
+    known = frozenset(one.id for one in live if has_files(state, one))
+    return SweepAssigned(known, frozenset(one.id for one in live) - known)
+
+
+def _until_then(shown: Assigned | None, goal: Assigned) -> Assigned | None:
+    """Return what files may say before the runtime has applied its answer: nothing new."""
+    if shown is None:
+        return None
+    return Assigned(shown.cpus & goal.cpus, shown.mems & goal.mems, _common_pool(shown.shared, goal.shared))
+
+
+def _common_pool(one: CPUSet | None, other: CPUSet | None) -> CPUSet | None:
+    """Return what may be said of the pool; a container that becomes mixed, or stops being it, has nothing of it yet."""
+    if one is None or other is None:
+        return None if one is None and other is None else CPUSet()
+    return one & other

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from mooring.agent.effects import AgentReport, Effect, Occasion, Persist, ReportKind, Verify, WriteCPUSet, warning_about
 from mooring.agent.nri.types import ContainerAdjustment, ContainerUpdate
 from mooring.agent.quota import lift_of_container, lift_of_pod
-from mooring.agent.reactor import assigned
+from mooring.agent.reactor import desired
 from mooring.agent.reactor.desired import DesiredSettings, change_of, difference, resources_of, write_of
 from mooring.agent.reactor.placing import STATE_UNWRITABLE, text_of
 from mooring.agent.state import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer, Phase, Setting
@@ -258,7 +258,7 @@ def outcome(
     )
     if after.unverified != updated:
         after = replace(after, unverified=updated)
-    files = assigned.file_changes(before, after, updated)
+    files = desired.file_changes(before, after, updated)
     after = files.state
     first: tuple[Effect, ...] = (Persist(after),) if _is_worth_writing(before, after) else ()
     last: tuple[Effect, ...] = (Verify(due),) if due else ()

@@ -16,9 +16,8 @@ from types import MappingProxyType
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, warning_about
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.quota import lift_of_pod
-from mooring.agent.reactor.assigned import files_after_restart, sweep
 from mooring.agent.reactor.containers import kept_sandboxes, listed
-from mooring.agent.reactor.desired import DesiredSettings, difference, nodes_of, write_of
+from mooring.agent.reactor.desired import DesiredSettings, difference, files_after_restart, nodes_of, sweep, write_of
 from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.placing import (
     EMPTY_SHARED_POOL,

@@ -30,9 +30,8 @@ from mooring.agent.effects import (
 from mooring.agent.nri.types import ContainerState, ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resolve import resized
 from mooring.agent.quota import lift_of_pod
-from mooring.agent.reactor.assigned import has_files
 from mooring.agent.reactor.containers import recorded, with_sandbox
-from mooring.agent.reactor.desired import DesiredSettings, node_set_of, resources_of, set_of, write_of
+from mooring.agent.reactor.desired import DesiredSettings, has_files, node_set_of, resources_of, set_of, write_of
 from mooring.agent.reactor.placing import EMPTY_POOL_MESSAGE, opted_out, place_waiting, pool_is_missed, resizes
 from mooring.agent.reactor.response import Accepted, EventOutcome, Refused, enforced, outcome, refreshed
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, Setting, by_name

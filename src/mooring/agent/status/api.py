@@ -1,4 +1,4 @@
-"""The status API: what the agent answers on ``/status``, ``/machine``, ``/healthz`` and ``/readyz``.
+"""What the agent answers over HTTP: ``/status``, ``/machine``, ``/healthz``, ``/readyz``, and its metrics.
 
 Alive is an agent whose main thread runs; a dead one must be restarted. Ready is one that places containers: the engine
 runs, the runtime is connected and has synchronized, the state can be written, and no container overlaps or may do so
@@ -8,22 +8,288 @@ unseen. :mod:`mooring.service.agent_status` asks for status and machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
+from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswered
+from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
-from mooring.agent.state import HAS_CGROUP, AgentState, Phase
-from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, claimed_cpus
+from mooring.agent.status.snapshot import AlignmentCounts, Snapshot, SnapshotProvider, alignment_counts, exclusive_cpus
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.extensions.offline import broken_sets
+from mooring.engine.node.metrics.metrics import exposition
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.agent_status import MACHINE, STATUS
 from mooring.service.daemon import Heartbeat, present_moment
-from mooring.service.http import JSON, Page, Pages
+from mooring.service.http import JSON, PROMETHEUS, Page, Pages
 
 if TYPE_CHECKING:
     from mooring.documents.status import AgentCountsPart
+
+
+REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+"""Seconds; a runtime waits for two by default."""
+
+
+_REPAIRS = {
+    ReportKind.DEVIATION: "cpuset",
+    ReportKind.QUOTA_DEVIATION: "quota",
+    ReportKind.CPUSET_DIFFERED: "record",
+}
+"""Reports of corrections -> what was corrected: the kernel's cpuset, its quota, or the runtime's record."""
+
+
+class AgentMetrics:
+    """Counters of one agent, and the page on which they stand."""
+
+    def __init__(self, provider: SnapshotProvider) -> None:
+        """Begin at zero.
+
+        Args:
+            provider: tells what is not counted but seen.
+        """
+        # Times of creation double the number of lines and tell nothing here: all are that of the start.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
+        self._provider = provider
+        self.beside: Callable[[], str] = str
+        """Further metrics for the page, in the same format; none by default."""
+        self._registry = CollectorRegistry()
+        self.reply_seconds = Histogram(
+            "mooring_agent_reply_seconds",
+            "Time from a request of the runtime to the agent's reply.",
+            ["event"],
+            buckets=REPLY_BUCKETS,
+            registry=self._registry,
+        )
+        self.rejections = self._counter("rejections", "Refused containers, by reason.", "reason")
+        self.evictions = self._counter("evictions", "Rejected pods with an eviction that the API server accepted.")
+        self.repairs = self._counter("repairs", "Cgroups that were not as decided and were corrected, by kind.", "kind")
+        self.reconnects = self._counter("reconnects", "Connections to the runtime after the first.")
+        self.state_write_failures = self._counter("state_write_failures", "Writes of the state folder that failed.")
+        self.reloads = self._counter("configuration_reloads", "Configuration changes, by result.", "result")
+        self.reports = self._counter("reports", "Reports of what differed from the decisions, by kind.", "kind")
+        self.resizes = self._counter("resizes", "Resize decisions, by result.", "result")
+        self.plugin_failures = self._counter(
+            "plugin_failures",
+            "Answers of CPU plugins that were ignored, by plugin and extension point.",
+            "plugin",
+            "point",
+        )
+        self.interrupts_moved = self._counter("interrupts_moved", "Interrupts moved to other CPUs.")
+        self.interrupts_restored = self._counter("interrupts_restored", "Interrupts restored to their original CPUs.")
+        self.interrupts_refused = self._counter(
+            "interrupts_refused", "Interrupts that were not moved, by reason.", "why"
+        )
+        self._registry.register(_OfSnapshot(provider))
+        self._registry.register(_OfDevices(provider))
+        self.per_container = False
+        """Whether containers with exclusive CPUs have series of their own."""
+        for kind in _REPAIRS.values():
+            self.repairs.labels(kind)
+        for result in ("taken", "refused"):
+            self.reloads.labels(result)
+        for result in ("accepted", "infeasible", "deferred"):
+            self.resizes.labels(result)
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"mooring_agent_{name}", says, labels, registry=self._registry)
+
+    def count(self, effect: Effect) -> None:
+        """Count what an effect stands for, if it stands for anything."""
+        if isinstance(effect, ResizeAnswered):
+            self.resizes.labels(effect.result).inc()
+        if not isinstance(effect, AgentReport):
+            return
+        self.reports.labels(effect.finding.value).inc()
+        if effect.finding in (ReportKind.REJECTED, ReportKind.START_REFUSED):
+            self.rejections.labels(effect.reason or "unknown").inc()
+        elif effect.finding is ReportKind.STATE_UNWRITABLE:
+            self.state_write_failures.inc()
+        elif effect.finding in _REPAIRS:
+            self.repairs.labels(_REPAIRS[effect.finding]).inc()
+
+    def counts(self) -> AgentCountsPart:
+        """Return the numbers for the status document."""
+        # Late: an agent that is not asked needs no document.
+        from mooring.documents.status import AgentCountsPart  # noqa: PLC0415 - as said above
+
+        replies = int(_total(self.reply_seconds, "_count"))
+        seconds = _total(self.reply_seconds, "_sum")
+        return AgentCountsPart(
+            replies=replies,
+            mean_reply_milliseconds=round(1000 * seconds / replies, 3) if replies else 0.0,
+            rejections=int(_total(self.rejections, "_total")),
+            evictions=int(_total(self.evictions, "_total")),
+            repairs=int(_total(self.repairs, "_total")),
+            reconnects=int(_total(self.reconnects, "_total")),
+            state_write_failures=int(_total(self.state_write_failures, "_total")),
+        )
+
+    def text(self) -> str:
+        """Return everything in the text format of Prometheus, the kubelet's metrics first."""
+        snapshot = self._provider.snapshot()
+        kubelet = exposition(snapshot.metrics) if snapshot.metrics is not None else ""
+        own = generate_latest(self._registry).decode()
+        each = generate_latest(_Only(_of_containers(snapshot))).decode() if self.per_container else ""
+        return kubelet + own + each + self.beside()
+
+    def page(self) -> Page:
+        """Return the page ``/metrics``."""
+        return Page(self.text().encode(), PROMETHEUS)
+
+
+def _total(metric: Counter | Histogram, suffix: str) -> float:
+    """Return the sum over all series of a metric."""
+    return sum(sample.value for family in metric.collect() for sample in family.samples if sample.name.endswith(suffix))
+
+
+class _Only:
+    """Metrics of one moment, in the place of a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return self._families
+
+
+class _OfDevices(Collector):
+    """What containers have on the same NUMA node, while CPUs and memory follow devices."""
+
+    def __init__(self, provider: SnapshotProvider) -> None:
+        self._provider = provider
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the names without reading the agent, which may not be ready for that."""
+        return _of_devices(None)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the gauges; none without the extension device-alignment."""
+        state = self._provider.snapshot().state
+        return () if state is None or not follows_devices(state) else _of_devices(state)
+
+
+def _of_devices(state: AgentState | None) -> Iterator[Metric]:
+    names = ["policy", "resource"]
+    aligned = GaugeMetricFamily(
+        "mooring_agent_aligned_containers",
+        "Containers that have it on one NUMA node, devices with their CPUs and memory; all: CPUs, memory and devices.",
+        labels=names,
+    )
+    unaligned = GaugeMetricFamily(
+        "mooring_agent_unaligned_containers", "Containers that have it on several NUMA nodes.", labels=names
+    )
+    counts = AlignmentCounts({}, {}, 0) if state is None else alignment_counts(state)
+    policy = "" if state is None else state.kubelet.settings.topology_policy
+    for family, found in ((aligned, counts.aligned), (unaligned, counts.unaligned)):
+        for resource, count in sorted(found.items()):
+            family.add_metric([policy, resource], count)
+        yield family
+    yield GaugeMetricFamily("mooring_agent_device_containers", "Containers with devices.", value=counts.with_devices)
+    yield GaugeMetricFamily(
+        "mooring_agent_unknown_device_pods",
+        "Pods that were decided about before all of their devices were known.",
+        value=0 if state is None else len(state.without_devices),
+    )
+
+
+class _OfSnapshot(Collector):
+    """What the newest snapshot shows."""
+
+    def __init__(self, provider: SnapshotProvider) -> None:
+        self._provider = provider
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the names without reading the agent, which may not be ready for that."""
+        return _families(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges."""
+        snapshot = self._provider.snapshot()
+        state, sight = snapshot.state, snapshot.interrupts
+        overlapping = CPUSet()
+        for overlap in snapshot.overlaps():
+            overlapping |= overlap.cpus
+        containers = [one for one in state.containers.values() if one.phase in LIVE] if state is not None else []
+        claimed = claimed_cpus(state) if state is not None else {}
+        pinned = [one for one in containers if state is not None and exclusive_cpus(state, one, claimed)]
+        values = (
+            not unready(snapshot),
+            snapshot.runtime.connected,
+            snapshot.runtime.silent,
+            len(overlapping),
+            len(state.kubelet.node.active) if state is not None else 0,
+            len(state.held) if state is not None else 0,
+            len(containers),
+            len(pinned),
+            snapshot.started,
+            snapshot.configuration.generation,
+            state.kubelet.node.cpu.offline.bit_count() if state is not None else 0,
+            len(broken_sets(state.kubelet.node.cpu)) if state is not None else 0,
+            *((len(sight.pending), len(sight.moved), len(sight.alone)) if sight is not None else (0, 0, 0)),
+        )
+        yield from _families(tuple(map(float, values)))
+
+
+_GAUGES = (
+    ("mooring_agent_ready", "1 when the agent is ready."),
+    ("mooring_agent_connected", "1 when the runtime is connected."),
+    ("mooring_agent_runtime_silent", "1 when the runtime takes connections and does not answer: it may be locked up."),
+    (
+        "mooring_agent_overlap_cpus",
+        "Exclusive CPUs on which another container may run. Always 0 unless something is wrong.",
+    ),
+    ("mooring_agent_pods", "Pods with a placement decision."),
+    ("mooring_agent_held_pods", "Pods that were rejected and wait."),
+    ("mooring_agent_containers", "Containers that have not exited."),
+    ("mooring_agent_pinned_containers", "Containers with exclusive CPUs."),
+    ("mooring_agent_start_time_seconds", "Start time of the agent in seconds since 1970."),
+    ("mooring_agent_configuration_generation", "Number of configurations in force since the start."),
+    ("mooring_agent_offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug."),
+    ("mooring_agent_broken_sets", "Exclusive CPU sets with offline CPUs that are not replaced."),
+    (
+        "mooring_agent_interrupts_pending",
+        "Interrupts that are not on their CPUs; in a dry run all that would be moved.",
+    ),
+    ("mooring_agent_interrupts_elsewhere", "Interrupts that are not on their original CPUs."),
+    ("mooring_agent_interrupts_left_alone", "Interrupts that another program has moved since."),
+)
+
+
+def _families(values: tuple[float, ...]) -> list[Metric]:
+    """Return the gauges with their values; without values when there are none."""
+    found: list[Metric] = []
+    for index, (name, says) in enumerate(_GAUGES):
+        found.append(GaugeMetricFamily(name, says, value=values[index] if values else None))
+    return found
+
+
+def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the exclusive CPUs of each container. The others share a pool whose list would change with every pod."""
+    family = GaugeMetricFamily(
+        "mooring_agent_container_cpus",
+        "Exclusive CPUs of a container.",
+        labels=["namespace", "pod", "container", "cpus"],
+    )
+    state = snapshot.state
+    if state is not None:
+        claimed = claimed_cpus(state)
+        # A container whose creation was interrupted stays listed beside its replacement: both would have these labels.
+        live = {(one.uid, one.name): one for one in state.containers.values() if one.phase in LIVE}
+        for one in live.values():
+            pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one, claimed)
+            if pod is not None and own:
+                family.add_metric([pod.namespace, pod.name, one.name, str(own)], len(own))
+    yield family
 
 
 def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCountsPart]) -> Pages:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, RefusedPlan, start_error
 from mooring.answers.base.plan_findings import DEVICES_NOT_DECLARED
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
@@ -23,21 +23,23 @@ class NodeType:
     """One kind of node, and its plan."""
 
     name: str
-    plan: Plan
+    plan: AnyPlan
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
 
     @property
     def devices(self) -> frozenset[str]:
         """Resources of which it has devices."""
-        kubelet = self.plan.kubelet
-        return frozenset() if kubelet is None else frozenset(kubelet.node.providers.devices.devices)
+        if isinstance(self.plan, RefusedPlan):
+            return frozenset()
+        return frozenset(self.plan.kubelet.node.providers.devices.devices)
 
     @property
     def is_yes(self) -> bool:
         """Tell whether its kubelet starts and admits every pod, those that run included."""
         plan = self.plan
-        return plan.refusal is None and not plan.unasked and all(answer.admitted for answer in plan.answers)
+        admitted = not plan.unasked and all(answer.admitted for answer in plan.answers)
+        return admitted and not isinstance(plan, RefusedPlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Case:
         if self.answer is not None:
             return self.answer.code
         plan = self.node_type.plan
-        return plan.refusal_code if plan.refusal is not None else plan.answers[-1].code
+        return plan.refusal.code if isinstance(plan, RefusedPlan) else plan.answers[-1].code
 
     @property
     def why(self) -> str:
@@ -73,10 +75,8 @@ class Case:
             return "Its node selector, required node affinity, tolerations or devices do not allow this node type."
         if self.answer is not None:
             return self.answer.why
-        refusal = self.node_type.plan.refusal
-        return (
-            f"The kubelet would not start: {refusal.message}" if refusal else "It comes after the last pod asked about."
-        )
+        error = start_error(self.node_type.plan)
+        return f"The kubelet would not start: {error}" if error else "It comes after the last pod asked about."
 
 
 @dataclass(frozen=True)

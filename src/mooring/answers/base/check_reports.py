@@ -21,6 +21,7 @@ from xml.etree import ElementTree as ET
 from mooring import __version__
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.check import Case, Check, NodeType
+from mooring.answers.base.plan import Plan, RefusedPlan
 from mooring.documents.sarif import (
     SarifArtifact,
     SarifConfiguration,
@@ -80,7 +81,7 @@ def _rejections(check: Check) -> Iterator[Remark]:
     """
     alike: dict[tuple[int, str, str, str], list[Case]] = {}
     for case in check.cases:
-        has_answer = not case.allowed or case.node_type.plan.refusal is None
+        has_answer = not case.allowed or isinstance(case.node_type.plan, Plan)
         if not case.admitted and has_answer and (case.allowed or check.is_failure(case)):
             origin = check.origins[case.pod.uid]
             alike.setdefault((id(origin), case.node_type.name, case.code, case.why), []).append(case)
@@ -122,10 +123,10 @@ def _name(case: Case) -> str:
 
 def _not_started(check: Check) -> Iterator[Remark]:
     for one in check.node_types:
-        if one.plan.refusal is not None:
+        if isinstance(one.plan, RefusedPlan):
             text = clean(f"The kubelet of node type {one.name} would not start: {one.plan.refusal.message}")
             gravity: Gravity = "warning" if check.is_yes else "error"
-            yield Remark(one.plan.refusal_code, gravity, text, _settings(check), one.name, (one.name,))
+            yield Remark(one.plan.refusal.code, gravity, text, _settings(check), one.name, (one.name,))
 
 
 def _warnings(check: Check) -> Iterator[Remark]:
@@ -135,16 +136,12 @@ def _warnings(check: Check) -> Iterator[Remark]:
             place = place_in(finding, files)
             text = finding.message if place is not None else f"{finding.subject}: {finding.message}"
             gravity: Gravity = "error" if finding.code == POOL_EMPTY else "warning"
-            node_types = tuple(one.name for one in check.node_types if _has(one, finding))
+            node_types = tuple(one.name for one in check.node_types if finding in one.plan.findings)
             yield Remark(finding.code, gravity, clean(text), place or _settings(check), finding.subject, node_types)
 
 
 def _settings(check: Check) -> ManifestPlace | None:
     return ManifestPlace(check.settings, 1, 1) if check.settings else None
-
-
-def _has(node_type: NodeType, finding: Finding) -> bool:
-    return finding in node_type.plan.findings
 
 
 _TEMPLATE = re.compile(r"(?:^|\.)spec\b")
@@ -347,7 +344,7 @@ def _case(check: Check, case: Case) -> ET.Element:
         ET.SubElement(found, "skipped", message=words)
         return found
     place = place_of(case, origin)
-    tag = "error" if case.allowed and case.node_type.plan.refusal is not None else "failure"
+    tag = "error" if case.allowed and isinstance(case.node_type.plan, RefusedPlan) else "failure"
     outcome = ET.SubElement(found, tag, type=case.code, message=words)
     outcome.text = _xml(f"{place}: {place.field}: {words} [{case.code}]")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, decided_by
 from mooring.answers.base.rows import (
     device_holders,
     devices_by_holder,
@@ -40,7 +40,7 @@ with lazily():
 
 
 def plan_view(
-    plan: Plan,
+    plan: AnyPlan,
     owners: Sequence[CPUOwner] | None = None,
     also: CPUSet = NO_CPUS,
     now: Moment | None = None,
@@ -55,12 +55,11 @@ def plan_view(
         hypothetical: uids of pods that the picture marks as not on the node.
         now: of the machine's present boot, where that is known; it tells how long releases still take.
     """
-    if plan.kubelet is None:
-        message = plan.refusal.message if plan.refusal else ""
-        caption = [f"{plan.kubelet_name} would not start: {message}", *([plan.remedy] if plan.remedy else [])]
+    if isinstance(plan, RefusedPlan):
+        caption = [plan.sentence, *([plan.remedy] if plan.remedy else [])]
         return build_view(
             plan.machine,
-            subtitle=f"{plan.decided_by or 'the kubelet'} would not start",
+            subtitle=f"{decided_by(plan) or 'the kubelet'} would not start",
             caption=caption,
             # No pod runs on any of the CPUs.
             pools=Pools(shared=NO_CPUS, others=also),
@@ -166,8 +165,10 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
     return offered or pci_views(plan.machine)
 
 
-def devices_before(plan: Plan, uid: str) -> tuple[DeviceView, ...]:
+def devices_before(plan: AnyPlan, uid: str) -> tuple[DeviceView, ...]:
     """Return the devices as they were when the kubelet was asked about a pod."""
+    if isinstance(plan, RefusedPlan):
+        return ()
     place = next((place for place, answer in enumerate(plan.answers) if answer.pod.uid == uid), None)
     return device_views(plan, next(islice(plan.kubelets(), place, None))) if place is not None else ()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from mooring.answers.base.answering import Answer, answer_of, corrected, is_kept, with_assumed
 from mooring.answers.base.plan_findings import (
@@ -32,6 +32,7 @@ from mooring.answers.base.plan_findings import (
     restart_findings,
     twice_findings,
     unasked_finding,
+    uncore_findings,
     wrap_findings,
 )
 from mooring.engine.core.bits import NO_CPUS
@@ -175,81 +176,42 @@ class Plan:
     """What a node does with the pods."""
 
     machine: Machine
-    refusal: StartRefusal | None
-    """Set when the kubelet would not start; then nothing was asked."""
     answers: tuple[Answer, ...]
-    kubelet: Kubelet | None
+    began: Kubelet
+    """The kubelet before the first answer."""
+    kubelet: Kubelet
     """The kubelet afterwards, when it has released what refused pods had been given."""
     findings: tuple[Finding, ...]
-    unasked: tuple[Pod, ...] = ()
-    """Pods that were not asked about: all of them when the kubelet would not start, else those after the one from which
-    it would not return, and with ``stop_at_crash`` those after the first on which it crashes."""
-    refused: Question | None = None
-    """What was asked, where the kubelet would not start."""
-    left: frozenset[str] = frozenset()
-    """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
-    began: Kubelet | None = None
-    """The kubelet before the first answer; None when it would not start."""
-    events: tuple[Event, ...] = ()
-    """What happened, or would have happened after the last answer."""
-    refused_files: StateTexts = StateTexts()  # noqa: RUF009 - frozen
-    """The state files of a kubelet that would not start."""
     release: Release = NEWEST
     """Of the kubelet that decided."""
+    unasked: tuple[Pod, ...] = ()
+    """Pods that were not asked about: those after the one from which the kubelet would not return, and with
+    ``stop_at_crash`` those after the first on which it crashes."""
+    left: frozenset[str] = frozenset()
+    """Uids of pods that were admitted and then left, because the plan was asked with ``leaving``."""
+    events: tuple[Event, ...] = ()
+    """What happened, or would have happened after the last answer."""
     facts: tuple[object, ...] = ()
     """What the kubelet's metrics count, in order, since its start."""
 
     @property
-    def metrics(self) -> Metrics | None:
-        """The kubelet's metrics after all answers; None when it would not start."""
-        started = self.began
-        if started is None:
-            return None
-        return metering.fold(metering.Metrics.initial(started.settings, started.node.cpu), self.facts)
+    def metrics(self) -> Metrics:
+        """The kubelet's metrics after all answers."""
+        return metering.fold(metering.Metrics.initial(self.began.settings, self.began.node.cpu), self.facts)
 
     def kubelets(self) -> Iterator[Kubelet]:
         """Let it all happen again; yield the kubelet before the first answer and after each one.
 
         A plan does not keep them: each holds all pods before it.
         """
-        if self.began is not None:
-            yield self.began
-            asked = (one.after for one in run(self.began, self.events) if one.result.admissions)
-            yield from islice(asked, len(self.answers))
+        yield self.began
+        asked = (one.after for one in run(self.began, self.events) if one.result.admissions)
+        yield from islice(asked, len(self.answers))
 
     @property
     def files(self) -> StateTexts:
         """The state files afterwards."""
-        return self.kubelet.files if self.kubelet is not None else self.refused_files
-
-    @property
-    def archive(self) -> str:
-        """Names the node archive that the plan is about, and when it was captured; empty for other nodes."""
-        return next((finding.message for finding in self.findings if finding.code == OF_ARCHIVE), "")
-
-    @property
-    def decided_by(self) -> str:
-        """Which release decided, such as ``kubelet v1.34.4``; empty for the newest."""
-        return "" if self.release == NEWEST else f"kubelet {self.release}"
-
-    @property
-    def kubelet_name(self) -> str:
-        """The kubelet as the subject of a sentence: with its release unless that is the newest."""
-        return self.decided_by.capitalize() or "The kubelet"
-
-    @property
-    def remedy(self) -> str:
-        """What to do when the kubelet would not start: changes that were run, or general advice marked as such."""
-        return (
-            advice.start_advice(self.refused, self.refusal)
-            if self.refusal is not None and self.refused is not None
-            else ""
-        )
-
-    @property
-    def refusal_code(self) -> str:
-        """The code of the refusal to start, such as ``MOOR-203``; empty when the kubelet starts."""
-        return self.refusal.code if self.refusal is not None else ""
+        return self.kubelet.files
 
     @property
     def emptied_pool(self) -> Finding | None:
@@ -258,12 +220,79 @@ class Plan:
 
     @property
     def is_yes(self) -> bool:
-        """Tell whether the kubelet starts, every pod is admitted, and it would start again."""
-        admitted = not self.unasked and all(answer.admitted for answer in self.answers)
-        return self.refusal is None and admitted and self.emptied_pool is None
+        """Tell whether every pod is admitted, and the kubelet would start again."""
+        return not self.unasked and all(answer.admitted for answer in self.answers) and self.emptied_pool is None
 
 
-def make_plan(question: Question) -> Plan:
+@dataclass(frozen=True, slots=True)
+class RefusedPlan:
+    """A plan on a node whose kubelet would not start: no pod was asked about."""
+
+    question: Question
+    refusal: StartRefusal
+    files: StateTexts
+    """The state files afterwards; a refused file is as it was."""
+    findings: tuple[Finding, ...]
+
+    answers: ClassVar[tuple[Answer, ...]] = ()
+    left: ClassVar[frozenset[str]] = frozenset()
+    is_yes: ClassVar[bool] = False
+
+    @property
+    def machine(self) -> Machine:
+        """The node's machine."""
+        return self.question.machine
+
+    @property
+    def release(self) -> Release:
+        """Of the kubelet that would not start."""
+        return self.question.mooring.release
+
+    @property
+    def unasked(self) -> tuple[Pod, ...]:
+        """All pods, those that run first."""
+        return (*self.question.active, *self.question.pods)
+
+    @property
+    def subject(self) -> str:
+        """Begins a sentence: the kubelet, with its release unless that is the newest, would not start."""
+        return f"{decided_by(self).capitalize() or 'The kubelet'} would not start:"
+
+    @property
+    def sentence(self) -> str:
+        """That the kubelet would not start, and its text."""
+        return f"{self.subject} {self.refusal.message}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do: changes that were run, or general advice marked as such."""
+        return advice.start_advice(self.question, self.refusal)
+
+
+AnyPlan: TypeAlias = Plan | RefusedPlan
+
+
+def archive_of(plan: AnyPlan) -> str:
+    """Return the node archive that a plan is about, and when it was captured; empty for other nodes."""
+    return next((finding.message for finding in plan.findings if finding.code == OF_ARCHIVE), "")
+
+
+def decided_by(plan: AnyPlan) -> str:
+    """Return which release decided, such as ``kubelet v1.34.4``; empty for the newest."""
+    return "" if plan.release == NEWEST else f"kubelet {plan.release}"
+
+
+def start_error(plan: AnyPlan) -> str:
+    """Return the kubelet's message if it would not start; else nothing."""
+    return plan.refusal.message if isinstance(plan, RefusedPlan) else ""
+
+
+def remedy_of(plan: AnyPlan) -> str:
+    """Return what to do if the kubelet would not start; else nothing."""
+    return plan.remedy if isinstance(plan, RefusedPlan) else ""
+
+
+def make_plan(question: Question) -> AnyPlan:
     """Admit the pods of a question in order on its node, fresh or continuing from state files.
 
     Raises:
@@ -277,18 +306,8 @@ def make_plan(question: Question) -> Plan:
     start = begun.start
     noticed += chance_findings(facts)
     if isinstance(start, NotStarted):
-        return Plan(
-            machine=question.machine,
-            refusal=start.refusal,
-            answers=(),
-            kubelet=None,
-            findings=tuple(noticed),
-            unasked=(*question.active, *question.pods),
-            refused_files=start.files,
-            refused=question,
-            release=question.mooring.release,
-        )
-    noticed += [*wrap_findings(start.settings), *idle_findings(start.settings)]
+        return RefusedPlan(question, start.refusal, start.files, tuple(noticed))
+    noticed += [*wrap_findings(start.settings), *uncore_findings(start.settings), *idle_findings(start.settings)]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
     check_known(start.node, question.offline, "--offline")
@@ -313,7 +332,6 @@ def make_plan(question: Question) -> Plan:
         noticed.append(unasked_finding(made.answers[-1], unasked))
     return Plan(
         machine=question.machine,
-        refusal=None,
         answers=tuple(with_assumed(made.answers, question.machine, reservation=is_assumed)),
         kubelet=made.kubelet,
         findings=tuple(noticed),
@@ -346,9 +364,9 @@ def _kept_if_fixed(question: Question) -> dict[str, set[str]]:
 def restarted_later(question: Question, plan: Plan) -> list[Finding]:
     """Return what a restart of the kubelet does to the pods that a plan leaves on the node, beyond keeping them."""
     pods = tuple(one.pod for one in plan.answers if one.admitted and one.pod.uid not in plan.left)
-    held = {} if plan.kubelet is None else plan.kubelet.node.providers.devices.held
+    held = plan.kubelet.node.providers.devices.held
     after = make_plan(replace(question, pods=(), active=pods, files=plan.files, held=held, findings=(), leaving={}))
-    if after.refusal is not None:
+    if isinstance(after, RefusedPlan):
         return [
             Finding("warning", STATE_FILES, f"the kubelet does not start on them: {after.refusal.message}", RESTART)
         ]

@@ -6,13 +6,13 @@ Source: the format of the conformance recordings (docs/reference/scenarios.md).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import Plan
-from mooring.documents.facts import hint_lists, hint_part
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
+from mooring.documents.facts import affinity_parts, hint_lists
 from mooring.documents.of_kubelet import numa_parts
 from mooring.documents.plan import (
     BrokenSetPart,
@@ -41,9 +41,6 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.engine.node import hotplug
 
-if TYPE_CHECKING:
-    from mooring.documents.explanation import ExplanationListDocument
-
 
 def decision_fields(decision: Decision) -> dict[str, Any]:
     """Return the fields of an admit result, without the texts of state files."""
@@ -53,13 +50,15 @@ def decision_fields(decision: Decision) -> dict[str, Any]:
         "message": decision.message,
         "containers": {name: placement_part(placement) for name, placement in decision.containers.items()},
         "pod": placement_part(decision.pod),
-        "affinity": {name: hint_part(hint) for name, hint in decision.affinity.items()},
+        "affinity": affinity_parts(decision),
         "sharedPool": str(decision.shared_pool),
     }
     if decision.hints is not None:
-        fields["hints"] = {name: hint_lists(hints) for name, hints in decision.hints.items()}
+        fields["hints"] = {
+            name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()
+        }
     if decision.pod_hints is not None:
-        fields["podHints"] = hint_lists(decision.pod_hints)
+        fields["podHints"] = hint_lists(decision.pod_hints, (decision.asked or {}).get(""))
     return fields
 
 
@@ -101,10 +100,9 @@ def span_text(nanoseconds: int) -> str:
     return f"{nanoseconds}ns"
 
 
-def decided(plan: Plan) -> tuple[object, ...]:
+def decided(plan: AnyPlan) -> tuple[object, ...]:
     """Return what a plan decides, without what no person sees of it: hints and the texts of state files."""
-    refusal = plan.refusal
-    start = None if refusal is None else (refusal.stage, refusal.message)
+    start = (plan.refusal.stage, plan.refusal.message) if isinstance(plan, RefusedPlan) else None
     return (start, tuple(decided_about(answer) for answer in plan.answers), tuple(pod.uid for pod in plan.unasked))
 
 
@@ -116,7 +114,7 @@ def decided_about(answer: Answer) -> tuple[object, ...]:
     return (decision.uid, decision.admitted, decision.reason, decision.message, endless, answer.crash, held)
 
 
-def differing(one: Plan, other: Plan) -> set[str]:
+def differing(one: AnyPlan, other: AnyPlan) -> set[str]:
     """Return the uids of pods about which two plans decide differently, or only one of them decides."""
     left, right = ({answer.pod.uid: decided_about(answer) for answer in plan.answers} for plan in (one, other))
     return {uid for uid in {*left, *right} if left.get(uid) != right.get(uid)}
@@ -216,7 +214,7 @@ def _by_owner(found: Iterable[tuple[str, str, _Set]]) -> dict[str, dict[str, _Se
     return sets
 
 
-def plan_document(plan: Plan) -> PlanDocument:
+def plan_document(plan: AnyPlan) -> PlanDocument:
     """Return the document of a plan.
 
     Each pod has the members of an admit result of the recordings (docs/reference/scenarios.md).
@@ -224,17 +222,18 @@ def plan_document(plan: Plan) -> PlanDocument:
     document = PlanDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
-        pods=[_planned_pod(plan, answer) for answer in plan.answers],
-        shared_pool=str(plan.kubelet.node.shared_pool) if plan.kubelet else "",
+        pods=[],
+        shared_pool="",
         findings=finding_parts(plan.findings),
     )
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         document.start_error = plan.refusal.message
         document.start_error_stage = plan.refusal.stage
-        document.start_error_code = plan.refusal_code
+        document.start_error_code = plan.refusal.code
         document.remedy = plan.remedy
-    if plan.kubelet is None:
         return document
+    document.pods = [_planned_pod(plan, answer) for answer in plan.answers]
+    document.shared_pool = str(plan.kubelet.node.shared_pool)
     document.reserved = str(reserved_cpus(plan.kubelet))
     document.numa_nodes = numa_parts(plan.kubelet)
     if has_offline(plan.kubelet.node):
@@ -271,10 +270,14 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         message=decision.message,
         containers={name: placement_part(placement) for name, placement in decision.containers.items()},
         pod=placement_part(decision.pod),
-        affinity={name: hint_part(hint) for name, hint in decision.affinity.items()},
+        affinity=affinity_parts(decision),
         shared_pool=str(decision.shared_pool),
-        hints=UNSET if decision.hints is None else {name: hint_lists(hints) for name, hints in decision.hints.items()},
-        pod_hints=UNSET if decision.pod_hints is None else hint_lists(decision.pod_hints),
+        hints=UNSET
+        if decision.hints is None
+        else {name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()},
+        pod_hints=UNSET
+        if decision.pod_hints is None
+        else hint_lists(decision.pod_hints, (decision.asked or {}).get("")),
         hidden={name: str(cpus) for name, cpus in decision.hidden.items()} or UNSET,
         devices=held_devices(decision) or UNSET,
         cpu_manager_state=read(answer.cpu_file) or "",
@@ -288,31 +291,5 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
 
 def _mixed(plan: Plan, answer: Answer) -> list[str] | UnsetType:
     """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
-    found = (
-        mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod)
-        if plan.kubelet is not None and answer.admitted
-        else ()
-    )
+    found = mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod) if answer.admitted else ()
     return list(found) or UNSET
-
-
-def explanation_list(plan: Plan) -> ExplanationListDocument:
-    """Return what can be explained of a plan (``mooring explain -o json`` when every pod runs)."""
-    # The documents of explanations are not needed for plans.
-    from mooring.documents.explanation import ExplainablePodPart, ExplanationListDocument  # noqa: PLC0415
-
-    return ExplanationListDocument(
-        kubelet=plan.release.tag,
-        machine=plan.machine.name,
-        pods=[
-            ExplainablePodPart(
-                uid=answer.pod.uid,
-                namespace=answer.pod.namespace,
-                name=answer.pod.name,
-                admitted=answer.admitted,
-                code=answer.code,
-                why=answer.why,
-            )
-            for answer in plan.answers
-        ],
-    )

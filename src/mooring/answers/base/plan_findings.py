@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -100,6 +101,24 @@ def wrap_findings(settings: Settings) -> list[Finding]:
             )
         )
     return found
+
+
+def uncore_findings(settings: Settings) -> list[Finding]:
+    """Name the uncore caches whose CPUs the kubelet counts twice (defect shared-uncore)."""
+    cpu, topology = settings.cpu, settings.topology
+    if cpu is None or topology is None or cpu.rules.distribute or not cpu.rules.uncore:
+        return []
+    if "shared-uncore" in cpu.rules.fixed_defects or not cpu.rules.older.uncore_by_average_size:
+        return []
+    listed = [uncore for caches in topology.uncores_of_node.values() for uncore, _ in caches]
+    shared = sorted(uncore for uncore, times in Counter(listed).items() if times > 1)
+    if not shared:
+        return []
+    message = (
+        "belongs to several NUMA nodes, and prefer-align-cpus-by-uncorecache counts its CPUs twice where it takes all "
+        "of them: a container can get fewer CPUs than it requests"
+    )
+    return [Finding("warning", f"each of the uncore caches {', '.join(map(str, shared))}", message, "MOOR-520")]
 
 
 def idle_findings(settings: Settings) -> list[Finding]:

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, archive_of, decided_by
 from mooring.answers.base.plan_findings import OF_A_STORY, STATE_FILES
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
@@ -50,12 +50,12 @@ class Named:
         return "/".join(part for part in (self.pod.namespace, self.pod.name, self.container) if part)
 
 
-def pods_of(plan: Plan) -> tuple[Pod, ...]:
+def pods_of(plan: AnyPlan) -> tuple[Pod, ...]:
     """Return every pod of a plan, asked or not, in order."""
     return (*(answer.pod for answer in plan.answers), *plan.unasked)
 
 
-def first_refused(plan: Plan) -> Pod | None:
+def first_refused(plan: AnyPlan) -> Pod | None:
     """Return the first pod that does not run; None when all do."""
     refused = (answer.pod for answer in plan.answers if not answer.admitted)
     return next(refused, None) or next(iter(plan.unasked), None)
@@ -191,7 +191,7 @@ def enumerated(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
+def explain(plan: AnyPlan, pod: Pod, container: str = "") -> Story:
     """Return the story of a pod of the plan, as a whole or for one of its containers.
 
     Args:
@@ -200,7 +200,7 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
         container: name of one of its containers; empty for all of them.
     """
     place = next((place for place, one in enumerate(plan.answers) if one.pod.uid == pod.uid), None)
-    if plan.kubelet is None or place is None:
+    if isinstance(plan, RefusedPlan) or place is None:
         return _not_asked(plan, pod, container)
     answer = plan.answers[place]
     story = story_of(answer, container)
@@ -220,8 +220,8 @@ def explain(plan: Plan, pod: Pod, container: str = "") -> Story:
 
 def _before(plan: Plan, place: int) -> Kubelet:
     """Return the kubelet that gave an answer, as it was then; CPUs go offline after the pods that ran already."""
-    kubelet, after = next(islice(plan.kubelets(), place, None)), plan.kubelet
-    gone = after.node.cpu.offline & ~kubelet.node.cpu.offline if after is not None else 0
+    kubelet = next(islice(plan.kubelets(), place, None))
+    gone = plan.kubelet.node.cpu.offline & ~kubelet.node.cpu.offline
     return kubelet.offline(gone)[0] if gone and not plan.answers[place].running else kubelet
 
 
@@ -263,12 +263,12 @@ def _dropped(facts: tuple[object, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
+def _not_asked(plan: AnyPlan, pod: Pod, container: str) -> Story:
     """Return the story of a pod that was not evaluated."""
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         why = Reason(
-            plan.refusal_code,
-            f"{page(plan.refusal_code).title}: the kubelet does not start, so the pod is not evaluated.",
+            plan.refusal.code,
+            f"{page(plan.refusal.code).title}: the kubelet does not start, so the pod is not evaluated.",
             plan.remedy,
         )
         verdict, reason, message = PodVerdict.NOT_STARTED, plan.refusal.stage, plan.refusal.message
@@ -290,7 +290,7 @@ def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
         reason=reason,
         message=message,
         circumstances=_circumstances(
-            plan, policies(plan.kubelet.settings) if plan.kubelet is not None else plan.decided_by
+            plan, decided_by(plan) if isinstance(plan, RefusedPlan) else policies(plan.kubelet.settings)
         ),
         remarks=(),
         chapters=(),
@@ -300,9 +300,9 @@ def _not_asked(plan: Plan, pod: Pod, container: str) -> Story:
     )
 
 
-def _circumstances(plan: Plan, rules: str) -> str:
+def _circumstances(plan: AnyPlan, rules: str) -> str:
     """Return the node archive, where the plan is about one, and by what rules it was decided."""
-    return " · ".join(part for part in (plan.archive, rules) if part)
+    return " · ".join(part for part in (archive_of(plan), rules) if part)
 
 
 def _claims_involved(plan: Plan, place: int) -> ClaimsInvolved:

@@ -1,4 +1,6 @@
-"""A node as a NodeResourceTopology tells it: policy and scope, devices, and what containers hold in each zone.
+"""A node as objects and files about it tell it: a NodeResourceTopology, dumps of the PodResources API, state files.
+
+A NodeResourceTopology has policy and scope, devices, and what containers hold in each zone.
 
 The object counts amounts. So the devices of a zone are numbered, and one pod a zone holds what is not available there:
 the highest CPUs that are not reserved, memory, and the first devices.
@@ -6,13 +8,19 @@ the highest CPUs that are not reserved, memory, and the first devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 from typing import Final
 
+from mooring.answers.base.inputs.checks import check_folder
 from mooring.answers.base.plan import Question
+from mooring.engine.checkpoint.device_file import DEVICE_FILE
+from mooring.engine.checkpoint.store import read_state_file
 from mooring.engine.core.bits import CPUMask, mask_of, members
 from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, PublishedNode
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
@@ -22,6 +30,9 @@ from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
 from mooring.engine.node.settings import Settings
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
+from mooring.inputs.decoding.fields import Document
 
 PUBLISHED: Final = "MOOR-528"
 """Code of what a NodeResourceTopology says and another source says otherwise."""
@@ -30,11 +41,134 @@ _MEMBERS: Final = {
     "topologyManagerScope": "topology_manager_scope",
     "cpuManagerPolicy": "cpu_manager_policy",
     "memoryManagerPolicy": "memory_manager_policy",
+    "reservedSystemCPUs": "reserved_system_cpus",
 }
 _TAKEN_OVER: Final = ("topologyManagerPolicy", "topologyManagerScope")
 """Fields that need no other field with them."""
 _HOLDER: Final = "held"
 """Name of the container that holds what is not available in a zone."""
+
+
+def read_state(state: str) -> StateTexts:
+    """Read the state files of a kubelet root directory, or one of them; they are never written.
+
+    Raises:
+        InputError: there is nothing, it is no state file, or it cannot be read.
+    """
+    if not state:
+        return StateTexts()
+    if not Path(state).is_file():
+        check_folder(state, "--state")
+    return StateTexts(state_text(state, CPU_FILE), state_text(state, MEMORY_FILE))
+
+
+def state_text(state: str, name: str) -> str | None:
+    """Return the text of a file of the kubelet's root directory; None where it is not there, or another is given."""
+    path = Path(state)
+    if not path.is_file():
+        return read_state_file(path / name)
+    text = read_state_file(path) or ""
+    marks = {
+        CPU_FILE: '"defaultCpuSet"',
+        MEMORY_FILE: '"machineState"',
+        DEVICE_FILE: '"PodDeviceEntries"',
+    }
+    known = [file for file, mark in marks.items() if mark in text]
+    known = known or [file for file in marks if Path(file).name in path.name]
+    if not known:
+        remedy = f"give {CPU_FILE}, {MEMORY_FILE}, or the directory that has them"
+        raise InputError("is no state file of a kubelet", source=state, field="--state", remedy=remedy)
+    return text if name in known else None
+
+
+def listed_resources_in(documents: Sequence[Document]) -> tuple[list[Document], list[ResourcesDump]]:
+    """Return the documents of ``--active`` with pods, and what dumps of the PodResources API among them say.
+
+    Raises:
+        InputError: such a dump cannot be understood.
+    """
+    others, resources = [], []
+    for one in documents:
+        try:
+            found = listed_resources(one.content)
+        except InputError as error:
+            raise error.at(one.source) from None
+        if found is None:
+            others.append(one)
+        else:
+            resources.append(found)
+    return others, resources
+
+
+def with_listed(question: Question, listed: Iterable[ResourcesDump]) -> Question:
+    """Return a question with the holders that dumps of the PodResources API list: pods with CPUs, memory and devices.
+
+    A pod that is known otherwise keeps what it requests. State files that are given win over the dumps.
+    """
+    found = [(key, containers) for one in listed for key, containers in one.pods.items()]
+    if not found:
+        return question
+    known = {(pod.namespace, pod.name): pod for pod in question.active}
+    pods, held = list(question.active), dict(question.held)
+    start = start_on(question.machine, question.config, question.mooring, StateTexts())
+    started = None if isinstance(start, NotStarted) or question.files != StateTexts() else start
+    cpu, memory = (started.node.cpu, started.node.memory) if started else (None, None)
+    for (namespace, name), containers in found:
+        pod = known.get((namespace, name)) or _listed_pod(namespace, name, containers)
+        if started and _is_spread(started.settings, question.devices, containers):
+            # A kubelet that starts would reject it; it runs, and holds what it holds.
+            pod = replace(pod, containers=tuple(Container(one) for one in containers), qos=QoS.BEST_EFFORT)
+        pods += [] if (namespace, name) in known else [pod]
+        held[pod.uid] = {container: dict(one.devices) for container, one in containers.items()}
+        if cpu is not None and started and started.settings.cpu is not None:
+            masks = {container: one.cpus.mask for container, one in containers.items() if one.cpus}
+            free = cpu.default & ~CPUMask(sum(masks.values()))
+            cpu = replace(
+                cpu, default=free, assignments={**cpu.assignments, pod.uid: masks} if masks else cpu.assignments
+            )
+        if memory is not None and started and started.settings.memory is not None:
+            blocks = {
+                container: tuple(Block(nodes, kind, size) for kind, size, nodes in one.memory)
+                for container, one in containers.items()
+                if one.memory
+            }
+            nodes = memory.nodes
+            for block in chain(*blocks.values()):
+                nodes = charge_in_order(nodes, block.numa, block.type, block.size)
+            if blocks:
+                memory = replace(memory, nodes=nodes, assignments={**memory.assignments, pod.uid: blocks})
+    files = question.files
+    if started and cpu is not None and memory is not None:
+        files = StateTexts(cpu_text(started.settings, cpu), memory_text(started.settings, memory))
+    return replace(question, active=tuple(pods), held=held, files=files)
+
+
+def _is_spread(
+    settings: Settings, devices: Mapping[str, Sequence[Device]], containers: Mapping[str, DumpedContainer]
+) -> bool:
+    """Tell whether a container holds parts of different NUMA nodes."""
+    for one in containers.values():
+        nodes = {node for _, _, listed in one.memory for node in listed}
+        if settings.cpu is not None:
+            nodes |= {node for node, mask in settings.cpu.topology.numa.items() if mask & one.cpus.mask}
+        for resource, ids in one.devices.items():
+            nodes |= {node for device in devices.get(resource, ()) if device.id in ids for node in device.numa or ()}
+        if len(nodes) > 1:
+            return True
+    return False
+
+
+def _listed_pod(namespace: str, name: str, containers: Mapping[str, DumpedContainer]) -> Pod:
+    made = []
+    for container, one in containers.items():
+        amounts = {resource: len(ids) for resource, ids in one.devices.items()}
+        amounts |= {"cpu": len(one.cpus)} if one.cpus else {}
+        for kind, size, _ in one.memory:
+            amounts[kind] = amounts.get(kind, 0) + size
+        requests = {resource: Quantity.parse(str(amount)) for resource, amount in amounts.items()}
+        made.append(Container(container, requests=requests, limits=requests))
+    exclusive = any(one.cpus for one in containers.values())
+    return Pod(f"{namespace}/{name}", name, namespace, tuple(made), QoS.GUARANTEED if exclusive else QoS.BURSTABLE)
 
 
 def with_published(question: Question, sets: Callable[[str], bool]) -> Question:

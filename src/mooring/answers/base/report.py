@@ -13,7 +13,7 @@ from dataclasses import replace
 from mooring import KUBELET_VERSION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.picture import device_views, machine_view, owners_of, plan_view, pools_of
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
 from mooring.answers.base.rows import (
     admitted_rows,
     device_holders,
@@ -43,11 +43,11 @@ from mooring.views.report import (
 from mooring.views.view import CPUUse, NodeView
 
 
-def report_of(plan: Plan) -> ReportView:
+def report_of(plan: AnyPlan) -> ReportView:
     """Return the report about a plan; without steps when the kubelet would not start."""
-    if plan.kubelet is None:
+    if isinstance(plan, RefusedPlan):
         return _refused(plan)
-    kubelets = _shown(plan, plan.kubelet)
+    kubelets = _shown(plan)
     owners = _all_owners(plan, kubelets)
     states = list(_cpu_states(plan, kubelets, owners))
     everything = CPUSet.from_ids({cpu for state in states for cpu in state})
@@ -91,26 +91,25 @@ def _bare(machine: Machine, node: NodeView) -> ReportView:
     )
 
 
-def _refused(plan: Plan) -> ReportView:
-    message = plan.refusal.message if plan.refusal else ""
+def _refused(plan: RefusedPlan) -> ReportView:
     node = replace(plan_view(plan), caption=machine_view(plan.machine).caption)
-    refusal = f"{message}. {plan.remedy}".strip()
+    refusal = f"{plan.refusal.message}. {plan.remedy}".strip()
     return replace(
         _bare(plan.machine, node),
         kubelet=plan.release.tag,
         pods=tuple(_unasked(plan)),
         refusal=refusal,
-        refusal_code=plan.refusal_code,
+        refusal_code=plan.refusal.code,
         findings=plan.findings,
     )
 
 
-def _shown(plan: Plan, last: Kubelet) -> list[Kubelet]:
+def _shown(plan: Plan) -> list[Kubelet]:
     """Return the kubelet of every step, the start included."""
     first, *others = plan.kubelets()
     running = [answer.running for answer in plan.answers]
     shown = [one if was else one.settled() for one, was in zip(others, running, strict=True)]
-    return [*[first, *shown][:-1], last]
+    return [*[first, *shown][:-1], plan.kubelet]
 
 
 def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
@@ -219,7 +218,7 @@ def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> Report
     )
 
 
-def _unasked(plan: Plan) -> Iterator[ReportPod]:
+def _unasked(plan: AnyPlan) -> Iterator[ReportPod]:
     for pod in plan.unasked:
         yield ReportPod(f"{pod.namespace}/{pod.name}", pod.uid, "not asked", admitted=False)
 

@@ -76,7 +76,7 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
         caches: CPUs of the L3 caches, as masks.
         why: said in the first row.
     """
-    topology = plan.kubelet.settings.topology if plan.kubelet else None
+    topology = plan.kubelet.settings.topology
     name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
     for position, (container, verdict, placement) in enumerate(_held(plan, answer)):
         cpus = placement.cpus
@@ -89,7 +89,7 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
             cpus=cpus,
             cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
             memory_nodes=placement.mems,
-            alignment=_alignment(topology, caches, cpus, _hidden(plan, answer, container))
+            alignment=_alignment(topology, caches, cpus, hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container))
             if topology and known
             else "",
             why=why if position == 0 else "",
@@ -107,8 +107,6 @@ def _held(plan: Plan, answer: Answer) -> Iterator[tuple[str, str, Placement]]:
 
 def _holding(plan: Plan, answer: Answer, position: int) -> str:
     """Say in a word or two with what a container shares its CPUs."""
-    if plan.kubelet is None:
-        return ""
     settings, pod, container = plan.kubelet.settings, answer.pod, answer.pod.containers[position]
     providers = answer.decided if pod.uid in plan.left else plan.kubelet.node.providers
     if container.name in mixed_containers(settings, providers, pod):
@@ -134,10 +132,6 @@ def pod_name(answer: Answer) -> str:
     return f"{answer.pod.namespace}/{answer.pod.name}"
 
 
-def _hidden(plan: Plan, answer: Answer, container: str) -> int:
-    return hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container) if plan.kubelet is not None else 0
-
-
 def _alignment(topology: Topology, caches: Sequence[int], cpus: CPUSet, hidden: int) -> str:
     """Say in a few words what the CPUs keep to themselves."""
     cores = topology.core_siblings(cpus.mask)
@@ -158,18 +152,12 @@ def pool_lines(plan: Plan) -> list[str]:
 
 def holding_lines(plan: Plan) -> list[str]:
     """Return one line for each device resource and each size of huge pages; empty when the node has neither."""
-    if plan.kubelet is None:
-        return []
-    return [*_hugepage_lines(plan.kubelet), *_device_lines(plan, plan.kubelet)]
+    return [*hugepage_lines(plan), *_device_lines(plan)]
 
 
-def hugepage_lines(plan: Plan) -> list[str]:
-    """Return one line for each size of huge pages; empty when the node has none."""
-    return list(_hugepage_lines(plan.kubelet)) if plan.kubelet is not None else []
-
-
-def _hugepage_lines(kubelet: Kubelet) -> Iterator[str]:
-    nodes = sorted(kubelet.node.memory.nodes.items())
+def hugepage_lines(plan: Plan) -> Iterator[str]:
+    """Yield one line for each size of huge pages; none when the node has none."""
+    nodes = sorted(plan.kubelet.node.memory.nodes.items())
     for resource in sorted({name for _, state in nodes for name in state.memory if name.startswith(HUGEPAGES)}):
         parts = [
             f"{size(table.free)} of {size(table.allocatable)} on NUMA {node}"
@@ -180,9 +168,9 @@ def _hugepage_lines(kubelet: Kubelet) -> Iterator[str]:
             yield f"{resource} free: {', '.join(parts)}."
 
 
-def _device_lines(plan: Plan, kubelet: Kubelet) -> Iterator[str]:
-    devices = kubelet.node.providers.devices
-    holders = device_holders(plan, kubelet)
+def _device_lines(plan: Plan) -> Iterator[str]:
+    devices = plan.kubelet.node.providers.devices
+    holders = device_holders(plan, plan.kubelet)
     for resource, offered in sorted(devices.devices.items()):
         parts = [_device(device, holders.get((resource, device.id), "")) for device in offered]
         yield f"{resource}: {'; '.join(parts) or 'no device'}."
@@ -226,8 +214,6 @@ def devices_by_holder(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], fro
 
 def mixed_lines(plan: Plan) -> list[str]:
     """Return one line for each mixed container; without the extension mixed-cpus there is none."""
-    if plan.kubelet is None:
-        return []
     pool = shared_cpus(plan.kubelet)
     where = f"in the shared pool too ({pool})" if pool else "there alone while the shared pool is empty"
     return [
@@ -249,7 +235,7 @@ def resize_lines(plan: Plan, now: Moment | None = None) -> list[str]:
         now: of the machine's present boot, where that is known.
     """
     kubelet = plan.kubelet
-    if kubelet is None or kubelet.settings.cpu is None or not kubelet.settings.cpu.resizes:
+    if kubelet.settings.cpu is None or not kubelet.settings.cpu.resizes:
         return []
     return list(_lines(plan, kubelet, now))
 

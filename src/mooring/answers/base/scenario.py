@@ -29,6 +29,7 @@ from mooring.answers.base.plan_document import (
     standing_fields,
     state_fields,
 )
+from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import Cause, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError, UnsupportedError
@@ -43,6 +44,7 @@ from mooring.engine.kubelet.events import (
     Online,
     Reboot,
     Remove,
+    ResizeTo,
     Resizing,
     Restart,
     Step,
@@ -55,9 +57,10 @@ from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
 from mooring.engine.node import Decision
 from mooring.engine.node.resize.feasibility import Resize
 from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.scores import ScoredHint, merged_score
 from mooring.engine.node.settings import build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.topologymanager import merge_hints
+from mooring.engine.topologymanager import Hint, merge_hints
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import inside
 from mooring.inputs.pods.defaults import PodGates
@@ -85,10 +88,21 @@ def replay_merge(case: MergeCase) -> dict[str, Any]:
         options=case.options,
     )
     numa = None if result.numa is None else list(result.numa)
-    return {
-        "id": case.id,
-        "result": {"numa": numa, "preferred": result.preferred, "admitted": result.admitted},
-    }
+    answer: dict[str, Any] = {"numa": numa, "preferred": result.preferred, "admitted": result.admitted}
+    if "score" in case.result:
+        entries = [_scored(hints) for provider in case.providers for hints in (provider or {"": None}).values()]
+        mask = None if numa is None else NUMAMask(mask_of(numa))
+        nodes = NUMAMask(mask_of(case.numa_nodes))
+        answer["score"] = merged_score(case.policy, entries, Hint(mask, result.preferred), nodes)
+    return {"id": case.id, "result": answer}
+
+
+def _scored(hints: list[dict[str, Any]] | None) -> list[ScoredHint]:
+    """Return hints of a recording with their scores; null counts as one without a mask, an empty list as impossible."""
+    if not hints:
+        return [ScoredHint(None, hints is None)]
+    masks = (None if one["numa"] is None else NUMAMask(mask_of(one["numa"])) for one in hints)
+    return [ScoredHint(mask, one["preferred"], one.get("score", 0)) for mask, one in zip(masks, hints, strict=True)]
 
 
 def _check_numbers(values: Any, field: str) -> None:
@@ -145,7 +159,8 @@ class _ScenarioRun:
             texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
             fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
             if self._scenario.files:
-                fields["files"] = _file_fields(self._start.files)
+                named = {"cpuManagerState": self._start.files.cpu, "memoryManagerState": self._start.files.memory}
+                fields["files"] = {name: text for name, text in named.items() if text is not None}
             return fields
         if self._timeline is None:
             raise AssertionError("a kubelet that has started has a timeline")
@@ -184,6 +199,8 @@ class _ScenarioRun:
                 return self._hotplugged(timeline, step)
             case Resizing():
                 return self._resize(timeline, step)
+            case ResizeTo():
+                return self._resize_to(timeline, step)
             case Advance():
                 return self._advance(timeline, step)
             case Restart():
@@ -240,6 +257,16 @@ class _ScenarioRun:
         standing = resize_state(after.node, step.uid)
         fields |= {**resize_fields(standing, self._timeline.now), **_start_fields(after)}
         return fields | _retried_fields(others, self._timeline.now)
+
+    def _resize_to(self, timeline: Timeline, step: ResizeTo) -> dict[str, Any]:
+        if step.pod.uid not in timeline.kubelet.node.active:
+            raise InputError("no such pod runs", field="resize.metadata.uid", remedy="admit it first")
+        kubelet, decision, infeasible = timeline.kubelet.ask_managers(step.pod)
+        self._timeline = replace(timeline, kubelet=kubelet)
+        fields = self._decision_fields(decision) | _start_fields(kubelet)
+        if infeasible is not None:
+            del fields["affinity"]
+        return fields | {"handler": "topologyManager" if infeasible is None else "resize"}
 
     def _advance(self, timeline: Timeline, step: Advance) -> dict[str, Any]:
         self._timeline, answers = advanced(timeline, step.nanoseconds)
@@ -301,11 +328,6 @@ def _retried_fields(answers: Mapping[str, Resize], now: Moment) -> dict[str, Any
     return {"retried": {uid: resize_fields(one, now) for uid, one in answers.items()}} if answers else {}
 
 
-def _file_fields(files: StateTexts) -> dict[str, str]:
-    named = {"cpuManagerState": files.cpu, "memoryManagerState": files.memory}
-    return {name: text for name, text in named.items() if text is not None}
-
-
 def refusal_alternatives(
     info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, files: StateTexts, refusal: StartRefusal
 ) -> list[str]:
@@ -317,6 +339,8 @@ def refusal_alternatives(
         for container in _ids(files.cpu):
             if container not in files.containers:
                 texts.add(refusal.message.replace(f"'{unknown}'", f"'{container}'", 1))
+    if refusal.code == Cause.FILE_CONTRADICTS and refusal.faults[0].values:
+        texts |= {refusal.message.replace(refusal.faults[0].values[0], other) for other in refusal.faults[0].values}
     return sorted(texts)
 
 

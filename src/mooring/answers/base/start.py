@@ -14,7 +14,6 @@ from mooring.answers.base.plan import Question
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
-from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.start import refusal_of, start_on
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
@@ -132,15 +131,11 @@ def _options_gate(question: Question, _: Fault) -> Iterator[StartChange]:
 
 
 def _reserve_a_core(question: Question, _: Fault) -> Iterator[StartChange]:
-    core = _first_core(question.machine.info)
+    threads = (core.thread_ids for node in question.machine.info.topology for core in node.cores)
+    lowest = min(threads, key=min, default=())
+    core = list_text(mask_of(lowest))
     if core:
         yield _set(question, "reservedSystemCPUs", core)
-
-
-def _first_core(info: MachineInfo) -> str:
-    threads = (core.thread_ids for node in info.topology for core in node.cores)
-    lowest = min(threads, key=min, default=())
-    return list_text(mask_of(lowest))
 
 
 def _not_online(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -411,13 +406,9 @@ def advice_to_start(question: Question, refusal: StartRefusal) -> StartAdvice | 
                 return None
             starts += 1
             changed, changes = change.question, (*made, change)
-            again = _refusal(changed)
+            again = refusal_of(start_on(changed.machine, changed.config, changed.mooring, changed.files))
             if again is None:
                 return StartAdvice(changes, changed)
             if again.message != why.message and len(changes) < _MOST_FAULTS:
                 waiting.append((changes, changed, again))
     return None
-
-
-def _refusal(question: Question) -> StartRefusal | None:
-    return refusal_of(start_on(question.machine, question.config, question.mooring, question.files))

@@ -120,7 +120,13 @@ def load_trace(source: str) -> tuple[Scenario, str]:
     if SEPARATOR in source and not Path(source).exists():
         file, _, wanted = source.rpartition(SEPARATOR)
     if not wanted and source != "-" and is_recording(file):
-        return _recorded(file)
+        histories = node_histories(file)
+        if len(histories) > 1:
+            names = ", ".join(one.node for one in histories[:5])
+            remedy = f"name the folder of one: {file}/{histories[0].node}"
+            raise InputError(f"has recordings of several nodes: {names}", source=file, remedy=remedy)
+        [history] = histories
+        return replace(history.scenario, id=history.node), history.file
     found: Scenario | None = None
     for case in load_scenarios(file):
         if not isinstance(case, Scenario) or (wanted and case.id != wanted):
@@ -134,16 +140,6 @@ def load_trace(source: str) -> tuple[Scenario, str]:
         problem = f"no scenario is called {wanted!r:.80}" if wanted else "holds no scenario"
         raise InputError(problem, source=file, remedy="see docs/reference/scenarios.md for the format")
     return found, file
-
-
-def _recorded(path: str) -> tuple[Scenario, str]:
-    histories = node_histories(path)
-    if len(histories) > 1:
-        names = ", ".join(one.node for one in histories[:5])
-        remedy = f"name the folder of one: {path}/{histories[0].node}"
-        raise InputError(f"has recordings of several nodes: {names}", source=path, remedy=remedy)
-    [history] = histories
-    return replace(history.scenario, id=history.node), history.file
 
 
 def trace_machine(scenario: Scenario, file: str) -> Machine:

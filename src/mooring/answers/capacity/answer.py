@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, field, structs
 
 from mooring.answers.base.answering import Answer, answered
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.plan_document import held_devices, placement_part
 from mooring.answers.base.plan_findings import device_findings, pool_findings
-from mooring.answers.base.probes import PodPlace, place_of, placed
 from mooring.answers.capacity.eviction import MOST, EvictionPart, Subject, default_limit, evictions, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
 from mooring.documents.plan import (
@@ -38,6 +37,7 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.explain.chapters import Circumstances
+from mooring.explain.probes import PodPlace, place_of, placed
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"
@@ -137,16 +137,18 @@ class Capacity:
     """The answer, and the node before and after."""
 
     shape: Pod
-    plan: Plan
+    plan: AnyPlan
     """The node before the first replica, and how it came to be."""
-    after: Plan
+    after: AnyPlan
     """The node with all replicas, and the refused one."""
     document: CapacityDocument
+    itself: bool = False
+    """Whether the pod is one of those given, and the first to be counted."""
 
     @property
     def can_be_asked(self) -> bool:
         """Tell whether there is a kubelet that could admit anything."""
-        return can_be_asked(self.plan)
+        return askable(self.plan) is not None
 
     @property
     def replicas(self) -> tuple[Answer, ...]:
@@ -155,22 +157,22 @@ class Capacity:
         return self.after.answers[before : before + self.document.count]
 
 
-def can_be_asked(plan: Plan) -> bool:
-    """Tell whether there is a kubelet that could admit anything."""
-    return plan.kubelet is not None and not (plan.answers and plan.answers[-1].decision.endless is not None)
+def askable(plan: AnyPlan) -> Kubelet | None:
+    """Return the kubelet after a plan, if there is one that could admit anything."""
+    if isinstance(plan, RefusedPlan) or (plan.answers and plan.answers[-1].decision.endless is not None):
+        return None
+    return plan.kubelet.counting(plan.kubelet.used)
 
 
-def largest_requests(question: Question) -> tuple[Plan, LargestRequestsDocument]:
+def largest_requests(question: Question) -> tuple[AnyPlan, LargestRequestsDocument]:
     """Return the node after the pods of a question, and the largest requests that it still takes."""
     plan = make_plan(question)
-    resources: list[FragmentationPart] = []
-    if plan.kubelet is not None and can_be_asked(plan):
-        now = plan.kubelet.counting(plan.kubelet.used)
-        resources = fragmentation(now, emptied(now, now.node.cpu.offline))
+    now = askable(plan)
+    resources = fragmentation(now, emptied(now, now.node.cpu.offline)) if now is not None else []
     return plan, LargestRequestsDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
-        start_error=plan.refusal.message if plan.refusal is not None else "",
+        start_error=start_error(plan),
         resources=resources,
         findings=finding_parts(plan.findings),
     )
@@ -193,7 +195,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
     document = CapacityDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
-        start_error=plan.refusal.message if plan.refusal is not None else "",
+        start_error=start_error(plan),
         shape=ShapePart(pod.namespace, pod.name, pod.qos.value, pod_requests(pod)),
         count=0,
         at_least=at_least,
@@ -201,9 +203,9 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
         limit=limit or 0,
         findings=finding_parts(plan.findings),
     )
-    if plan.kubelet is None or not can_be_asked(plan):
-        return Capacity(pod, plan, plan, document)
-    now = plan.kubelet.counting(plan.kubelet.used)
+    now = askable(plan)
+    if isinstance(plan, RefusedPlan) or now is None:
+        return Capacity(pod, plan, plan, document, itself=subject.itself)
     empty = emptied(now, now.node.cpu.offline)
     limit = default_limit(now) if limit is None else limit
     on_empty = placed(empty, pod) if empty is not None else None
@@ -226,7 +228,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
         advice=list(_advice(list(now.node.active.values()), count, on_empty, fewest)),
         findings=finding_parts(found),
     )
-    return Capacity(pod, plan, after, document)
+    return Capacity(pod, plan, after, document, itself=subject.itself)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +294,6 @@ def _next(answer: Answer) -> NextReplicaPart:
 
 def _with_replicas(plan: Plan, count: _Count, stopped: Answer | None) -> Plan:
     """Return the plan as if the replicas had been part of it; state files are left as they were."""
-    if plan.kubelet is None:
-        return plan
     answers = [
         Answer(
             pod,

@@ -16,6 +16,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base import picture as pictures
+    from mooring.answers.base import plan as planning
     from mooring.answers.capacity import (
         answer,
         text,
@@ -83,7 +84,15 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     if not (pod or shape or question.pods or question.scaled_down):
         if click.get_current_context().get_parameter_source("at_least") is not ParameterSource.DEFAULT:
             raise click.UsageError("--at-least counts pods of a shape: give POD, --shape or -f")
-        return _largest(question, form, to)
+        plan, largest = answer.largest_requests(question)
+        if form == "json":
+            emit_document(json_text(largest), to)
+        elif form == "svg":
+            raise click.UsageError("-o svg draws the node with pods of a shape: give --shape or POD")
+        else:
+            warn(largest.findings)
+            emit(text.largest_text(plan, largest, to=to), to)
+        return YES if answer.askable(plan) is not None else NO
     capacity = answer.capacity_of(_subject(question, pod, shape), limit, at_least)
     if form == "json":
         emit_document(json_text(capacity.document), to)
@@ -96,18 +105,6 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     return YES if capacity.can_be_asked and capacity.document.enough else NO
 
 
-def _largest(question: Question, form: str, to: str) -> int:
-    plan, largest = answer.largest_requests(question)
-    if form == "json":
-        emit_document(json_text(largest), to)
-    elif form == "svg":
-        raise click.UsageError("-o svg draws the node with pods of a shape: give --shape or POD")
-    else:
-        warn(largest.findings)
-        emit(text.largest_text(plan, largest, to=to), to)
-    return YES if answer.can_be_asked(plan) else NO
-
-
 def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
     if shape:
         gates = defaults.PodGates.of_node(question.config, question.mooring)
@@ -116,7 +113,7 @@ def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
 
 
 def _svg(capacity: Capacity) -> str:
-    if not capacity.can_be_asked and capacity.plan.refusal is not None:
-        tell(f"{capacity.plan.kubelet_name} would not start: {capacity.plan.refusal.message}")
+    if isinstance(capacity.plan, planning.RefusedPlan):
+        tell(capacity.plan.sentence)
     replicas = frozenset(replica.pod.uid for replica in capacity.replicas)
     return svg.svg_text(pictures.plan_view(capacity.after, hypothetical=replicas))

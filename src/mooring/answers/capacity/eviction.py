@@ -43,6 +43,8 @@ class Subject:
 
     pod: Pod
     question: Question
+    itself: bool = False
+    """Whether the pod is one of those that are given with others, and is counted."""
 
 
 def named_subject(question: Question, name: str) -> Subject:
@@ -91,7 +93,8 @@ def _named(question: Question, name: str) -> Subject:
         raise several([Named(pod) for pod in found], name)
     if not given:
         return Subject(found[0], question)
-    return Subject(given[0], replace(question, pods=tuple(pod for pod in question.pods if pod is not given[0])))
+    others = tuple(pod for pod in question.pods if pod is not given[0])
+    return Subject(given[0], replace(question, pods=others), itself=bool(others))
 
 
 def _are_replicas(pods: Sequence[Pod]) -> bool:

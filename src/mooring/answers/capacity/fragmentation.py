@@ -11,7 +11,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from mooring.answers.base.probes import (
+from mooring.documents.plan import Count, DocumentPart
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.policy import available_cpus
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.memorymanager.hints import container_hints
+from mooring.engine.memorymanager.reuse import ReusableMemory
+from mooring.engine.memorymanager.state import NUMANodeState
+from mooring.engine.node.resources import allocatable
+from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
+from mooring.engine.topologymanager.wide import Family
+from mooring.explain.probes import (
     CPU,
     MEMORY,
     Probe,
@@ -24,16 +34,6 @@ from mooring.answers.base.probes import (
     probe_on,
     probe_pod,
 )
-from mooring.documents.plan import Count, DocumentPart
-from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager.policy import available_cpus
-from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.memorymanager.hints import container_hints
-from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.state import NUMANodeState
-from mooring.engine.node.resources import allocatable
-from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.wide import Family
 
 HUGEPAGES = "hugepages-"
 

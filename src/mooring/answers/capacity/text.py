@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import Plan
-from mooring.answers.base.plan_text import plan_text
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
+from mooring.answers.base.plan_text import head_lines, plan_text
 from mooring.answers.base.rows import plan_rows, pool_lines
 from mooring.answers.capacity.answer import (
     ADMITTED,
@@ -23,7 +23,7 @@ from mooring.answers.capacity.answer import (
     LargestRequestsDocument,
     NextReplicaPart,
     ReplicaPart,
-    can_be_asked,
+    askable,
 )
 from mooring.answers.capacity.eviction import DESCRIBED, EvictedPodPart, EvictionPart
 from mooring.answers.capacity.fragmentation import HUGEPAGES, FragmentationPart, NodeSharePart
@@ -31,7 +31,6 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.settings import policies
 from mooring.explain.phrases import joined, nodes, plural, size
 from mooring.explain.story import PodVerdict
 from mooring.views.console import NARROWEST_BAR, Breaking, bar, new_table
@@ -49,27 +48,20 @@ _ORDER = (
 
 def capacity_text(capacity: Capacity, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    if capacity.plan.kubelet is None:
+    if isinstance(capacity.plan, RefusedPlan) or isinstance(capacity.after, RefusedPlan):
         return plan_text(capacity.plan, wide=wide, to=to)
-    return text_for(Group(*_parts(capacity, width_for(to), wide=wide)), to)
+    return text_for(Group(*_parts(capacity, capacity.plan, capacity.after, width_for(to), wide=wide)), to)
 
 
-def largest_text(plan: Plan, largest: LargestRequestsDocument, *, to: str) -> str:
+def largest_text(plan: AnyPlan, largest: LargestRequestsDocument, *, to: str) -> str:
     """Return the table of the largest requests."""
-    if not can_be_asked(plan):
+    if isinstance(plan, RefusedPlan) or askable(plan) is None:
         return plan_text(plan, wide=False, to=to)
     return text_for(Group(*_largest(plan, largest, width_for(to))), to)
 
 
-def _head(plan: Plan) -> Iterator[RenderableType]:
-    view = plan_view(plan)
-    yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(plan.kubelet.settings) if plan.kubelet is not None else "", "dim")
-    yield Text("")
-
-
 def _largest(plan: Plan, largest: LargestRequestsDocument, width: int) -> Iterator[RenderableType]:
-    yield from _head(plan)
+    yield from head_lines(plan_view(plan), plan.kubelet)
     refused = sum(not answer.admitted for answer in plan.answers)
     if refused:
         was = "was rejected and is" if refused == 1 else "were rejected and are"
@@ -81,10 +73,10 @@ def _largest(plan: Plan, largest: LargestRequestsDocument, width: int) -> Iterat
         yield Text("No manager assigns a resource by NUMA node: the scheduler's sums decide. Count pods with --shape.")
 
 
-def _parts(capacity: Capacity, width: int, *, wide: bool) -> Iterator[RenderableType]:
-    plan, document = capacity.plan, capacity.document
-    yield from _head(plan)
-    if not can_be_asked(plan):
+def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
+    document = capacity.document
+    yield from head_lines(plan_view(plan), plan.kubelet)
+    if askable(plan) is None:
         last = plan.answers[-1].pod
         yield Text(f"Nothing can be counted: the kubelet would not return from {clean(_name(last))}.", "bold")
         return
@@ -95,13 +87,13 @@ def _parts(capacity: Capacity, width: int, *, wide: bool) -> Iterator[Renderable
         yield Text(f"{plural(refused, 'pod')} of those given {was} rejected and {is_not} counted.")
     if document.replicas:
         yield Text("")
-        rows = plan_rows(replace(capacity.after, answers=capacity.replicas), wide=True)
+        rows = plan_rows(replace(after, answers=capacity.replicas), wide=True)
         if wide:
             yield placements_table([replace(row, why="") for row in rows], wide=True)
         else:
             yield _groups(document.replicas, rows)
         yield from [Text(_ORDER, "dim")] if document.count > 1 else []
-    for line in pool_lines(capacity.after):
+    for line in pool_lines(after):
         yield Text("")
         yield Text(clean(line), "bold red")
     if document.next is not None:
@@ -116,13 +108,15 @@ def _parts(capacity: Capacity, width: int, *, wide: bool) -> Iterator[Renderable
 def _headline(capacity: Capacity) -> str:
     document, shape = capacity.document, _shape(capacity.shape)
     count, at_least = document.count, document.at_least
+    pods = plural(count, "pod" if capacity.itself else "more pod")
     verb = "fits" if count == 1 else "fit"
     if not count:
         text = f"No more pods {shape} fit"
     elif document.limited:
-        text = f"At least {plural(count, 'more pod')} {shape} {verb}; counting stopped there"
+        text = f"At least {pods} {shape} {verb}; counting stopped there"
     else:
-        text = f"{plural(count, 'more pod')} {shape} {verb}"
+        text = f"{pods} {shape} {verb}"
+    text += ", itself counted" if capacity.itself and count else ""
     return f"{text}; {at_least} were wanted." if count < at_least and at_least > 1 else f"{text}."
 
 

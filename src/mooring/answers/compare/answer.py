@@ -263,7 +263,7 @@ def compare(
     Args:
         trace: what happens to each.
         variants: what is compared.
-        by: the measure that counts first, see :data:`~mooring.answers.compare.comparison.MEASURES`.
+        by: the measure that counts first, see :data:`~mooring.answers.compare.measures.MEASURES`.
         jobs: how many processes to use at most; the answer does not depend on it.
         watch: is handed the outcomes as they come, and passes them on.
     """

@@ -18,7 +18,6 @@ with lazily():
     from mooring.answers.compare import answer, text, variant
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots
-    from mooring.answers.compare import text_releases as releases_text
     from mooring.cli import terminal
     from mooring.views.svg import plot as render_plot
 
@@ -26,7 +25,6 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mooring.answers.compare.answer import Comparison
 
 EPILOG = """\b
 Examples:
@@ -43,7 +41,7 @@ DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "
 """Names of what ``--vary`` varies; those of :class:`mooring.answers.compare.variant.Dimension`."""
 
 MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread")
-"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.answer.MEASURES`."""
+"""Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.measures.MEASURES`."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -189,7 +187,7 @@ def command(
     if form == "json":
         emit_document(json_text(answer.comparison_document(comparison, compared.findings)), to)
     elif form == "svg":
-        emit_document(_svg(comparison, top, grouped=grouped), to)
+        emit_document(render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped)), to)
     else:
         emit(text.comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
     if check is not None:
@@ -208,7 +206,7 @@ def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, oth
         emit_document(json_text(compared), to)
     else:
         warn(compared.findings)
-        emit(releases_text.release_comparison_text(plans, compared, to), to)
+        emit(text.release_comparison_text(plans, compared, to), to)
     return NO if compared.differences or 0 < len(compared.start_errors) < len(plans) else YES
 
 
@@ -225,7 +223,3 @@ def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None
 def _dimensions(vary: tuple[str, ...], *, all_options: bool) -> frozenset[variant.Dimension]:
     named = frozenset(variant.Dimension(name) for name in vary)
     return named | frozenset(variant.ALL_OPTIONS) if all_options else named
-
-
-def _svg(comparison: Comparison, top: int, *, grouped: bool) -> str:
-    return render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped))

@@ -21,7 +21,7 @@ from mooring.answers.base.inputs.node import (
     read_node,
     with_devices,
 )
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import AnyPlan, Question, make_plan
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
@@ -43,10 +43,10 @@ from mooring.inputs.pods.workloads import template_paths
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.fleet.inputs import cluster_files
+    from mooring.inputs import node_groups
 
 if TYPE_CHECKING:
-    from mooring.fleet.cluster import NodeGroup
+    from mooring.inputs.node_groups import DescribedGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Compared:
     question: Question | None = None
     """What is asked about the first variant; None for a recorded trace."""
     manifests: tuple[Document, ...] = ()
-    groups: tuple[NodeGroup, ...] = ()
+    groups: tuple[DescribedGroup, ...] = ()
     """Of the cluster, as many as there are variants as given; empty without."""
 
 
@@ -127,7 +127,7 @@ def read_compared(options: CompareOptions) -> Compared:
     return Compared(trace, variants, tuple(findings), *(asked or ()))
 
 
-def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[Plan], ReleaseComparisonDocument]:
+def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[AnyPlan], ReleaseComparisonDocument]:
     """Plan for a node under several releases; what is given is read once a release, as that kubelet reads it.
 
     Raises:
@@ -157,8 +157,8 @@ def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[
 
 def _of_cluster(options: CompareOptions) -> Compared:
     """Read the pods, and the groups of a cluster, each a variant."""
-    cluster = cluster_files.load_cluster(options.cluster)
-    first, node = cluster.groups[0], options.node
+    groups, node = node_groups.load_groups(options.cluster), options.node
+    first = groups[0]
     manifests = tuple(document for source in node.manifests for document in load_documents(source))
     noticed: list[Finding] = []
     gates, paths = PodGates.of_node(first.config, first.mooring), template_paths(node.template_paths)
@@ -170,7 +170,7 @@ def _of_cluster(options: CompareOptions) -> Compared:
         check_strict(noticed)
     variants = tuple(
         Variant(one.name, one.machine, one.config, with_devices(one.mooring, node.devices), one.devices)
-        for one in cluster.groups
+        for one in groups
     )
     given = [_Given(one.name, one.config, one.mooring, {}) for one in variants]
     question = Question(
@@ -185,9 +185,7 @@ def _of_cluster(options: CompareOptions) -> Compared:
     dimensions = options.dimensions
     sites = [_Site(one.machine, one.devices) for one in variants]
     varied = (variant for pair in zip(sites, given, strict=True) for variant in _variants(*pair, dimensions))
-    return Compared(
-        trace_of(question), tuple(varied), make_plan(question).findings, question, manifests, cluster.groups
-    )
+    return Compared(trace_of(question), tuple(varied), make_plan(question).findings, question, manifests, groups)
 
 
 def check_of(compared: Compared, options: NodeOptions, cluster: str) -> Check:

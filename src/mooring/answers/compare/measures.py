@@ -17,7 +17,7 @@ from hashlib import sha256
 from mooring.answers.base.changes.configuration import AlignmentPromise, alignment_promise
 from mooring.answers.base.plan_document import held_devices
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare.trial import Stranded, Trial, TrialAdmission, run_trials, stranded_cpus
+from mooring.answers.compare.trial import SharedKubelet, Stranded, Trial, TrialAdmission, run_trials, stranded_cpus
 from mooring.answers.compare.variant import Variant
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import StartRefusal
@@ -27,9 +27,6 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block, NUMANodeState
 from mooring.explain.alignment import are_near, extent_of_nodes
 from mooring.explain.story import PodVerdict
-
-NOT_ASKED = "not asked"
-"""The reason of pods after an admission from which the kubelet would not return."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +155,11 @@ def measures(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> dict[int, Mea
     new = [admission for admission in trial.admissions if not admission.running]
     placed = [admission for admission in new if admission.decision.admitted]
     lost = sum(1 for one in trial.admissions if one.running and not one.decision.admitted)
-    rejected = _rejected(new, trial.ended, asked)
-    if trial.shared is None:
+    rejected = _rejected(new, trial, asked)
+    shared = trial.end
+    if not isinstance(shared, SharedKubelet):
         return dict.fromkeys(trial.variants, Measures(asked, len(placed), rejected, lost))
-    kubelet = trial.shared.kubelet
+    kubelet = shared.kubelet
     found = Measures(
         asked=asked,
         admitted=len(placed),
@@ -181,10 +179,10 @@ def measures(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> dict[int, Mea
             aligned=alignment(topology, policy.reserved, masks),
             numa_nodes=sum(touched(topology.numa.values(), cpus) for cpus in masks),
         )
-    stranded = stranded_cpus(trial.shared, shapes)
+    stranded = stranded_cpus(shared, shapes)
     return {
         position: replace(found, stranded=stranded[position], promise=alignment_promise(settings.config))
-        for position, settings in trial.shared.followers.items()
+        for position, settings in shared.followers.items()
     }
 
 
@@ -210,16 +208,16 @@ def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
     return Together(sum(not extent.beyond for extent in found), len(found))
 
 
-def _rejected(new: Sequence[TrialAdmission], ended: PodVerdict | None, asked: int) -> dict[str, int]:
+def _rejected(new: Sequence[TrialAdmission], trial: Trial, asked: int) -> dict[str, int]:
     """Count the reasons, the kubelet's own in the order of the alphabet."""
     reasons: list[str] = sorted(
         PodVerdict.CRASH if one.crashes else one.decision.reason for one in new if not one.decision.admitted
     )
     unanswered = asked - len(new)
-    if unanswered and ended:
-        reasons.append(ended)
+    if unanswered and isinstance(trial.end, PodVerdict):
+        reasons.append(trial.end)
         unanswered -= 1
-    reasons += [NOT_ASKED] * unanswered
+    reasons += [PodVerdict.NOT_ASKED] * unanswered
     return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
 
 
@@ -259,9 +257,13 @@ def _outcome_lines(trial: Trial) -> Iterator[str]:
         whole = (str(decision.pod.cpus), decision.pod.mems)
         answer = (decision.uid, admission.running, decision.admitted, decision.reason, decision.message)
         yield repr((answer, held, whole, held_devices(decision), str(decision.shared_pool)))
-    refusal = (trial.refusal.stage, trial.refusal.message) if trial.refusal is not None else ()
-    shared = str(trial.shared.kubelet.node.shared_pool) if trial.shared is not None else ""
-    yield repr((trial.ended, refusal, shared))
+    match trial.end:
+        case SharedKubelet() as shared:
+            yield str(shared.kubelet.node.shared_pool)
+        case StartRefusal() as refusal:
+            yield f"{refusal.stage}: {refusal.message}"
+        case verdict:
+            yield verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +293,9 @@ def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) 
     for trial in run_trials(trace, variants):
         new = [admission for admission in trial.admissions if not admission.running]
         admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
-        text = digest(trial)
+        text, refusal = digest(trial), trial.end if isinstance(trial.end, StartRefusal) else None
         for position, found in measures(trace, trial, shapes).items():
-            outcomes[position] = VariantOutcome(found, text, admitted, trial.refusal)
+            outcomes[position] = VariantOutcome(found, text, admitted, refusal)
     return outcomes
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_document import differing, held_devices, placement_part, pod_part
 from mooring.answers.base.pods import pods_of
 from mooring.documents.plan import (
@@ -95,7 +95,7 @@ class ReleaseComparisonDocument(DocumentPart, kw_only=True):
     findings: list[FindingPart]
 
 
-def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[Plan], ReleaseComparisonDocument]:
+def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[AnyPlan], ReleaseComparisonDocument]:
     """Plan the same question under several releases; return the plans, and what they decide differently.
 
     Args:
@@ -106,13 +106,13 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[Plan],
         InputError: the question cannot be read.
     """
     plans = [make_plan(ask(release)) for release in releases]
-    started = [plan for plan in plans if plan.refusal is None]
+    started = [plan for plan in plans if isinstance(plan, Plan)]
     pairs = [pair for pair in pairwise(started) if differing(*pair)]
     different = {uid for _, newer in pairs for uid in differing(started[0], newer)}
     pods = {pod.uid: pod for plan in plans for pod in pods_of(plan)}
     return plans, ReleaseComparisonDocument(
         kubelets=[plan.release.tag for plan in plans],
-        start_errors={plan.release.tag: plan.refusal.message for plan in plans if plan.refusal is not None},
+        start_errors={plan.release.tag: plan.refusal.message for plan in plans if isinstance(plan, RefusedPlan)},
         pods=[
             ReleasePodPart(
                 uid,
@@ -128,7 +128,7 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[Plan],
     )
 
 
-def _decision(plan: Plan, answer: Answer) -> ReleaseDecisionPart:
+def _decision(plan: AnyPlan, answer: Answer) -> ReleaseDecisionPart:
     decision = answer.decision
     return ReleaseDecisionPart(
         kubelet=plan.release.tag,

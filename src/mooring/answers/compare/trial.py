@@ -186,12 +186,9 @@ class Trial:
     variants: tuple[int, ...]
     """Their positions."""
     admissions: tuple[TrialAdmission, ...]
-    shared: SharedKubelet | None
-    """The kubelet in the end, after it has released what refused pods had been given; None when it does not run."""
-    refusal: StartRefusal | None = None
-    """Set when the kubelet would not start, at first or again."""
-    ended: PodVerdict | None = None
-    """Set when the kubelet would not return from the admission after the last one: a crash, or endless."""
+    end: SharedKubelet | StartRefusal | PodVerdict
+    """The kubelet in the end, after it has released what refused pods had been given; why it would not start, at first
+    or again; or why it would not return from the admission after the last one: a crash, or endless."""
 
 
 def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]:
@@ -214,7 +211,7 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
             pods=trace.pods,
         ).start
         if isinstance(start, NotStarted):
-            yield Trial((position,), (), None, start.refusal)
+            yield Trial((position,), (), start.refusal)
         else:
             started[position] = start
     if started:
@@ -234,8 +231,9 @@ def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
         for after, result in shared.after(event):
             admissions, ended = _admissions(result, event)
             so_far = (*before, *admissions)
-            if ended or result.is_last:
-                yield Trial(tuple(after.followers), so_far, None, result.refusal, ended)
+            end = ended or result.refusal
+            if end is not None:
+                yield Trial(tuple(after.followers), so_far, end)
             else:
                 waiting.append((after, number + 1, so_far))
 

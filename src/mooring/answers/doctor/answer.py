@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem
+from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
 from mooring.answers.doctor.diagnosis import Diagnosis, FileDiagnosis, FileRepair
 from mooring.documents.plan import (
     API_VERSION,
@@ -176,12 +176,11 @@ def _repair(repair: FileRepair, pods: Mapping[str, Pod], backups: Mapping[str, s
         action="replace" if repair.text is not None else "delete",
         text=repair.text or "",
         kept=repair.kept,
-        dropped=[_dropped(dropped, pods) for dropped in repair.dropped],
+        dropped=[
+            DroppedEntryPart(*_names(dropped.holder, pods), held=dropped.held, why=dropped.why)
+            for dropped in repair.dropped
+        ],
         changes=list(repair.changes),
         written=repair.file in backups,
         backup=backups.get(repair.file, ""),
     )
-
-
-def _dropped(dropped: Dropped, pods: Mapping[str, Pod]) -> DroppedEntryPart:
-    return DroppedEntryPart(*_names(dropped.holder, pods), held=dropped.held, why=dropped.why)

@@ -19,11 +19,12 @@ from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import published
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer
-    from mooring.engine.checkpoint import device_file, salvage
+    from mooring.engine.checkpoint import device_file, formats, salvage, store
     from mooring.engine.node import start
     from mooring.engine.releases import catalog
 
@@ -75,14 +76,23 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         if write:
             raise click.UsageError("give either --lint or --write")
         return lint_answer.answer_lint(inputs, form, to)
-    _check_place(state, node, write=write)
+    if not state and not node:
+        raise InputError("is missing", source="--state", remedy="name the kubelet's root directory or a copy of it")
+    if write and not state:
+        raise InputError("needs --state", source="--write", remedy="a node archive is never written")
+    if write and Path(state).is_file():
+        raise InputError("is one file", source=state, field="--state", remedy="name the directory to write the repair")
     asked = replace(question_of(inputs), pods=())
     if state:
-        devices = device_file.device_record(device_file.read_device_file(Path(state)))
+        devices = device_file.device_record(published.state_text(state, device_file.DEVICE_FILE))
     else:
         archive = inputs.running or read_node(node)
         devices = device_file.DeviceRecord() if archive is None else archive.devices().record
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
+    if state:
+        names = formats.ALLOCATED_FILE, formats.ACTUATED_FILE
+        pod_files = {name: store.read_state_file(Path(state) / name) for name in names}
+        diagnosis = diagnosing.with_pod_files(diagnosis, pod_files)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     if form == "json":
         emit_document(json_text(answer.diagnosis_document(diagnosis, diagnosis.findings, backups)), to)
@@ -96,18 +106,6 @@ def _place(diagnosis: Diagnosis, state: str, node: str) -> str:
     """Return where the files are: of an archive also its node, and when it was captured."""
     archive = [finding.message for finding in diagnosis.question.findings if finding.code == OF_ARCHIVE]
     return state or ", ".join([node, *archive])
-
-
-def _check_place(state: str, node: str, *, write: bool) -> None:
-    """Refuse what names no files, or none that can be written.
-
-    Raises:
-        InputError: naming the option.
-    """
-    if not state and not node:
-        raise InputError("is missing", source="--state", remedy="name the kubelet's root directory or a copy of it")
-    if write and not state:
-        raise InputError("needs --state", source="--write", remedy="a node archive is never written")
 
 
 def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.base.plan_findings import RESTART, STATE_FILES, machine_findings, wrap_findings
+from mooring.answers.base.plan import Question, RefusedPlan, make_plan
+from mooring.answers.base.plan_findings import RESTART, STATE_FILES, machine_findings, uncore_findings, wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (
@@ -28,12 +28,13 @@ from mooring.answers.doctor.reports import (
     State,
     cpu_report,
     memory_report,
+    pod_file_problems,
     repair_cpu,
     repair_memory,
 )
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.decision import Fault, StartRefusal
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import Release
@@ -189,8 +190,30 @@ def diagnose(question: Question, release: Release | None = None, devices: Device
         problems=(*shared, *restart.problems),
         repairs=repairs,
         afterwards=restart.containers,
-        findings=(*question.findings, *machine_findings(question.machine, question.config), *wrap_findings(settings)),
+        findings=(
+            *question.findings,
+            *machine_findings(question.machine, question.config),
+            *wrap_findings(settings),
+            *uncore_findings(settings),
+        ),
     )
+
+
+def with_pod_files(diagnosis: Diagnosis, files: Mapping[str, str | None]) -> Diagnosis:
+    """Return the diagnosis with the files of allocated and actuated pods, of which none is repaired.
+
+    Args:
+        diagnosis: of the managers' files.
+        files: name -> text; None where there is no file.
+    """
+    found = [
+        FileDiagnosis(name, *pod_file_problems(name, text, diagnosis.release), 0)
+        for name, text in files.items()
+        if text is not None
+    ]
+    refused = (StartRefusal.of("kubelet", Fault(one.kubelet, Cause.FILE_DAMAGED)) for one in found if one.kubelet)
+    # The managers' files come first: the kubelet does not get to these.
+    return replace(diagnosis, files=(*diagnosis.files, *found), refusal=diagnosis.refusal or next(refused, None))
 
 
 def _settings(question: Question, config: KubeletConfig) -> Settings | StartRefusal:
@@ -291,7 +314,7 @@ def restarted(question: Question) -> RestartEffect:
     if not question.active:
         return RestartEffect()
     plan = make_plan(replace(question, pods=()))
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         return RestartEffect()
     found: dict[EntryHolder, Afterwards] = {}
     refused = []

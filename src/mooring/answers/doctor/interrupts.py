@@ -154,8 +154,6 @@ class Assignments:
 def assignments_of(plan: Plan) -> Assignments:
     """Return the assignments after a plan; none when the kubelet would not start."""
     kubelet = plan.kubelet
-    if kubelet is None:
-        return Assignments()
     state = kubelet.node.cpu
     pods = {answer.pod.uid: f"{answer.pod.namespace}/{answer.pod.name}" for answer in plan.answers}
     holders = [ExclusiveHolder(pods.get(uid, uid), uid, CPUSet(mask)) for uid, mask in state.pods.items()]

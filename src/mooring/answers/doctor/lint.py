@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.inputs.node import question_of
-from mooring.answers.base.plan import make_plan
+from mooring.answers.base.plan import RefusedPlan, make_plan
 from mooring.answers.doctor.interrupts import (
     Assignments,
     assignments_of,
@@ -53,7 +53,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     tree = _tree(options.machine or options.node)
     plan = make_plan(question)
     warn(plan.findings)
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         emit(f"The kubelet would not start, so no container has exclusive CPUs: {plan.refusal.message}", to)
         return NO
     assignments = assignments_of(plan)
@@ -63,7 +63,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     if form == "json":
         emit_document(json_text(isolation_document(name, assignments, findings)), to)
     else:
-        emit(_lint_text(name, assignments, findings, to), to)
+        emit(text_for(Group(*_parts(name, assignments, findings)), to), to)
     return NO if any(finding.severity == "warning" for finding in findings) else YES
 
 
@@ -88,11 +88,6 @@ def _online(info: MachineInfo) -> CPUSet:
 
 
 _STYLE = {"warning": "bold yellow", "info": "bold cyan"}
-
-
-def _lint_text(machine: str, assignments: Assignments, findings: Sequence[Finding], to: str) -> str:
-    """Return the findings as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(machine, assignments, findings)), to)
 
 
 def _parts(machine: str, assignments: Assignments, findings: Sequence[Finding]) -> Iterator[RenderableType]:

@@ -14,20 +14,28 @@ from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Rep
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
-from mooring.engine.checkpoint.formats import CORRUPTED, FormatFamily, bytes_of, describe_format, read_checkpoint
+from mooring.engine.checkpoint.formats import (
+    ALLOCATED_FILE,
+    CORRUPTED,
+    FormatFamily,
+    bytes_of,
+    describe_format,
+    read_checkpoint,
+    read_pod_file,
+)
 from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix
 from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
-from mooring.engine.checkpoint.memory_file import MEMORY_FAMILY
+from mooring.engine.checkpoint.memory_file import memory_family
 from mooring.engine.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.gotext import quote
-from mooring.engine.core.release import NEWEST
+from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.engine.releases.state_files import state_file_rules
+from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
 from mooring.explain.phrases import cpus_text, joined, plural
 
 NOT_JSON = "MOOR-301"
@@ -136,6 +144,29 @@ def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) 
         )
 
 
+def pod_file_problems(file: str, text: str, release: Release) -> tuple[str, str, tuple[Problem, ...]]:
+    """Return format, words of the kubelet and problems of a file of allocated or actuated pods."""
+    found = read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
+    if found.problem:
+        code = WRONG_CHECKSUM if found.problem == CORRUPTED else WRONG_TYPE if found.version else NOT_JSON
+        words = (
+            f"could not restore state from checkpoint: failed to get pod resource information: {found.problem}, please "
+            f"drain this node and delete pod resource information checkpoint file {quote(file)} before restarting "
+            "Kubelet"
+        )
+        words = words if file == ALLOCATED_FILE else f"failed to initialize actuated state checkpoint: {words}"
+        message = f"Kubelet {release.tag} does not start on it ({found.problem}): drain the node and delete the file."
+        return "pods with their resources, damaged", words, (Problem(code, "error", file, message),)
+    problems: tuple[Problem, ...] = ()
+    if found.version not in pod_file_versions(release.name)[1]:
+        message = (
+            f"Kubelet {release.tag} does not know format {found.version} and reads the amounts in it alone, not the "
+            "names and specs of pods."
+        )
+        problems = (Problem(UNKNOWN_MEMBERS, "warning", file, message),)
+    return f"pods with their resources, format {found.version}, {plural(len(found.pods), 'pod')}", "", problems
+
+
 def policy_problem(configured: str, reading: Reading, salvaged_policy: str) -> Problem | None:
     """Say that another policy wrote the file; of one that the kubelet cannot read, only when it names a policy."""
     found = salvaged_policy if reading.policy is None else reading.policy
@@ -207,7 +238,8 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
         return Report(CPU_FILE, "")
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
-    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases))
+    json_v2 = not settings.release.rules.json_texts_of_go_126
+    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
     if reading.salvage is None:
         return Report(
             CPU_FILE, reading.format, _without_state(settings.config.cpu_manager_policy, reading), trusted=False
@@ -262,7 +294,9 @@ def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
     """Look at the memory manager's file."""
     if text is None:
         return Report(MEMORY_FILE, "")
-    reading = read(MEMORY_FILE, text, MEMORY_FAMILY)
+    formats = state_file_rules(NEWEST.name, pod_level=False).memory
+    json_v2 = not settings.release.rules.json_texts_of_go_126
+    reading = read(MEMORY_FILE, text, memory_family(formats, json_v2=json_v2))
     if reading.salvage is None:
         problems = _without_state(settings.config.memory_manager_policy, reading)
         return Report(MEMORY_FILE, reading.format, problems, trusted=False)

@@ -12,14 +12,13 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import InputError
-from mooring.explain.codes import codes_beginning, is_code
+from mooring.explain.codes import codes_beginning, is_code, reason_page, reasons
 from mooring.explain.reason import SHARED_BY_QOS
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base import (
         picture,
-        plan_document,
         plan_findings,
     )
     from mooring.answers.base import plan as planning
@@ -37,7 +36,7 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.answers.base.changes.search import Proposal
-    from mooring.answers.base.plan import Plan, Question
+    from mooring.answers.base.plan import AnyPlan, Question
     from mooring.engine.core.pod import Pod
     from mooring.explain.codes import CodePage
     from mooring.explain.story import Story
@@ -48,11 +47,18 @@ Examples:
   mooring explain hpc/solver -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml -v
   mooring explain web-0/app -f pods.yaml --node node.tar.gz -o svg --to why.svg
   mooring explain MOOR-103
+  mooring explain hpc/solver-0
+  mooring explain TopologyAffinityError
 """
 
 
 @click.command("explain", cls=Verb, epilog=EPILOG)
-@click.argument("name", default="", metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE]")
+@click.argument(
+    "name",
+    default="",
+    metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE | REASON | MESSAGE]",
+    shell_complete=lambda _context, _parameter, begun: [one for one in reasons() if begun and one.startswith(begun)],
+)
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @click.option("-v", "--verbose", is_flag=True, help="Show everything: hints, free amounts and passed checks.")
@@ -70,21 +76,25 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     """Explain what a node decides about a pod: the cause, the facts behind it, and what can be done.
 
     Without a name, the first pod that is not admitted is explained; if all are admitted, they are listed. For a code
-    such as MOOR-103 its page is printed, for its beginning, such as MOOR-1, the codes and their titles.
+    such as MOOR-103 its page is printed, for its beginning, such as MOOR-1, the codes and their titles. For a reason,
+    such as TopologyAffinityError, or the message of an event in quotes: what it means, and the codes that split it.
+
+    With nothing but a pod, kubectl is asked about the pod and its node.
 
     Exit code 1 when the pod is not admitted.
     """
     check_destination(to)
-    if is_code(name):
-        _explain_code(name, form, to)
-        return YES
     if codes := codes_beginning(name):
         _list_codes(codes, form, to)
         return YES
+    about = pages.page(name) if is_code(name) else reason_page(name)
+    if about is not None:
+        _explain_page(about, form, to)
+        return YES
 
-    inputs = running_inputs.with_running_kubelet(inputs)
+    inputs = running_inputs.with_running_kubelet(replace(inputs, named=(name,) if name else ()))
     _check_pods(inputs)
-    read = read_inputs(replace(inputs, named=(name,) if name else ()))
+    read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)
     # A story has what differs from its own pod's status, and what a restart does to it; of others it does not matter.
@@ -95,7 +105,7 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         _list(plan, inputs, form, to)
         return YES
     found = _nearest(question, story, limit)
-    topology = plan.kubelet.settings.topology if plan.kubelet is not None else None
+    topology = None if isinstance(plan, planning.RefusedPlan) else plan.kubelet.settings.topology
     proposals = [price.proposal_part(proposal, question) for proposal in found]
     document = explanation_document.explanation_document(story, plan.machine.name, topology, proposals, plan.release)
     if form == "json":
@@ -124,14 +134,13 @@ def _check_pods(node: NodeOptions) -> None:
         )
 
 
-def _explain_code(name: str, form: str, to: str) -> None:
-    found = pages.page(name)
-    if form == "json":
+def _explain_page(found: CodePage, form: str, to: str) -> None:
+    if form == "json" and is_code(found.code):
         emit_document(json_text(explanation_document.page_document(found)), to)
     elif form == "text":
         emit(text.page_text(found, to), to)
     else:
-        raise click.UsageError("a code has no picture: use -o text or json")
+        raise click.UsageError("a code has no picture, and a reason is text: use -o text, or json for a code")
 
 
 def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
@@ -140,7 +149,7 @@ def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
     emit("".join(f"{found.code}  {found.title}\n" for found in codes), to)
 
 
-def _story(plan: Plan, name: str) -> Story | None:
+def _story(plan: AnyPlan, name: str) -> Story | None:
     """Return the story that is requested; None when no pod was named and all are admitted.
 
     Raises:
@@ -172,14 +181,14 @@ def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     return text.Help(" ".join(word for word in words if word), command)
 
 
-def _list(plan: Plan, inputs: NodeOptions, form: str, to: str) -> None:
+def _list(plan: AnyPlan, inputs: NodeOptions, form: str, to: str) -> None:
     """List what can be explained.
 
     Raises:
         InputError: a picture was requested.
     """
     if form == "json":
-        emit_document(json_text(plan_document.explanation_list(plan)), to)
+        emit_document(json_text(explanation_document.explanation_list(plan)), to)
     elif form == "text":
         emit(text.list_text(plan, to, inputs.words), to)
     else:

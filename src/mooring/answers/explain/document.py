@@ -1,13 +1,16 @@
-"""``mooring explain -o json``: a story, or the page of a code, as a document."""
+"""``mooring explain -o json``: a story, what can be explained, or the page of a code, as a document."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mooring.answers.base.plan import AnyPlan
 from mooring.documents.explanation import (
     ClaimPart,
     CodePageDocument,
+    ExplainablePodPart,
     ExplanationDocument,
+    ExplanationListDocument,
     ProposalPart,
     RemarkPart,
     StoryClaimsPart,
@@ -75,3 +78,22 @@ def _line(line: Line) -> StoryLinePart:
 def page_document(page: CodePage) -> CodePageDocument:
     """Return the page about a code; its text is Markdown."""
     return CodePageDocument(code=page.code, title=page.title, text=page.text)
+
+
+def explanation_list(plan: AnyPlan) -> ExplanationListDocument:
+    """Return what can be explained of a plan (``mooring explain -o json`` when every pod runs)."""
+    return ExplanationListDocument(
+        kubelet=plan.release.tag,
+        machine=plan.machine.name,
+        pods=[
+            ExplainablePodPart(
+                uid=answer.pod.uid,
+                namespace=answer.pod.namespace,
+                name=answer.pod.name,
+                admitted=answer.admitted,
+                code=answer.code,
+                why=answer.why,
+            )
+            for answer in plan.answers
+        ],
+    )

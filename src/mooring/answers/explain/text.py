@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 from rich.tree import Tree
 
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, archive_of, decided_by
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.documents.explanation import ExplanationDocument, StoryLinePart
@@ -69,7 +69,7 @@ def page_text(page: CodePage, to: str = "") -> str:
     return page.text
 
 
-def list_text(plan: Plan, to: str = "", words: Sequence[str] = ()) -> str:
+def list_text(plan: AnyPlan, to: str = "", words: Sequence[str] = ()) -> str:
     """Return what can be explained of a plan in which every pod runs.
 
     Args:
@@ -85,10 +85,8 @@ def list_text(plan: Plan, to: str = "", words: Sequence[str] = ()) -> str:
         name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
         lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
         lines.append(_indented(answer.why, "dim"))
-    if plan.archive:
-        lines += [Text(""), Text(clean(plan.archive), "dim")]
-    if plan.decided_by:
-        lines += [Text(""), Text(plan.decided_by, "dim")]
+    for line in (archive_of(plan), decided_by(plan)):
+        lines += [Text(""), Text(clean(line), "dim")] if line else []
     return text_for(Group(*lines), to)
 
 

@@ -21,7 +21,7 @@ from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_document import placement_part
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
 from mooring.documents.plan import (
@@ -143,13 +143,13 @@ class Migration:
     """The node as it is."""
     way: Way
     diagnosis: Diagnosis
-    without_managers: Plan
+    without_managers: AnyPlan
     """The kubelet with policy none and no state files."""
     with_files: str
     """What that kubelet reports when the state files are not removed; empty if it starts."""
     takeover: Takeover | None
     """What the agent does with the pods; None where it does not start."""
-    rollback: Plan
+    rollback: AnyPlan
     """The old kubelet on a copy of its own state files."""
     checks: tuple[MigrationCheckPart, ...]
 
@@ -180,8 +180,7 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
     beside = replace(question, config=without_managers(config), files=StateTexts())
     plan = make_plan(beside)
     refusal = refusal_of(start_kubelet(question.machine.info, beside.config, question.mooring, question.files))
-    before = _before(question, running)
-    taken, problem = _taken_over(question, before, way)
+    taken, problem = _taken_over(question, running, way)
     checks = (
         MigrationCheckPart("state files", diagnosis.is_sound, _doctor_text(diagnosis)),
         _kubelet_check(plan),
@@ -193,16 +192,11 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
     return Migration(question, way, diagnosis, plan, with_files, taken, running, checks)
 
 
-def _before(question: Question, running: Plan) -> Kubelet | None:
-    """Return the kubelet with what the pods have: by its files, or by its decisions where there are none."""
-    if question.files == StateTexts():
-        return running.kubelet
-    return running.began or running.kubelet
-
-
-def _taken_over(question: Question, before: Kubelet | None, way: Way) -> tuple[Takeover | None, str]:
-    if before is None:
+def _taken_over(question: Question, running: AnyPlan, way: Way) -> tuple[Takeover | None, str]:
+    if isinstance(running, RefusedPlan):
         return None, "not asked: what the running pods have is not known"
+    # What the pods have is known by the files, or by the kubelet's decisions where there are none.
+    before = running.kubelet if question.files == StateTexts() else running.began
     try:
         return take_over(question, before, recreated=way is Way.DRAIN), ""
     except InputError as error:
@@ -216,9 +210,9 @@ def _doctor_text(diagnosis: Diagnosis) -> str:
     return "; ".join(problems) or (diagnosis.refusal.message if diagnosis.refusal is not None else "")
 
 
-def _kubelet_check(plan: Plan) -> MigrationCheckPart:
+def _kubelet_check(plan: AnyPlan) -> MigrationCheckPart:
     rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in plan.answers if not one.admitted]
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         return MigrationCheckPart(
             "kubelet", passed=False, message=f"does not start without its managers: {plan.refusal.message}"
         )
@@ -240,9 +234,9 @@ def _pods_check(taken: Takeover) -> MigrationCheckPart:
     )
 
 
-def _rollback_check(running: Plan) -> MigrationCheckPart:
+def _rollback_check(running: AnyPlan) -> MigrationCheckPart:
     rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in running.answers if not one.admitted]
-    if running.refusal is not None:
+    if isinstance(running, RefusedPlan):
         return MigrationCheckPart(
             "rollback", passed=False, message=f"the kubelet does not start again: {running.refusal.message}"
         )

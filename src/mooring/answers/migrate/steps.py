@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mooring.answers.base.plan import start_error
 from mooring.answers.migrate.migration import (
     MigratedContainerPart,
     Migration,
@@ -205,8 +206,8 @@ def _uncordon(places: Places) -> str:
 
 def _kubelet_text(migration: Migration) -> str:
     plan = migration.without_managers
-    if plan.refusal is not None:
-        return f"The kubelet does not start: {plan.refusal.message}"
+    if error := start_error(plan):
+        return f"The kubelet does not start: {error}"
     admitted = sum(one.admitted for one in plan.answers)
     return f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
 

@@ -28,7 +28,7 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from mooring.answers.base.plan import Plan
+    from mooring.answers.base.plan import AnyPlan
 
 EPILOG = """\b
 Examples:
@@ -68,12 +68,13 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     question = question_from(read)
     plan = planning.make_plan(question)
     # Saved first: an answer that is on the screen is complete, with everything that was requested.
-    if save and plan.refusal is None:
-        _save(plan, save)
+    if save and isinstance(plan, planning.Plan):
+        # Empty texts never come up: a kubelet that started has made both files.
+        store.StateFolder(store.make_folder(Path(save))).write_both(plan.files.cpu or "", plan.files.memory or "")
         warn(planning.restarted_later(question, plan))
     if form in ("json", "yaml"):
         document = plan_document.plan_document(plan)
-        emit_document(json_text(document) if form == "json" else _yaml(document), to)
+        emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
     elif form in checks.FORMS:
         node_types = [checking.NodeType(plan.machine.name, plan)]
         check = checks.check_of(node_types, question, read.manifests, inputs.template_paths, inputs.config)
@@ -91,24 +92,15 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     return YES if plan.is_yes else NO
 
 
-def _view(plan: Plan, form: str) -> str:
+def _view(plan: AnyPlan, form: str) -> str:
     """Return the node after the plan as its API or its metrics would show it.
 
     A kubelet that does not start shows neither: then its refusal is the answer.
     """
-    if plan.kubelet is None or plan.metrics is None:
-        return f"{plan.kubelet_name} would not start: {plan.refusal.message if plan.refusal else ''}"
+    if isinstance(plan, planning.RefusedPlan):
+        return plan.sentence
     if form == "metrics":
         from mooring.engine.node.metrics.metrics import exposition  # noqa: PLC0415 - counted by then
 
         return exposition(plan.metrics)
     return json_text(of_kubelet.pod_resources_document(plan.kubelet.node))
-
-
-def _yaml(document: object) -> str:
-    return yaml_reader.yaml_text(document)
-
-
-def _save(plan: Plan, folder: str) -> None:
-    # Empty texts never come up: a kubelet that started has made both files.
-    store.StateFolder(store.make_folder(Path(folder))).write_both(plan.files.cpu or "", plan.files.memory or "")

@@ -68,7 +68,10 @@ def _result_words(step: Step, result: Mapping[str, Any]) -> str:
 
 def _own_words(step: Step, result: Mapping[str, Any]) -> str:
     if isinstance(step, Offline | Online):
-        return _hotplug_words(result)
+        parts = [f"shared pool {result['usablePool'] or 'empty'}", *_standing_words(result)]
+        for pod, sets in result["restored"].items():
+            parts += [f"{_place(pod, name)} {one['cpus']} again" for name, one in sets.items()]
+        return "; ".join(parts)
     if isinstance(step, Admit):
         return _verdict(result)
     if isinstance(step, Resizing):
@@ -84,14 +87,6 @@ def _own_words(step: Step, result: Mapping[str, Any]) -> str:
     kept = len(result["readmitted"]) - len(refused)
     words = "".join(f"; {back['uid']} refused: {back['reason']}: {back['message']}" for back in refused)
     return f"{plural(kept, 'pod')} admitted again{words}"
-
-
-def _hotplug_words(result: Mapping[str, Any]) -> str:
-    """Say what became of the sets that a change of the machine's CPUs concerns."""
-    parts = [f"shared pool {result['usablePool'] or 'empty'}", *_standing_words(result)]
-    for pod, sets in result["restored"].items():
-        parts += [f"{_place(pod, name)} {one['cpus']} again" for name, one in sets.items()]
-    return "; ".join(parts)
 
 
 def _standing_words(result: Mapping[str, Any]) -> Iterator[str]:

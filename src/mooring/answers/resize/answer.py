@@ -13,9 +13,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, field, structs
 
 from mooring.answers.base.plan import (
-    Plan,
+    AnyPlan,
     Question,
+    RefusedPlan,
     make_plan,
+    start_error,
 )
 from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
@@ -33,11 +35,12 @@ from mooring.documents.plan import (
     finding_parts,
     one_of,
 )
-from mooring.engine.core.decision import Placement, Rejection
+from mooring.engine.core.decision import OUT_OF, Placement, Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions import cpu_resize, memory_resize
 from mooring.engine.extensions import cpu_resize as cpu_change
 from mooring.engine.kubelet.events import Resizing
@@ -45,6 +48,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, DelayedRelease
 from mooring.engine.node.resize.resizing import resize_state
+from mooring.engine.node.settings import Settings
 from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
@@ -117,7 +121,7 @@ class ResizeDocument(DocumentPart, kw_only=True):
     findings: list[FindingPart]
 
 
-def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[Plan, ResizeDocument]:
+def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[AnyPlan, ResizeDocument]:
     """Admit the pods of a question, then resize one of them; return the node before it, and the answer.
 
     Args:
@@ -134,12 +138,11 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[P
     wanted = resizing_of(pod, named.container, asked)
     asked_of, gates = wanted.containers, PodGates.of_node(question.config, question.mooring)
     changed = resized_pod(pod, wanted, gates)
-    kubelet = plan.kubelet
     standing = next((one for one in plan.answers if one.pod.uid == pod.uid), None)
     document = ResizeDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
-        start_error=plan.refusal.message if plan.refusal is not None else "",
+        start_error=start_error(plan),
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
@@ -155,8 +158,9 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[P
         ],
         findings=finding_parts(plan.findings),
     )
-    if kubelet is None or pod.uid not in kubelet.node.active:
+    if isinstance(plan, RefusedPlan) or pod.uid not in plan.kubelet.node.active:
         return plan, document
+    kubelet = plan.kubelet
     before = resize_state(kubelet.node, pod.uid).containers
     after, answer = kubelet.resize(changed)
     document = structs.replace(
@@ -184,7 +188,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[P
     )
     if answer.rejection is None:
         return plan, document
-    why = _why_refused(answer.rejection)
+    why = _why_refused(answer.rejection, kubelet.settings, changed)
     remedy = resize_advice(why, question, kubelet, changed, lambda: _other_sizes(kubelet, pod, wanted, gates))
     refused_by = answer.rejection.reason
     return plan, structs.replace(document, refused_by=refused_by, code=why.code, why=why.sentence, remedy=remedy)
@@ -202,7 +206,7 @@ def _amounts(requests: ResourceList) -> dict[str, str]:
     return {name: str(amount) for name, amount in requests.items() if name in ("cpu", "memory")}
 
 
-def _named(plan: Plan, name: str) -> Named:
+def _named(plan: AnyPlan, name: str) -> Named:
     pods = pods_of(plan)
     if name:
         return find(pods, name)
@@ -287,22 +291,24 @@ _REASONS: dict[str, Reason] = {
 """By the detail that the engine gives, or by the kubelet's reason."""
 
 
-def _why_refused(rejection: Rejection) -> Reason:
+def _why_refused(rejection: Rejection, settings: Settings, changed: Pod) -> Reason:
     """Return why a resize was refused."""
     known = _REASONS.get(rejection.reason)
-    if rejection.message.endswith(" static policy"):  # rule static-policies-refuse-every-resize
+    is_policy = rejection.reason in (BY_CPU_POLICY, BY_MEMORY_POLICY)
+    if is_policy and settings.release.rules.static_policies_refuse_every_resize:
         sentence = "Up to v1.33 the static policies refuse every resize of a Guaranteed pod, whatever changes."
         return replace(_REASONS[BY_CPU_POLICY], sentence=sentence)
     if known is not None:
         return known
     if rejection.shortage is not None and rejection.reason == BEYOND_NODE:
         return why_beyond_node(rejection.shortage)
-    if rejection.reason.startswith("OutOf"):
+    if rejection.reason.startswith(OUT_OF):
         found = why_out_of(rejection)
         sentence = found.sentence.replace(ACCEPTED, "No resource manager objects, but")
         return Reason(found.code, sentence, found.remedy)
     if rejection.reason == "SMTAlignmentError":
-        if "not multiple" in rejection.message:
+        cpu = settings.cpu
+        if cpu and any(exclusive_cpus(changed, one, cpu.gates) % cpu.group_size for one in changed.containers):
             return Reason(
                 code.NO_WHOLE_CORES, "With full-pcpus-only CPUs come as whole cores.", "Request the next multiple."
             )

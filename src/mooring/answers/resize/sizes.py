@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.base.start import GENERAL
 from mooring.documents.plan import DocumentPart
 from mooring.engine.core.config import EXCLUSIVE_RESIZE
@@ -259,7 +259,8 @@ def _with_the_extension(question: Question, changed: Pod) -> Iterator[str]:
     mooring = replace(question.mooring, extensions=question.mooring.extensions | {EXCLUSIVE_RESIZE})
     for gates in ((EXCLUSIVE_RESIZE_GATE,), (MEMORY_RESIZE_GATE,), (EXCLUSIVE_RESIZE_GATE, MEMORY_RESIZE_GATE)):
         config = replace(question.config, feature_gates={**question.config.feature_gates, **dict.fromkeys(gates, True)})
-        kubelet = make_plan(replace(question, config=config, mooring=mooring)).kubelet
-        if kubelet is not None and changed.uid in kubelet.node.active and _accepts(kubelet, changed):
+        plan = make_plan(replace(question, config=config, mooring=mooring))
+        runs = isinstance(plan, Plan) and changed.uid in plan.kubelet.node.active
+        if isinstance(plan, Plan) and runs and _accepts(plan.kubelet, changed):
             yield f"let mooring agent pin, with {' and '.join(gates)} and the extension {EXCLUSIVE_RESIZE}"
             return

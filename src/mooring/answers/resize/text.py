@@ -10,16 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
 from mooring.answers.base.plan_document import span_text
-from mooring.answers.base.plan_text import plan_text
+from mooring.answers.base.plan_text import head_lines, plan_text
 from mooring.answers.resize.answer import ResizedContainerPart, ResizeDocument
 from mooring.answers.resize.sizes import LargestAmountsPart
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.node.settings import Settings, policies
 from mooring.explain.phrases import cpus_text, plural, size
 from mooring.views.console import Breaking, new_table
 from mooring.views.tables import numa_table
@@ -31,7 +30,7 @@ _KEPT = (
 )
 
 
-def resize_text(plan: Plan, resized: ResizeDocument, *, wide: bool, to: str) -> str:
+def resize_text(plan: AnyPlan, resized: ResizeDocument, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``.
 
     Args:
@@ -40,20 +39,19 @@ def resize_text(plan: Plan, resized: ResizeDocument, *, wide: bool, to: str) -> 
         wide: whether all containers are shown, and the NUMA nodes.
         to: the file.
     """
-    if plan.kubelet is None:
+    if isinstance(plan, RefusedPlan):
         return plan_text(plan, wide=wide, to=to)
-    return text_for(Group(*_parts(plan, plan.kubelet.settings, resized, width_for(to), wide=wide)), to)
+    return text_for(Group(*_parts(plan, resized, width_for(to), wide=wide)), to)
 
 
-def _parts(
-    plan: Plan, settings: Settings, resized: ResizeDocument, width: int, *, wide: bool
-) -> Iterator[RenderableType]:
+def _parts(plan: Plan, resized: ResizeDocument, width: int, *, wide: bool) -> Iterator[RenderableType]:
     view = plan_view(plan)
-    yield Text.assemble((view.name, "bold"), f": {view.title}")
-    yield Text(policies(settings), "dim")
-    yield Text("")
+    yield from head_lines(view, plan.kubelet)
     if not resized.runs:
-        yield from _not_running(plan, resized)
+        yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
+        if resized.not_running:
+            code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
+            yield Padding(Text(f"{clean(resized.not_running)} [{code}]"), _INDENT)
         return
     yield Text(_headline(resized), "bold")
     if resized.why:
@@ -71,13 +69,6 @@ def _parts(
         yield Text(f"Events: {', '.join(resized.events) or 'none'}.")
         yield Text("")
         yield numa_table(view, width)
-
-
-def _not_running(plan: Plan, resized: ResizeDocument) -> Iterator[RenderableType]:
-    yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
-    if resized.not_running:
-        code = next(one.code for one in plan.answers if one.pod.uid == resized.uid)
-        yield Padding(Text(f"{clean(resized.not_running)} [{code}]"), _INDENT)
 
 
 def _name(resized: ResizeDocument) -> str:

@@ -18,7 +18,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import report
+    from mooring.answers.base import plan_text, report
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.show import live
     from mooring.cli import terminal
@@ -51,7 +51,7 @@ Examples:
 @click.command("show", cls=Verb, epilog=EPILOG)
 @options.pods("Pods to admit first; without them only the machine is drawn.")
 @options.node_options("offline", "devices", "stop_at_crash")
-@options.output(("terminal", "svg", "html"), "terminal")
+@options.output(("terminal", "svg", "html", "resources"), "terminal")
 @click.option(
     "--width",
     type=click.IntRange(20, 1000),
@@ -65,17 +65,29 @@ Examples:
 def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOptions, *, live: bool, once: bool) -> int:
     """Draw sockets, dies, NUMA nodes, caches, cores, CPUs and devices, coloured by owner.
 
+    With -o resources: capacity and allocatable of the node, as kubectl describe node has them, and requests.
+
     Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
     """
     check_destination(to)
     if live:
-        _check_live(inputs, form, to, once=once)
+        # An agent cannot be asked for these.
+        if inputs.describes_node or inputs.machine or inputs.kubelet_version:
+            raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
+        if form == "html":
+            raise click.UsageError("--live draws for a terminal or as SVG; there is no report of a live node")
+        if not once and (form != "terminal" or to):
+            raise click.UsageError("add --once to draw into a file")
         return _live(socket, form, width, to, once=once)
     if once or socket:
         raise click.UsageError("--once and --socket need --live")
     inputs = running_inputs.with_running_kubelet(inputs)
     if form == "html":
         return _report(inputs, to)
+    if form == "resources":
+        plan = planning.make_plan(question_of(inputs))
+        emit(plan_text.resources_text(plan, to), to)
+        return YES if plan.is_yes else NO
     view, is_yes = _view(inputs)
     return _drawn(view, form, width, to, is_yes=is_yes)
 
@@ -86,20 +98,6 @@ def _drawn(view: NodeView, form: str, width: int | None, to: str, *, is_yes: boo
     else:
         emit(_terminal(view, width, to), to)
     return YES if is_yes else NO
-
-
-def _check_live(inputs: NodeOptions, form: str, to: str, *, once: bool) -> None:
-    """Refuse what an agent cannot be asked for.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    if inputs.describes_node or inputs.machine or inputs.kubelet_version:
-        raise click.UsageError("--live shows the agent's own node: remove the options that describe another one")
-    if form == "html":
-        raise click.UsageError("--live draws for a terminal or as SVG; there is no HTML report of a live node")
-    if not once and (form != "terminal" or to):
-        raise click.UsageError("add --once to draw into a file")
 
 
 def _live(socket: str, form: str, width: int | None, to: str, *, once: bool) -> int:
@@ -116,11 +114,10 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         return pictures.machine_view(loader.load_machine(inputs.machine)), True
     plan = planning.make_plan(question_of(inputs))
     warn(plan.findings)
-    if plan.refusal is not None:
-        tell(f"{plan.kubelet_name} would not start: {plan.refusal.message}")
+    if isinstance(plan, planning.RefusedPlan):
+        tell(plan.sentence)
         if plan.remedy:
             tell(plan.remedy)
-
     return pictures.plan_view(plan, now=_present_moment()), plan.is_yes
 
 

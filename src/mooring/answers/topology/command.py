@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import click
 
-from mooring.answers.base.inputs.node import read_machine
+from mooring.answers.base.inputs.node import question_of, read_machine
 from mooring.cli import options
+from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import plan as planning
+    from mooring.answers.base import plan_text
     from mooring.answers.topology import text
     from mooring.inputs.decoding import yaml_reader
     from mooring.inputs.machines import machine_document as machine_documents
@@ -29,15 +32,24 @@ Examples:
 
 @click.command("topology", cls=Verb, epilog=EPILOG)
 @options.machine
+@options.config
 @options.node
-@options.output(("text", "json", "yaml", "machineinfo"), "text")
+@options.output(("text", "json", "yaml", "machineinfo", "resources"), "text")
 @options.to_file
-def command(machine: str, node: str, form: str, to: str) -> int:
+def command(machine: str, config: tuple[str, ...], node: str, form: str, to: str) -> int:
     """Show CPUs, cores, caches, NUMA nodes and memory, and where the kubelet's view differs from the hardware.
 
-    With -o machineinfo, exit code 1 when the kubelet could not describe the machine.
+    With -o resources: capacity and allocatable of the node with --config, as kubectl describe node has them.
+
+    Exit code 1 when the kubelet could not describe the machine (-o machineinfo), or would not start (-o resources).
     """
     check_destination(to)
+    if form == "resources":
+        plan = planning.make_plan(question_of(NodeOptions(machine=machine, config=config, node=node)))
+        emit(plan_text.resources_text(plan, to), to)
+        return YES if plan.is_yes else NO
+    if config:
+        raise click.UsageError("--config reserves resources: add -o resources")
     if form == "machineinfo":
         return _machine_info(machine, node, to)
     loaded = read_machine(machine, node)

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, structs
 
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, RefusedPlan, start_error
 from mooring.answers.upgrade.causes import Cause, GateDefault, gates_for
 from mooring.answers.upgrade.decisions import UpgradeOutcome, pod_upgrades
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.documents.plan import Count, DocumentPart, one_of
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CheckedFields, KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -35,10 +37,14 @@ class AdviceKind(Enum):
     SET_GATES = "set gates"
     REMOVE_FIELD = "remove field"
     REMOVE_OPTION = "remove option"
+    RESERVE_CPUS = "reserve CPUs"
     RECREATE_PODS = "recreate pods"
     """The pods leave the node before the upgrade and are created again after it."""
     DRAIN = "drain"
     """All pods leave the node and the state files are deleted before the new kubelet starts."""
+
+
+_KINDS = tuple(kind.value for kind in AdviceKind)
 
 
 class UpgradeAdvicePart(DocumentPart):
@@ -46,10 +52,11 @@ class UpgradeAdvicePart(DocumentPart):
 
     kind: Annotated[
         str,
-        one_of("remove flags", "remove gates", "set gates", "remove field", "remove option", "recreate pods", "drain"),
+        one_of(*_KINDS),
     ]
     names: Annotated[
-        list[str], Meta(description="Flags with their files, gates, a field, an option, or pods as NAMESPACE/NAME.")
+        list[str],
+        Meta(description="Flags with their files, gates, a field, an option, CPUs, or pods as NAMESPACE/NAME."),
     ]
     text: Annotated[str, Meta(description="One or two sentences.")]
     kept: Annotated[Count, Meta(description="Running pods that then keep what they have.")]
@@ -78,6 +85,8 @@ def _advice(kind: AdviceKind, names: Sequence[str], *, value: bool = False) -> U
             text = f"Remove {listed} from the KubeletConfiguration."
         case AdviceKind.REMOVE_OPTION:
             text = f"Remove {listed} from cpuManagerPolicyOptions."
+        case AdviceKind.RESERVE_CPUS:
+            text = f"Set reservedSystemCPUs: {listed}, as the old kubelet chooses them."
         case AdviceKind.RECREATE_PODS:
             them = "it" if len(names) == 1 else "them"
             text = f"Evict {listed} before the upgrade, and create {them} again after it."
@@ -127,9 +136,9 @@ class _Attempt:
     node: UpgradedNode
     old: KubeletSetup
     new: KubeletSetup
-    before: Plan
+    before: AnyPlan
     """The restart of the old kubelet."""
-    plan: Plan
+    plan: AnyPlan
     """The restart of the new one."""
 
     def with_config(self, config: KubeletConfig) -> _Attempt:
@@ -140,7 +149,7 @@ class _Attempt:
     @property
     def starts(self) -> bool:
         """Tell whether the new kubelet starts."""
-        return self.plan.refusal is None
+        return not start_error(self.plan)
 
     @property
     def uids(self) -> tuple[str, ...]:
@@ -163,10 +172,14 @@ class _Attempt:
 
 
 _Changed: TypeAlias = tuple[UpgradeAdvicePart, KubeletConfig]
+_Change: TypeAlias = Callable[[KubeletSetup], _Changed | None]
 
 
 def advices(
-    node: UpgradedNode, kubelets: tuple[KubeletSetup, KubeletSetup], plans: tuple[Plan, Plan], found: Iterable[Cause]
+    node: UpgradedNode,
+    kubelets: tuple[KubeletSetup, KubeletSetup],
+    plans: tuple[AnyPlan, AnyPlan],
+    found: Iterable[Cause],
 ) -> list[UpgradeAdvicePart]:
     """Return what to do before the upgrade, in this order; nothing where nothing is known to help.
 
@@ -177,10 +190,12 @@ def advices(
         found: why they decide differently about the running pods.
     """
     attempt, given = _Attempt(node, *kubelets, *plans), list[UpgradeAdvicePart]()
-    for change in (_without_unknown_flags, _without_refused_gates, _with_dependents_off, *_field_changes()):
+    gates = _without_unknown_flags, _without_refused_gates, _with_dependents_off
+    changes: tuple[_Change, ...] = (*gates, partial(_with_reserved_cpus, plans[0]), *_field_changes())
+    for change in changes:
         changed = None if attempt.starts else change(attempt.new)
         after = None if changed is None else attempt.with_config(changed[1])
-        if changed is not None and after is not None and after.plan.refusal != attempt.plan.refusal:
+        if changed is not None and after is not None and start_error(after.plan) != start_error(attempt.plan):
             attempt = after
             given.append(attempt.counted(changed[0]))
     if not attempt.starts:
@@ -223,6 +238,16 @@ def _with_dependents_off(new: KubeletSetup) -> _Changed | None:
     return (_advice(AdviceKind.SET_GATES, names), replace(new.config, feature_gates=gates)) if names else None
 
 
+def _with_reserved_cpus(before: AnyPlan, new: KubeletSetup) -> _Changed | None:
+    """Name the CPUs that the old kubelet reserves by their number, because the new one may choose others."""
+    config = new.config
+    is_named = config.reserved_system_cpus or config.system_reserved_cgroup or config.kube_reserved_cgroup
+    if is_named or isinstance(before, RefusedPlan) or before.kubelet.settings.cpu is None:
+        return None
+    cpus = list_text(before.kubelet.settings.cpu.reserved)
+    return _advice(AdviceKind.RESERVE_CPUS, (cpus,)), replace(config, reserved_system_cpus=cpus)
+
+
 _FIELDS: Final[Mapping[str, str]] = {
     "null_duration": "the null of a duration",
     "cpu_options_empty": CPU_OPTIONS,
@@ -230,10 +255,10 @@ _FIELDS: Final[Mapping[str, str]] = {
 }
 
 
-def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
+def _field_changes() -> Iterator[_Change]:
     defaults = CheckedFields()
 
-    def without(name: str) -> Callable[[KubeletSetup], _Changed | None]:
+    def without(name: str) -> _Change:
         default = getattr(defaults, name)
 
         def change(new: KubeletSetup) -> _Changed | None:
@@ -245,7 +270,7 @@ def _field_changes() -> Iterator[Callable[[KubeletSetup], _Changed | None]]:
 
         return change
 
-    def without_value(path: str) -> Callable[[KubeletSetup], _Changed | None]:
+    def without_value(path: str) -> _Change:
         def change(new: KubeletSetup) -> _Changed | None:
             checked = new.config.checked
             if path not in checked.values:
@@ -264,7 +289,7 @@ def _drained(attempt: _Attempt) -> UpgradeAdvicePart | None:
     """Return the advice to drain the node and to delete its state files; None where the kubelet does not start then."""
     emptied = replace(attempt.node, files=StateTexts()).leaving_out(attempt.uids)
     plan = emptied.arriving_again(attempt.uids, attempt.node).plan(UpgradeSituation.RESTART, attempt.new)
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         return None
     admitted = [answer.admitted for answer in plan.answers if answer.pod.uid in attempt.uids]
     return _with_effect(_advice(AdviceKind.DRAIN, ()), 0, sum(admitted), len(attempt.uids) - sum(admitted))
@@ -285,7 +310,7 @@ def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvi
     uids = [pod.uid for pod in rejected]
     node = attempt.node.without_pods(uids, attempt.old).arriving_again(uids, attempt.node)
     plan = node.plan(UpgradeSituation.RESTART, attempt.new)
-    if plan.refusal is None and all(answer.admitted for answer in plan.answers):
+    if not start_error(plan) and all(answer.admitted for answer in plan.answers):
         advice = _advice(AdviceKind.RECREATE_PODS, [f"{pod.namespace}/{pod.name}" for pod in rejected])
         yield replace(attempt, node=node, plan=plan).counted(advice, len(uids))
     else:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from mooring.answers.base.answering import next_start_error
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
 from mooring.answers.upgrade.causes import UpgradeCausePart, causes
@@ -21,6 +21,7 @@ from mooring.answers.upgrade.decisions import (
 from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import (
     SettingChangePart,
+    SettingEffect,
     StateFileFormatsPart,
     setting_changes,
     state_file_formats,
@@ -37,6 +38,7 @@ from mooring.documents.plan import (
     PodPart,
     finding_parts,
 )
+from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.releases.catalog import RELEASES
@@ -127,7 +129,7 @@ class UpgradeListDocument(DocumentPart, kw_only=True):
 
 def upgrade_of(
     node: UpgradedNode, old: Release, new: Release, first: PodReader | None = None
-) -> tuple[Plan, UpgradeDocument]:
+) -> tuple[AnyPlan, UpgradeDocument]:
     """Upgrade the kubelet of a node, or downgrade it; return its restart, and the whole answer.
 
     Args:
@@ -144,7 +146,8 @@ def upgrade_of(
     named = {factor for factor, _ in found}
     more = causes(node, from_setup, to_setup, UpgradeSituation.RECREATED)
     pods = list(pod_upgrades(before, after, {pod.uid for pod in node.pods_of(from_setup).running}))
-    again = None if after.kubelet is None else next_start_error(after.kubelet) or None
+    refused = after if isinstance(after, RefusedPlan) else None
+    again = next_start_error(after.kubelet) or None if isinstance(after, Plan) else None
     kept = all(pod.outcome == UpgradeOutcome.KEPT for pod in pods if pod.running)
     return after, UpgradeDocument(
         node=node.name,
@@ -152,17 +155,17 @@ def upgrade_of(
         from_=old.tag,
         to=new.tag,
         changed=decided(before) != decided(after) or decided(anew[0]) != decided(anew[1]),
-        safe=after.refusal is None and again is None and kept,
+        safe=refused is None and again is None and kept,
         start_error=_error(after),
-        start_error_stage="" if after.refusal is None else after.refusal.stage,
-        start_error_code=after.refusal_code,
-        remedy=after.remedy,
+        start_error_stage="" if refused is None else refused.refusal.stage,
+        start_error_code="" if refused is None else refused.refusal.code,
+        remedy="" if refused is None else refused.remedy,
         start_error_before=_error(before),
         pods=pods,
-        shared_pool="" if after.kubelet is None else str(after.kubelet.node.shared_pool),
+        shared_pool=str(after.kubelet.node.shared_pool) if isinstance(after, Plan) else "",
         cpu_manager_state=after.files.cpu or "",
         memory_manager_state=after.files.memory or "",
-        settings=setting_changes(node.config, node.fields, old, new),
+        settings=[*setting_changes(node.config, node.fields, old, new), *_reserved(*anew)],
         state_files=state_file_formats(node.config, old, new),
         causes=[*(part for _, part in found), *(part for factor, part in more if factor not in named)],
         recreated=[one for one in pod_upgrades(anew[0], anew[1], ()) if one.changed],
@@ -172,6 +175,17 @@ def upgrade_of(
         findings=finding_parts([*node.findings, *after.findings]),
         next_start_error=again,
     )
+
+
+def _reserved(*plans: AnyPlan) -> Iterator[SettingChangePart]:
+    """Yield the CPUs that are reserved by their number, where the new kubelet chooses others."""
+    cpus = [
+        list_text(plan.kubelet.settings.cpu.reserved)
+        for plan in plans
+        if isinstance(plan, Plan) and plan.kubelet.settings.cpu is not None
+    ]
+    if len(set(cpus)) > 1:
+        yield SettingChangePart("reserved CPUs", SettingEffect.COMPUTED.value, *cpus)
 
 
 def upgrade_list(upgrades: Sequence[UpgradeDocument]) -> UpgradeListDocument:
@@ -198,8 +212,8 @@ def _node(upgrade: UpgradeDocument) -> UpgradedNodePart:
     )
 
 
-def _error(plan: Plan) -> str | None:
-    return None if plan.refusal is None else plan.refusal.message
+def _error(plan: AnyPlan) -> str | None:
+    return start_error(plan) or None
 
 
 def _hops(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup) -> Iterator[HopPart]:
@@ -222,14 +236,14 @@ def _hops(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup) -> Iterator[
             rejected=rejected,
             moved=moved,
         )
-        if plans[1].refusal is not None:
+        if isinstance(plans[1], RefusedPlan):
             return
         node = replace(node, files=_written(plans[1])).leaving_out([pod.uid for pod in rejected])
         before = after
 
 
-def _rollback(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, plan: Plan) -> RollbackPart | None:
-    if plan.refusal is not None:
+def _rollback(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, plan: AnyPlan) -> RollbackPart | None:
+    if isinstance(plan, RefusedPlan):
         return None
     rejected = [answer.pod.uid for answer in plan.answers if not answer.admitted]
     after = replace(node, files=_written(plan)).leaving_out(rejected).all_running()
@@ -238,10 +252,10 @@ def _rollback(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup, plan: Pl
     return RollbackPart(_error(plans[1]), list(pod_upgrades(*plans, uids)))
 
 
-def _written(plan: Plan) -> StateTexts:
+def _written(plan: AnyPlan) -> StateTexts:
     """Return the state files as a kubelet writes them at the next change; a start alone leaves them as they are."""
-    kubelet = plan.kubelet
-    if kubelet is None:
+    if isinstance(plan, RefusedPlan):
         return plan.files
+    kubelet = plan.kubelet
     memory = None if plan.files.memory is None else memory_text(kubelet.settings, kubelet.node.memory)
     return StateTexts(cpu_text(kubelet.settings, kubelet.node.cpu), memory)

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, start_error
 from mooring.answers.base.plan_document import decided, placement_part
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import gate_value
@@ -98,7 +98,7 @@ def _factors(old: KubeletSetup, new: KubeletSetup) -> Iterator[Factor]:
 
 
 def _pair(
-    node: UpgradedNode, situation: UpgradeSituation, factor: Factor, setups: _Pair, plans: tuple[Plan, Plan]
+    node: UpgradedNode, situation: UpgradeSituation, factor: Factor, setups: _Pair, plans: tuple[AnyPlan, AnyPlan]
 ) -> _Pair | None:
     """Return two kubelets that differ in a rule or gate alone and decide differently; None when there are none."""
     old, new = setups
@@ -147,7 +147,7 @@ def _example(
     """Return a cause with few pods that show it, the fewest where that takes no more than :data:`MOST_TRIALS`."""
     everything = node.pods_of(old).every
 
-    def shown(uids: Sequence[str]) -> tuple[Plan, Plan] | None:
+    def shown(uids: Sequence[str]) -> tuple[AnyPlan, AnyPlan] | None:
         some = node.only(uids)
         if situation is UpgradeSituation.RESTART:
             some = some.prepared(old)
@@ -176,7 +176,12 @@ def _example(
 
 
 def _part(
-    node: UpgradedNode, situation: UpgradeSituation, factor: Factor, pods: Sequence[Pod], before: Plan, after: Plan
+    node: UpgradedNode,
+    situation: UpgradeSituation,
+    factor: Factor,
+    pods: Sequence[Pod],
+    before: AnyPlan,
+    after: AnyPlan,
 ) -> UpgradeCausePart:
     """Return a cause whose example is some pods of the node.
 
@@ -208,8 +213,8 @@ def _part(
             ExamplePodPart(pod.uid, pod.namespace, pod.name, answers.get(pod.uid, ""), later.get(pod.uid, ""))
             for pod in pods
         ],
-        start_before=before.refusal.message if before.refusal is not None else "",
-        start_after=after.refusal.message if after.refusal is not None else "",
+        start_before=start_error(before),
+        start_after=start_error(after),
     )
 
 

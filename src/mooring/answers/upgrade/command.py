@@ -16,6 +16,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base import picture
+    from mooring.answers.base import plan as planning
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.upgrade import answer, text
@@ -116,7 +117,9 @@ def command(
             emit_document(upgrades_page(answer.upgrade_list(documents)))
         else:
             [(plan, document)] = found
-            emit_document(upgrade_page(document, None if plan.kubelet is None else picture.plan_view(plan)))
+            emit_document(
+                upgrade_page(document, None if isinstance(plan, planning.RefusedPlan) else picture.plan_view(plan))
+            )
     else:
         findings = [finding for document in documents for finding in document.findings]
         warn(one for place, one in enumerate(findings) if one not in findings[:place])

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, structs
 
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.plan import Plan
+from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_document import decided_about, placement_part
 from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of
 from mooring.engine.core.decision import Placement
@@ -67,7 +67,7 @@ class UpgradedPodPart(DocumentPart, kw_only=True):
         return PodPart(self.uid, self.namespace, self.name)
 
 
-def pod_upgrades(old: Plan, new: Plan, running: Collection[str]) -> Iterator[UpgradedPodPart]:
+def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterator[UpgradedPodPart]:
     """Yield what becomes of the pods of a restart.
 
     Args:
@@ -127,15 +127,15 @@ def _part(
     )
 
 
-def _held(old: Plan, new: Plan, answer: Answer, earlier: Answer | None) -> _Placed:
+def _held(old: AnyPlan, new: AnyPlan, answer: Answer, earlier: Answer | None) -> _Placed:
     """Return what a pod has before the upgrade: by the state files, or as the old kubelet decides about a new pod."""
     if answer.running:
-        return placements(old if old.began is not None else new, answer.pod)
+        return placements(new if isinstance(old, RefusedPlan) else old, answer.pod)
     if earlier is None or not earlier.admitted:
         return {}, Placement()
     return earlier.decision.containers, earlier.decision.pod
 
 
-def placements(plan: Plan, pod: Pod) -> _Placed:
+def placements(plan: AnyPlan, pod: Pod) -> _Placed:
     """Return what a pod has by the state files with which a plan begins."""
-    return placements_of(plan.began.node.providers, pod) if plan.began is not None else ({}, Placement())
+    return ({}, Placement()) if isinstance(plan, RefusedPlan) else placements_of(plan.began.node.providers, pod)

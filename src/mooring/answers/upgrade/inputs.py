@@ -19,14 +19,14 @@ from mooring.inputs.decoding.fields import ignore
 from mooring.inputs.pods.defaults import PodGates
 
 if TYPE_CHECKING:
-    from mooring.answers.base.plan import Plan
+    from mooring.answers.base.plan import AnyPlan
     from mooring.engine.releases.catalog import ChosenRelease
     from mooring.inputs.decoding.fields import Report
 
 
 def upgrades_of(
     options: NodeOptions, archives: Sequence[str], new: ChosenRelease
-) -> Iterator[tuple[Plan, UpgradeDocument]]:
+) -> Iterator[tuple[AnyPlan, UpgradeDocument]]:
     """Yield the upgrade of each node that the options describe.
 
     Args:
@@ -58,7 +58,7 @@ def _nodes(inputs: NodeInputs) -> Iterator[NodeInputs]:
         yield replace(inputs, options=of_node, release=configuration_inputs.read_release(of_node, None, inputs.listed))
 
 
-def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[Plan, UpgradeDocument]:
+def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[AnyPlan, UpgradeDocument]:
     if not inputs.release.source:
         raise InputError("is missing", source="--from", remedy="name the release of the node's kubelet, such as 1.34")
     old, configuration = inputs.release.release, inputs.configuration

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
@@ -86,7 +86,7 @@ class UpgradedNode:
         """Return the pods as a kubelet reads them."""
         return self.pods(PodGates.of_node(setup.config, self._mooring(setup)))
 
-    def plan(self, situation: UpgradeSituation, setup: KubeletSetup) -> Plan:
+    def plan(self, situation: UpgradeSituation, setup: KubeletSetup) -> AnyPlan:
         """Ask a kubelet in a situation."""
         pods = self.pods_of(setup)
         if situation is UpgradeSituation.RESTART:
@@ -156,7 +156,7 @@ class UpgradedNode:
         if not new:
             return self
         plan = make_plan(self._question(setup, active, new, self.files))
-        if plan.refusal is not None:
+        if isinstance(plan, RefusedPlan):
             return replace(self, pods=_with(self.pods, first, ())).as_arriving(active)
         rejected = [answer for answer in plan.answers if not answer.admitted]
         findings = tuple(

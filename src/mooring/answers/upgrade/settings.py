@@ -13,8 +13,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from mooring.documents.plan import DocumentPart, one_of
+from mooring.engine.checkpoint.formats import ACTUATED_FILE, ALLOCATED_FILE
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, Gate
+from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate
 from mooring.engine.core.release import Release
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import (
@@ -26,7 +27,7 @@ from mooring.engine.releases.config_fields import (
 )
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY, known_gates
 from mooring.engine.releases.rule import standing
-from mooring.engine.releases.state_files import state_file_rules
+from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 UNKNOWN = "not known"
@@ -45,13 +46,15 @@ class SettingEffect(StrEnum):
     """It is not set, and its default is another one."""
     GROUP = "group"
     """The policy option needs another gate, or none any more."""
+    COMPUTED = "computed"
+    """The kubelet makes it of other settings, and comes to another result."""
 
 
 class SettingChangePart(DocumentPart):
     """A setting that the new release takes otherwise."""
 
     name: Annotated[str, Meta(description="Such as featureGates.MemoryManager or failCgroupV1.")]
-    effect: Annotated[str, one_of("refused", "ignored", "takes effect", "default", "group")]
+    effect: Annotated[str, one_of("refused", "ignored", "takes effect", "default", "group", "computed")]
     before: str
     after: str
 
@@ -102,10 +105,10 @@ def _gate_defaults(config: KubeletConfig, old: Release, new: Release) -> Iterato
 
 
 def gate_value(name: str, config: KubeletConfig, release: Release) -> bool:
-    """Return whether a gate is on; one that the release does not know is off."""
+    """Return whether a gate is on; one that the release does not know is off, unless its feature is always on there."""
     gate = known_gates(release.name).gates.get(name)
     if gate is None:
-        return False
+        return FeatureGates({})[name]
     configured = config.feature_gates
     return configured.get(name, configured.get(SWITCHES.get(gate.stage, ""), gate.default))
 
@@ -152,11 +155,16 @@ class StateFileFormatsPart(DocumentPart):
 
 
 def state_file_formats(config: KubeletConfig, old: Release, new: Release) -> list[StateFileFormatsPart]:
-    """Return the formats of both state files."""
+    """Return the formats of the managers' files, and of those of allocated and actuated pods where they change."""
+    was, then = pod_file_versions(old.name), pod_file_versions(new.name)
     before, after = (
         state_file_rules(one.name, pod_level=gate_value(POD_LEVEL_GATE, config, one)) for one in (old, new)
     )
     return [
         StateFileFormatsPart(file, was.written, list(then.read), then.written, list(was.read))
         for file, was, then in ((CPU_FILE, before.cpu, after.cpu), (MEMORY_FILE, before.memory, after.memory))
+    ] + [
+        StateFileFormatsPart(file, was[0], list(then[1]), then[0], list(was[1]))
+        for file in (ALLOCATED_FILE, ACTUATED_FILE)
+        if was[0] != then[0]
     ]

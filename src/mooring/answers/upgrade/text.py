@@ -13,10 +13,11 @@ from mooring.answers.upgrade.answer import HopPart, RollbackPart, UpgradeDocumen
 from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, placements_text
 from mooring.answers.upgrade.decisions import UpgradedPodPart, UpgradeOutcome
 from mooring.answers.upgrade.node import UpgradeSituation
-from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect
+from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect, StateFileFormatsPart
 from mooring.cli.terminal import text_for
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.phrases import joined, plural
 from mooring.views.console import Breaking, new_table
 
@@ -150,8 +151,14 @@ def _files(upgrade: UpgradeDocument) -> Iterator[str]:
     for one in upgrade.state_files:
         yield (
             f"{one.file}: {upgrade.from_} writes {one.written_before}; {upgrade.to} reads "
-            f"{', '.join(one.read_after)} and writes {one.written_after}"
+            f"{', '.join(one.read_after)} and writes {one.written_after}{_downgraded(upgrade, one)}"
         )
+
+
+def _downgraded(upgrade: UpgradeDocument, formats: StateFileFormatsPart) -> str:
+    if formats.file in (CPU_FILE, MEMORY_FILE) or formats.written_after in formats.read_before:
+        return ""
+    return f"; after a rollback {upgrade.from_} reads the amounts in it alone, not the names and specs of pods"
 
 
 def _rollback(upgrade: UpgradeDocument, rollback: RollbackPart) -> Iterator[RenderableType]:

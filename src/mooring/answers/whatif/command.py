@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mooring.answers.base.changes.change import PlannedChange
     from mooring.answers.base.changes.search import Proposal
-    from mooring.answers.base.plan import Plan, Question
+    from mooring.answers.base.plan import AnyPlan, Question
     from mooring.engine.core.pod import Pod
 
 _DEFAULT_LIMIT = 5
@@ -157,17 +157,13 @@ def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to
         if form == "svg":
             emit_document(_svg(after), to)
         else:
-            emit(_text(question, changes, before, after, to), to)
+            emit(text.what_if_text(question, changes, before, after, to), to)
     return YES if after.is_yes else NO
 
 
-def _text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
-    return text.what_if_text(question, changes, before, after, to)
-
-
-def _svg(after: Plan) -> str:
-    if after.refusal is not None:
-        tell(f"{after.kubelet_name} would not start: {after.refusal.message}")
+def _svg(after: AnyPlan) -> str:
+    if isinstance(after, planning.RefusedPlan):
+        tell(after.sentence)
     return svg.svg_text(pictures.plan_view(after))
 
 
@@ -202,11 +198,11 @@ def _searched(
         unreached = wants and not reached
         words = read.options.words
         emit(text.nearest_text(plan, pod, proposals, to, made, words, exclusive=unreached, named=named), to)
-    starts = plan.refused is not None and plan.refusal is not None and start.advice_to_start(plan.refused, plan.refusal)
+    starts = isinstance(plan, planning.RefusedPlan) and start.advice_to_start(plan.question, plan.refusal)
     return YES if reached or proposals or starts else NO
 
 
-def _asked_for(question: Question, plan: Plan, name: str) -> Pod | None:
+def _asked_for(question: Question, plan: AnyPlan, name: str) -> Pod | None:
     """Return the pod that is named, or the first one that is not admitted; None when there is none.
 
     Raises:

@@ -13,7 +13,7 @@ from rich.text import Text
 from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
 from mooring.answers.base.changes.nearest import alignment_words, given_up_words, outcome_command
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import Plan, Question
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by, remedy_of
 from mooring.answers.whatif.whatif_document import UNASKED, differences, differs
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.documents.explanation import DifferencePart, OutcomePart, OutcomePlacePart
@@ -37,18 +37,22 @@ _INDENT = (0, 0, 0, 2)
 _SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS})
 
 
-def what_if_text(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan, to: str) -> str:
+def what_if_text(question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan, to: str) -> str:
     """Return both plans side by side, as far as they differ."""
     return text_for(Group(*_comparison(question, changes, before, after)), to)
 
 
 def _comparison(
-    question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan
+    question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan
 ) -> Iterator[RenderableType]:
     yield Text(clean(sentence(changes, question)), STYLES["title"])
-    if before.archive:
-        yield Text(clean(before.archive), STYLES["quiet"])
-    yield from _policies(before, after)
+    if archive := archive_of(before):
+        yield Text(clean(archive), STYLES["quiet"])
+    old, new = (policies(one.kubelet.settings) if isinstance(one, Plan) else "" for one in (before, after))
+    if new:
+        yield Text(new, STYLES["quiet"])
+    if old and old != new:
+        yield Text(f"before: {old}", STYLES["quiet"])
     yield Text("")
     found = differences(before, after)
     changed = [one for one in found if differs(one)]
@@ -63,15 +67,6 @@ def _comparison(
     for name, plan in (("Before", before), ("After", after)):
         yield Text(f"{name}: {_counts(plan)}")
     yield from _still_refused(after)
-
-
-def _policies(before: Plan, after: Plan) -> Iterator[RenderableType]:
-    old = policies(before.kubelet.settings) if before.kubelet else ""
-    new = policies(after.kubelet.settings) if after.kubelet else ""
-    if new:
-        yield Text(new, STYLES["quiet"])
-    if old and old != new:
-        yield Text(f"before: {old}", STYLES["quiet"])
 
 
 def _side_by_side(changed: Sequence[DifferencePart]) -> Table:
@@ -116,8 +111,8 @@ def _aligned(place: OutcomePlacePart | None) -> RenderableType:
     return Group(*(Text(text) for text in apart)) if apart else Text("yes")
 
 
-def _counts(plan: Plan) -> str:
-    if plan.refusal is not None:
+def _counts(plan: AnyPlan) -> str:
+    if isinstance(plan, RefusedPlan):
         return "the kubelet would not start."
     admitted = sum(answer.admitted for answer in plan.answers)
     ended, unasked = len(plan.left), len(plan.unasked)
@@ -129,10 +124,10 @@ def _counts(plan: Plan) -> str:
     return f"{', '.join(parts)}."
 
 
-def _still_refused(after: Plan) -> Iterator[RenderableType]:
-    if after.refusal is not None:
+def _still_refused(after: AnyPlan) -> Iterator[RenderableType]:
+    if isinstance(after, RefusedPlan):
         yield Text("")
-        yield Text(f"{after.kubelet_name} would not start: [{after.refusal_code}]", STYLES["title"])
+        yield Text(f"{after.subject} [{after.refusal.code}]", STYLES["title"])
         yield Padding(Text(clean(after.refusal.message)), _INDENT)
         if after.remedy:
             yield Text(after.remedy)
@@ -146,7 +141,7 @@ def _still_refused(after: Plan) -> Iterator[RenderableType]:
 
 
 def nearest_text(
-    plan: Plan,
+    plan: AnyPlan,
     pod: Pod | None,
     proposals: Sequence[Proposal],
     to: str,
@@ -169,13 +164,13 @@ def nearest_text(
         named: whether the pod is left out where nothing names it.
     """
     if pod is None:
-        by = f" by {plan.decided_by}" if plan.decided_by else ""
+        by = f" by {decided_by(plan)}" if decided_by(plan) else ""
         return f"Every pod is admitted{by}: nothing needs to change."
     return text_for(Group(*_found(plan, pod, proposals, made, words, exclusive=exclusive, named=named)), to)
 
 
 def _found(
-    plan: Plan,
+    plan: AnyPlan,
     pod: Pod,
     proposals: Sequence[Proposal],
     made: Sequence[PlannedChange],
@@ -186,17 +181,14 @@ def _found(
 ) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
-    if plan.archive:
-        yield Text(clean(plan.archive), STYLES["quiet"])
-    if plan.decided_by:
-        yield Text(plan.decided_by, STYLES["quiet"])
+    yield from (Text(clean(line), STYLES["quiet"]) for line in (archive_of(plan), decided_by(plan)) if line)
     if answer is not None and answer.admitted and not exclusive:
         yield Text(f"{name} is admitted: nothing needs to change.")
         if answer.code in _SHARED:
             yield Padding(Text(clean(answer.why)), _INDENT)
             yield CommandLine(("whatif", f"{pod.namespace}/{pod.name}", *words, "--goal", "exclusive"), "  ")
         return
-    if plan.refusal is not None:
+    if isinstance(plan, RefusedPlan):
         yield Text(f"{name} cannot be asked: the kubelet would not start.", STYLES["title"])
         yield Padding(Text(clean(plan.refusal.message)), _INDENT)
     elif answer is None:
@@ -208,8 +200,8 @@ def _found(
         yield Padding(Text(clean(answer.why)), _INDENT)
     yield Text("")
     one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
-    if not proposals and plan.remedy:
-        yield Text(clean(plan.remedy))
+    if not proposals and (remedy := remedy_of(plan)):
+        yield Text(clean(remedy))
         return
     if not proposals:
         yield Text(f"No small change was found that {one} and keeps all other pods admitted.")

@@ -8,7 +8,7 @@ from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import PlannedChange
 from mooring.answers.base.changes.nearest import change_parts, proposal_part
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import Plan, Question
+from mooring.answers.base.plan import AnyPlan, Question, remedy_of, start_error
 from mooring.answers.base.plan_document import plan_document, pod_part
 from mooring.answers.base.pods import pods_of
 from mooring.documents.explanation import (
@@ -29,7 +29,9 @@ UNASKED = "unasked"
 """The state of a pod that was not asked, as these documents call it."""
 
 
-def what_if_document(question: Question, changes: Sequence[PlannedChange], before: Plan, after: Plan) -> WhatIfDocument:
+def what_if_document(
+    question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan
+) -> WhatIfDocument:
     """Return the document of changes that were asked about.
 
     Args:
@@ -49,7 +51,7 @@ def what_if_document(question: Question, changes: Sequence[PlannedChange], befor
 
 
 def nearest_document(
-    question: Question, pod: Pod | None, proposals: Iterable[Proposal], plan: Plan
+    question: Question, pod: Pod | None, proposals: Iterable[Proposal], plan: AnyPlan
 ) -> NearestChangesDocument:
     """Return the document of changes that were found.
 
@@ -63,7 +65,7 @@ def nearest_document(
     return NearestChangesDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
-        start_error=plan.refusal.message if plan.refusal is not None else "",
+        start_error=start_error(plan),
         pod=pod_part(pod) if pod is not None else None,
         admitted=pod is None or (answer is not None and answer.admitted),
         reason=answer.decision.reason if answer is not None else "",
@@ -71,11 +73,11 @@ def nearest_document(
         why=answer.why if answer is not None else "",
         proposals=[proposal_part(proposal, question) for proposal in proposals],
         findings=finding_parts(plan.findings),
-        remedy=plan.remedy,
+        remedy=remedy_of(plan),
     )
 
 
-def differences(before: Plan, after: Plan) -> list[DifferencePart]:
+def differences(before: AnyPlan, after: AnyPlan) -> list[DifferencePart]:
     """Return all pods of both plans, in the order of the first and then of the second, as they are called after."""
     old, new = _outcomes(before), _outcomes(after)
     pods = {pod.uid: pod for pod in (*pods_of(before), *pods_of(after))}
@@ -93,12 +95,12 @@ def differs(one: DifferencePart) -> bool:
     return (old.state, old.reason, old.containers, old.pod) != (new.state, new.reason, new.containers, new.pod)
 
 
-def _outcomes(plan: Plan) -> dict[str, OutcomePart]:
+def _outcomes(plan: AnyPlan) -> dict[str, OutcomePart]:
     found = {answer.pod.uid: _outcome(plan, answer) for answer in plan.answers}
     return found | {pod.uid: OutcomePart(UNASKED, "", "", "", {}, None) for pod in plan.unasked}
 
 
-def _outcome(plan: Plan, answer: Answer) -> OutcomePart:
+def _outcome(plan: AnyPlan, answer: Answer) -> OutcomePart:
     decision = answer.decision
     if not answer.admitted:
         return OutcomePart(answer.verdict, decision.reason, answer.code, answer.why, {}, None)

@@ -16,9 +16,9 @@ from mooring.lazy import lazily
 from mooring.service.daemon import stop_signals
 
 with lazily():
-    from mooring.cluster.deployment import certificates as making
-    from mooring.cluster.deployment import node_files
-    from mooring.service.cluster import apiserver
+    from mooring.cluster.deployment import tasks
+    from mooring.cluster.deployment import tasks as making
+    from mooring.service import apiserver
 
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def prepare(
     profile: str, profiles: str, kubeconfig: str, authority: str, tokens: str, accounts: tuple[str, ...]
 ) -> int:
     """Write what the agent needs on its node: its seccomp profile and a kubeconfig."""
-    node_files.write_profile(Path(profile), Path(profiles))
-    content = node_files.kubeconfig_of_pod(accounts, Path(tokens), Path(authority), os.environ)
-    node_files.write_kubeconfig(Path(kubeconfig), content)
+    tasks.write_profile(Path(profile), Path(profiles))
+    content = tasks.kubeconfig_of_pod(accounts, Path(tokens), Path(authority), os.environ)
+    tasks.write_kubeconfig(Path(kubeconfig), content)
     return YES
 
 
@@ -72,7 +72,7 @@ def prepare(
 def token(**paths: str) -> int:
     """Copy a token to the node once a minute, until SIGTERM or SIGINT."""
     with stop_signals() as stop:
-        node_files.keep_token(Path(paths["from"]), Path(paths["to"]), stop)
+        tasks.keep_token(Path(paths["from"]), Path(paths["to"]), stop)
     return YES
 
 
@@ -98,7 +98,7 @@ def leave(namespace: str, kubeconfig: str, timeout: int) -> int:
         needs_extra("kube", source="mooring deploy leave"),
         apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None)) as cluster,
     ):
-        nodes = node_files.leave(cluster, namespace, float(timeout))
+        nodes = tasks.leave(cluster, namespace, float(timeout))
     emit("The agent has left 1 node." if nodes == 1 else f"The agent has left {nodes} nodes.")
     return YES
 

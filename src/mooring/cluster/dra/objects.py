@@ -26,7 +26,7 @@ from mooring.engine.extensions.owners import (
     HeldShare,
 )
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
-from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
+from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
 from mooring.service.grpc_client import CallError, UnaryClient
 from mooring.service.messages import (
     CLAIMS_SERVICE,

@@ -21,7 +21,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from mooring.cluster.dra.driver import ClaimName, Driver
-from mooring.cluster.dra.messages import (
+from mooring.engine.core.errors import MooringError
+from mooring.service.grpc_server import serve_at_once
+from mooring.service.grpc_socket import CallLimits, Method, Methods
+from mooring.service.http import PROMETHEUS, Page
+from mooring.service.logs import Log
+from mooring.service.messages import (
     DRA_SERVICE,
     DRA_VERSION,
     REGISTRATION_SERVICE,
@@ -34,11 +39,6 @@ from mooring.cluster.dra.messages import (
     RegistrationStatusMessage,
     RegistrationStatusResponseMessage,
 )
-from mooring.engine.core.errors import MooringError
-from mooring.service.grpc_server import serve_at_once
-from mooring.service.grpc_socket import CallLimits, Method, Methods
-from mooring.service.http import PROMETHEUS, Page
-from mooring.service.logs import Log
 
 STEPS: Final = ("prepare", "unprepare")
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

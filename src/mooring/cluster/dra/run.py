@@ -14,16 +14,14 @@ from typing import Final
 
 import msgspec
 
-from mooring.cluster.dra.cdi import CDISpecs
-from mooring.cluster.dra.devices import Grouping
-from mooring.cluster.dra.driver import Driver
+from mooring.cluster.dra.allocation import CDISpecs
+from mooring.cluster.dra.devices import Grouping, SliceOffer, SlicePublisher
+from mooring.cluster.dra.driver import Driver, Reconciler
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.cluster.dra.plugin import DriverMetrics, Plugin
-from mooring.cluster.dra.reconcile import Reconciler
-from mooring.cluster.dra.slices import SliceOffer, SlicePublisher
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.hardware import Hardware
-from mooring.service.cluster.apiserver import configuration_of
+from mooring.service.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
 from mooring.service.http import Page, serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log

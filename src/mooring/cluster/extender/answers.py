@@ -10,9 +10,8 @@ from itertools import combinations
 import msgspec
 
 from mooring.cluster.extender.claims import UNDECIDED, ClaimView, asked_node
-from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode
+from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode, Weights
 from mooring.cluster.extender.pods import Shapes, seen_pod
-from mooring.cluster.extender.scoring import Weights
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import (
     Arguments,

@@ -32,9 +32,9 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.service.cluster.apiserver import Cluster, ClusterError, check_response, cluster_errors
-from mooring.service.cluster.following import mapping_of
-from mooring.service.cluster.lease import Election
+from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_errors
+from mooring.service.following import mapping_of
+from mooring.service.lease import Election
 
 _REUSED_FOR = 300.0
 """Seconds for which a connection is used: certificates of the kubeconfig are read when it is opened."""

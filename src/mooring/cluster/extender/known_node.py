@@ -18,10 +18,9 @@ import msgspec
 from mooring.cluster.extender.claims import ClaimView, Given
 from mooring.cluster.extender.deciding import PossibleNode
 from mooring.engine.core.pod import Pod
-from mooring.published.objects import NodeState
+from mooring.published.objects import NodeState, state_document, state_of
 from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import NodeKind
-from mooring.published.state_document import state_document, state_of
 
 _UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')
 SETTLING = 60.0

@@ -34,14 +34,13 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.published.possible_kubelets import NodeFaults
-from mooring.service.cluster.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.service.cluster.following import Follower
-from mooring.service.cluster.lease import PERIOD, Election, lease_of
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.daemon import Heartbeat, settle, stop_signals
+from mooring.service.following import Follower
 from mooring.service.http import Application, ConnectionLimits, HTTPServer, TLSFiles, listener_at, tls_context
-from mooring.service.logs import start_log
+from mooring.service.lease import PERIOD, Election, lease_of
+from mooring.service.logs import Traces, open_traces, start_log
 from mooring.service.options import LogLevel
-from mooring.service.tracing import Traces, open_traces
 
 _TIDY_PERIOD = 5.0
 """Seconds between two times that what is over is forgotten."""

@@ -37,7 +37,7 @@ from mooring.cluster.extender.wire import (
 )
 from mooring.engine.core.errors import InputError
 from mooring.service.http import JSON, PROMETHEUS
-from mooring.service.tracing import Traces
+from mooring.service.logs import Traces
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Seconds; a scheduler waits for five by default."""

@@ -15,11 +15,10 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.pods import MIRROR
 from mooring.published.facts_document import facts_of
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, state_of
 from mooring.published.possible_kubelets import unjudged
-from mooring.published.state_document import state_of
-from mooring.service.cluster.apiserver import Cluster, ClusterError
-from mooring.service.cluster.following import PODS, Follower, mapping_of
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.following import PODS, Follower, mapping_of
 
 Report = Callable[[str, str], object]
 """Takes what something is about, and what is the matter."""

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from mooring.engine.core.errors import InputError
-from mooring.service.tracing import Attribute, CompletedSpan
+from mooring.service.logs import Attribute, CompletedSpan
 
 SOURCE: Final = "request"
 

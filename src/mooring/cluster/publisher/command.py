@@ -1,13 +1,17 @@
-"""``mooring publish``: tell the cluster what this node can still take."""
+"""``mooring publish``: tell the cluster what this node can still take, or show people what would be published."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from mooring.answers.base.inputs.published_node import (
     Asked,
@@ -20,25 +24,30 @@ from mooring.answers.base.inputs.published_node import (
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
-from mooring.engine.core.errors import InputError, MooringError
+from mooring.cli.terminal import text_for
+from mooring.engine.core.errors import InputError, MooringError, clean
+from mooring.engine.node import Node
+from mooring.explain.phrases import plural, size
 from mooring.lazy import lazily
+from mooring.published.observation import Observation, ZoneAmount, exclusive_cpus_of, zones_of
+from mooring.views.console import STYLES, Breaking, new_table
 
 with lazily():
-    from mooring.cluster.publisher import text
+    from mooring.answers.base import plan as planning
     from mooring.inputs.decoding import quantities, yaml_reader
     from mooring.published import observation, writing
     from mooring.published import publisher as publishing
     from mooring.service import daemon, http, logs
     from mooring.service import options as service_options
 
-
 if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
-    from mooring.published.observation import Observation, Source
+    from mooring.published.observation import Source
     from mooring.published.publisher import Publisher
     from mooring.published.writing import Rhythm
     from mooring.service.http import HTTPServer
     from mooring.service.options import Address
+
 
 EPILOG = """\b
 Examples:
@@ -128,8 +137,8 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     plan = described_node(asked)
     warn(plan.findings)
     asked = replace(asked, inputs=replace(asked.inputs, node_name=described_name(asked)))
-    if plan.kubelet is None:
-        emit(f"The kubelet would not start: {plan.refusal.message if plan.refusal is not None else ''}")
+    if isinstance(plan, planning.RefusedPlan):
+        emit(f"The kubelet would not start: {plan.refusal.message}")
         return NO
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
@@ -141,7 +150,7 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
     if seen.problem:
         tell(f"available amounts are not published: {seen.problem}")
     if form == "text":
-        emit(text.publish_text(seen, to, machine), to)
+        emit(publish_text(seen, to, machine), to)
     else:
         document = observation.listing_of(seen)
         emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
@@ -210,3 +219,54 @@ def _rhythm(heartbeat: str, *, wakes: bool) -> writing.Rhythm:
     if not 1 <= seconds <= 86400:
         raise InputError("must be between 1s and 24h", field="--heartbeat")
     return writing.Rhythm(heartbeat=seconds, waking=writing.LEAST_WAKING if wakes else None)
+
+
+def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:
+    """Return the text for a terminal of the present width, or for the file ``to``.
+
+    Args:
+        seen: what would be published.
+        to: the destination.
+        machine: the name of the machine where files describe it; that of an archive tells when it was captured.
+    """
+    state = seen.state
+    title = machine if machine.startswith(f"{state.node},") else state.node
+    parts: list[RenderableType] = [
+        Text.assemble((clean(title), STYLES["title"]), f": {plural(len(state.pods), 'pod')}"),
+        Breaking(f"facts {state.facts[:12]}"),
+    ]
+    if seen.node is not None:
+        parts += [Breaking(_exclusive(seen.node)), Text(""), _zones(seen, seen.node)]
+    return text_for(Group(*parts), to)
+
+
+def _exclusive(node: Node) -> str:
+    found = exclusive_cpus_of(node)
+    if not found.allocatable:
+        return "no container gets exclusive CPUs on this node"
+    return f"{found.available} of {found.allocatable} CPUs are available for exclusive use"
+
+
+def _zones(seen: Observation, node: Node) -> Table:
+    table = new_table("zone", "resource")
+    for name in ("available", "allocatable", "capacity"):
+        table.add_column(name, justify="right")
+    for row in _rows(seen, node):
+        table.add_row(*(Breaking(cell, "/") for cell in row))
+    return table
+
+
+def _rows(seen: Observation, node: Node) -> Iterator[tuple[str, ...]]:
+    for zone in zones_of(seen.facts.machine, node):
+        for number, one in enumerate(zone.amounts):
+            name = f"node-{zone.node}" if not number else ""
+            yield name, clean(one.resource), *(_amount_text(one, amount) for amount in _amounts(one))
+
+
+def _amounts(one: ZoneAmount) -> tuple[int, int, int]:
+    return one.available, one.allocatable, one.capacity
+
+
+def _amount_text(one: ZoneAmount, amount: int) -> str:
+    is_bytes = one.resource == "memory" or one.resource.startswith("hugepages-")
+    return size(amount) if is_bytes else str(amount)

@@ -216,6 +216,7 @@ def load_cpu_state(
     releases: bool = False,
     release: str = NEWEST.name,
     containers: ContainerIDs = NO_CONTAINERS,
+    json_v2: bool = False,
 ) -> CPUState | StartRefusal:
     """Read the CPU manager's state file as the kubelet does when it starts.
 
@@ -231,6 +232,7 @@ def load_cpu_state(
         releases: Extension scale-down-delay: pending releases are taken over. A kubelet does not see them.
         release: Of the kubelet, such as ``1.34``.
         containers: Those that the runtime knows. Format V1, which kubelets up to 1.36 read, names containers by id.
+        json_v2: Whether complaints about JSON are those of Go 1.27.
 
     >>> load_cpu_state("{", policy="static", pod_level=False, baselines=False).message[:96]
     'start cpu manager error: could not restore state from checkpoint: unexpected end of JSON input, '
@@ -246,6 +248,7 @@ def load_cpu_state(
         releases=releases,
         release=release,
         containers=containers,
+        json_v2=json_v2,
     )
 
 
@@ -282,10 +285,11 @@ def read_strictly(
     releases: bool = False,
     release: str = NEWEST.name,
     containers: ContainerIDs = NO_CONTAINERS,
+    json_v2: bool = False,
 ) -> CPUState | StartRefusal:
     """Read the text of a file by Go's rules alone; see :func:`load_cpu_state`, which answers the same, sooner."""
     rules = state_file_rules(release, pod_level=pod_level)
-    checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases))
+    checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
     if isinstance(checkpoint, str):
         return not_restored("cpu", checkpoint)
     found = checkpoint.members
@@ -388,13 +392,14 @@ def _mask(cpus: str) -> CPUMask:
 
 
 @cache
-def cpu_family(formats: FileFormats, *, releases: bool = False) -> FormatFamily:
+def cpu_family(formats: FileFormats, *, releases: bool = False, json_v2: bool = False) -> FormatFamily:
     """Return the formats of ``cpu_manager_state`` as a release reads them.
 
     Args:
         formats: of the release.
         releases: extension scale-down-delay: pending releases are a known member of the data.
+        json_v2: whether complaints about JSON are those of Go 1.27.
     """
     data = CPU_DATA_WITH_RELEASES if releases else CPU_DATA
     older = older_formats(CPU_STRUCTURES, formats)
-    return FormatFamily("cpu manager", "v4", CPU_V4, data, older, reads_data=bool(formats.data))
+    return FormatFamily("cpu manager", "v4", CPU_V4, data, older, bool(formats.data), json_v2)

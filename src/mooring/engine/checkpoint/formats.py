@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.gojson import decode
+from mooring.engine.checkpoint.gojson import Decoded, decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
-from mooring.engine.checkpoint.gotypes import GoStruct, GoValue, fresh
-from mooring.engine.releases.state_files import FileFormats, ReadFormat
+from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoField, GoStruct, GoValue, fresh
+from mooring.engine.core.gotext import quote
+from mooring.engine.releases.state_files import FileFormats, ReadFormat, pod_file_versions
 
 CORRUPTED = "checkpoint is corrupted"
 """The kubelet's text for a checksum that does not match."""
@@ -57,6 +58,16 @@ class FormatFamily:
     """The formats without data, in the order of the release."""
     reads_data: bool = True
     """Whether the release knows data. To others its members are unknown ones, which JSON skips."""
+    json_v2: bool = False
+    """Whether complaints about JSON are those of Go 1.27."""
+
+    def parse(self, text: bytes) -> JSONValue:
+        """Read a JSON text, as the kubelet's Go does."""
+        return parse(text, json_v2=self.json_v2)
+
+    def decode(self, document: JSONValue, struct: GoStruct) -> Decoded:
+        """Decode a document into a structure as the kubelet hands it over."""
+        return decode(document, struct, fresh(struct), json_v2=self.json_v2)
 
 
 def older_formats(structures: Mapping[str, GoStruct], rules: FileFormats) -> tuple[OlderFormat, ...]:
@@ -81,13 +92,13 @@ def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
         family: The formats to try.
     """
     try:
-        document = parse(bytes_of(text))
+        document = family.parse(bytes_of(text))
     except JSONSyntaxError as error:
         # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
         return str(error)
     if not family.reads_data:
         return _read_older(document, family)
-    outer = decode(document, family.newest, fresh(family.newest))
+    outer = family.decode(document, family.newest)
     if outer.fault is not None:
         problem = f"failed to deserialize {family.noun} checkpoint: {outer.fault}"
     else:
@@ -103,10 +114,10 @@ def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
 def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | str:
     """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
     try:
-        document = parse(outer["data"].encode())
+        document = family.parse(outer["data"].encode())
     except JSONSyntaxError as error:
         return f"failed to deserialize {family.noun} checkpoint data: {error}"
-    data = decode(document, family.data, fresh(family.data))
+    data = family.decode(document, family.data)
     if data.fault is not None:
         return f"failed to deserialize {family.noun} checkpoint data: {data.fault}"
     return Checkpoint(data.value) if data_checksum(outer["data"]) == outer["dataChecksum"] else CORRUPTED
@@ -115,11 +126,64 @@ def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | 
 def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | str:
     problem = CORRUPTED
     for older in family.older:
-        read = decode(document, older.structure, fresh(older.structure))
+        read = family.decode(document, older.structure)
         if read.fault is None and older.accepts(read.value):
             return Checkpoint(read.value, older.rule.version)
         problem = CORRUPTED if read.fault is None else str(read.fault)
     return problem
+
+
+ALLOCATED_FILE = "allocated_pods_state"
+ACTUATED_FILE = "actuated_pods_state"
+"""The files of the kubelet's allocation manager: what pods were allocated, and what was carried out (spec: preview.md
+section 16)."""
+_POD_FILE = GoStruct(
+    "Checkpoint",
+    (GoField("version", "Version", STRING), GoField("data", "Data", STRING), GoField("checksum", "Checksum", CHECKSUM)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFile:
+    """What a kubelet reads in a file of allocated or actuated pods."""
+
+    version: str
+    """``V1`` or ``V2``; empty where it cannot be made out."""
+    pods: frozenset[str] = frozenset()
+    """Uids in the entries of version 1, which version 2 has for a rollback."""
+    problem: str = ""
+    """Why the kubelet does not start on it, in its words."""
+
+
+def read_pod_file(text: str, release: str, *, json_v2: bool = False) -> PodFile:
+    """Read such a file as a release does; one that does not know version 2 passes over its members.
+
+    >>> read_pod_file('{"version":"v3","data":"{}","checksum":1}', "1.38").problem
+    'unsupported checkpoint version "v3": this kubelet reads legacy (unversioned) and "v2" checkpoints'
+    """
+    try:
+        read = decode(parse(bytes_of(text), json_v2=json_v2), _POD_FILE, fresh(_POD_FILE), json_v2=json_v2)
+    except JSONSyntaxError as error:
+        return PodFile("", problem=str(error))
+    if read.fault is not None:
+        return PodFile("", problem=str(read.fault))
+    version = read.value["version"]
+    if version not in ("", "v2") and "V2" in pod_file_versions(release)[1]:
+        known = 'this kubelet reads legacy (unversioned) and "v2" checkpoints'
+        return PodFile("", problem=f"unsupported checkpoint version {quote(version)}: {known}")
+    shown = version.upper() or "V1"
+    if data_checksum(read.value["data"]) != read.value["checksum"]:
+        return PodFile(shown, problem=CORRUPTED)
+    try:
+        data = parse(read.value["data"].encode(), json_v2=json_v2)
+    except JSONSyntaxError as error:
+        prefix = "failed to unmarshal V2 checkpoint data: " if version else ""
+        return PodFile(shown, problem=f"{prefix}{error}")
+    entries = dict(data.members).get("entries") if isinstance(data, JSONObject) else None
+    return PodFile(shown, frozenset(name for name, _ in entries.members) if isinstance(entries, JSONObject) else _NONE)
+
+
+_NONE = frozenset[str]()
 
 
 def bytes_of(text: str) -> bytes:

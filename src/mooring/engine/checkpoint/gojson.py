@@ -5,7 +5,11 @@ equal names the last one wins, but maps are added to; unknown members are passed
 slices and pointers and leaves all else as it was; a value of a wrong type is remembered (the first one) while
 decoding continues with the rest.
 
-Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1; spec: state-files.md sections 1 and 4.
+Go 1.27 decodes the same, names places by the whole path from the document, and remembers what a type's own method
+refuses like any other fault.
+
+Source: encoding/json of Go (decode.go, encode.go) as built into kubelet v1.37.1, and encoding/json/v2 as built into
+v1.38.0-beta.0; spec: state-files.md sections 1 and 4, preview.md section 13.
 """
 
 from __future__ import annotations
@@ -54,13 +58,17 @@ class TypeFault:
     """Name of the Go type."""
 
     struct: str = ""
-    """Name of the innermost structure around the value; empty outside of any."""
+    """Name of the innermost structure around the value, since Go 1.27 of the outermost; empty outside of any."""
 
     path: tuple[str, ...] = ()
-    """Member names from the root to the value and names of embedded structures; map keys do not count."""
+    """Member names from the root to the value and names of embedded structures; since Go 1.27 all names, keys of maps
+    and places in lists."""
 
     def __str__(self) -> str:
-        into = f"Go struct field {'.'.join((self.struct, *self.path))}" if self.struct else "Go value"
+        into = ".".join((self.struct, *self.path)) if self.struct else "Go value"
+        last = into.rpartition(".")[2]
+        if self.struct and not (last.isascii() and last.isdecimal()):  # a place in a list is no field to Go 1.27
+            into = f"Go struct field {into}"
         return f"json: cannot unmarshal {self.found} into {into} of type {self.type}"
 
 
@@ -81,8 +89,14 @@ class _AbortedError(MooringError):
         self.fault = fault
 
 
-def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue]) -> Decoded:
+def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue], *, json_v2: bool = False) -> Decoded:
     """Decode a JSON document into a structure whose members are ``start`` (changed in place, as Go does).
+
+    Args:
+        document: what was parsed.
+        struct: its type.
+        start: the members before.
+        json_v2: whether the complaints are those of Go 1.27.
 
     >>> from mooring.engine.checkpoint.goscan import parse
     >>> from mooring.engine.checkpoint.gotypes import INT, STRING
@@ -91,7 +105,7 @@ def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue]) -> 
     >>> print(read.value, read.fault)
     {'a': '', 'b': 2} json: cannot unmarshal number into Go struct field Pair.a of type string
     """
-    decoding = _Decoding()
+    decoding = _Decoding(json_v2=json_v2)
     try:
         value = decoding.value(struct, document, start)
     except _AbortedError as error:
@@ -102,9 +116,10 @@ def decode(document: JSONValue, struct: GoStruct, start: dict[str, GoValue]) -> 
 class _Decoding:
     """One run of the decoder: where it is, and the first fault."""
 
-    __slots__ = ("_path", "_struct", "fault")
+    __slots__ = ("_json_v2", "_path", "_struct", "fault")
 
-    def __init__(self) -> None:
+    def __init__(self, *, json_v2: bool) -> None:
+        self._json_v2 = json_v2
         self.fault: TypeFault | str | None = None
         self._struct = ""
         self._path: tuple[str, ...] = ()
@@ -146,32 +161,40 @@ class _Decoding:
             field = _field_of(kind, name)
             if field is None:
                 continue
-            self._struct = kind.name
-            self._path = (*path, field.embedded, field.member) if field.embedded else (*path, field.member)
+            if self._json_v2:
+                self._struct, self._path = struct or kind.name, (*path, _as_pointer(name))
+            else:
+                self._struct = kind.name
+                self._path = (*path, field.embedded, field.member) if field.embedded else (*path, field.member)
             current[field.member] = self.value(field.type, value, current[field.member])
             self._struct, self._path = struct, path
         return current
 
     def _entries(self, kind: GoMap, found: JSONObject, current: GoValue) -> GoValue:
         entries = {} if current is None else current
+        path = self._path
         for name, value in found.members:
-            element = self.value(kind.element, value, zero(kind.element))
-            if not kind.integer_keys:
-                entries[name] = element
-                continue
-            try:
-                entries[atoi(name)] = element
-            except GoSyntaxError:
+            if self._json_v2:
+                self._path = (*path, _as_pointer(name))
+            key = _integer_key(name) if kind.integer_keys else name
+            # Go 1.27 passes over the value of a wrong key, older ones decode it first.
+            element = None if self._json_v2 and key is None else self.value(kind.element, value, zero(kind.element))
+            if key is None:
                 self._refuse(f"number {name}", GoInteger(kind.key))
+            else:
+                entries[key] = element
+        self._path = path
         return entries
 
     def _elements(self, kind: GoType, found: list[JSONValue], current: list[GoValue]) -> list[GoValue]:
         """Decode a slice over its former elements, which is what Go does with a member that appears twice."""
-        known = len(current)
-        return [
-            self.value(kind, value, current[index] if index < known else zero(kind))
-            for index, value in enumerate(found)
-        ]
+        path, elements = self._path, []
+        for index, value in enumerate(found):
+            if self._json_v2:
+                self._path = (*path, str(index))
+            elements.append(self.value(kind, value, current[index] if index < len(current) else zero(kind)))
+        self._path = path
+        return elements
 
     def _bytes(self, found: str, current: GoValue) -> GoValue:
         # Go passes over the ends of lines in base64, and nothing else.
@@ -191,7 +214,10 @@ class _Decoding:
         return current
 
     def _self_decoding(self, kind: GoSelfDecoding, found: JSONValue) -> GoValue:
-        inner = decode(found, kind.form, zero(kind.form))
+        inner = decode(found, kind.form, zero(kind.form), json_v2=self._json_v2)
+        if self._json_v2 and inner.fault is not None:
+            self.fault = self.fault or inner.fault
+            return kind.zero
         if isinstance(inner.fault, TypeFault):
             path = (*self._path, *inner.fault.path)
             raise _AbortedError(replace(inner.fault, struct=self._struct or inner.fault.struct, path=path))
@@ -200,6 +226,9 @@ class _Decoding:
         try:
             return kind.read(inner.value)
         except MooringError as error:
+            if self._json_v2:
+                self.fault = self.fault or str(error)
+                return kind.zero
             raise _AbortedError(str(error)) from None
 
     def _refuse(self, found: str, kind: GoType) -> None:
@@ -214,6 +243,18 @@ def _field_of(struct: GoStruct, name: str) -> GoField | None:
             return field
     folded = name.translate(_FOLD)
     return next((field for field in struct.fields if field.member.translate(_FOLD) == folded), None)
+
+
+def _integer_key(name: str) -> int | None:
+    try:
+        return atoi(name)
+    except GoSyntaxError:
+        return None
+
+
+def _as_pointer(name: str) -> str:
+    """Return a name as JSON pointers write it."""
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _word_for(found: JSONValue) -> str:

@@ -63,11 +63,24 @@ _WORDS: dict[int, tuple[bytes, bool | None]] = {
 }
 _QUOTE, _COLON, _COMMA, _MINUS, _DOT = b'":,-.'
 _AFTER_MEMBER, _AFTER_ELEMENT = "after object key:value pair", "after array element"
+_TOO_DEEP = "exceeded max depth"
+_IN_V2 = {
+    "after decimal point in numeric literal": "in numeric literal",
+    "in exponent of numeric literal": "in numeric literal",
+    "in string literal": "in string",
+}
+"""What a fault is called up to Go 1.26 -> since Go 1.27, where they differ."""
+_UNICODE_ESCAPE = 6  # bytes of one
+_CUT_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]*)?")
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT, _CLOSE_OBJECT, _BACKSLASH, _U = b"[]{}\\u"
 
 
-def parse(data: bytes) -> JSONValue:
+def parse(data: bytes, *, json_v2: bool = False) -> JSONValue:
     r"""Read a whole JSON text.
+
+    Args:
+        data: the text.
+        json_v2: whether the complaints are those of Go 1.27.
 
     Raises:
         JSONSyntaxError: with Go's text.
@@ -78,7 +91,7 @@ def parse(data: bytes) -> JSONValue:
     Traceback (most recent call last):
     mooring.engine.checkpoint.goscan.JSONSyntaxError: invalid character ' ' in string escape code
     """
-    return _Scanner(data).document()
+    return _Scanner(data, json_v2=json_v2).document()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +130,10 @@ def parse_prefix(data: bytes, depth: int) -> Prefix:
 class _Scanner:
     """One pass over a text: a position, the containers that are open, and the keys that wait for values."""
 
-    __slots__ = ("_at", "_buffer", "_keys", "_open")
+    __slots__ = ("_at", "_buffer", "_json_v2", "_keys", "_open")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, json_v2: bool = False) -> None:
+        self._json_v2 = json_v2
         self._buffer = data + b" "  # the space that Go feeds behind the end of its input
         self._at = 0
         self._open: list[JSONObject | list[JSONValue]] = []
@@ -186,7 +200,7 @@ class _Scanner:
 
     def _begin_container(self, first: int) -> JSONValue:
         if len(self._open) >= MAX_DEPTH:
-            raise self._fault(self._at, "exceeded max depth")
+            raise self._fault(self._at, _TOO_DEEP)
         container: JSONObject | list[JSONValue] = JSONObject() if first == _OPEN_OBJECT else []
         self._at += 1
         if self._next() == (_CLOSE_OBJECT if first == _OPEN_OBJECT else _CLOSE_ARRAY):
@@ -239,6 +253,8 @@ class _Scanner:
         """Name what is wrong at the first byte that no string may hold."""
         if self._buffer[at] != _BACKSLASH:
             return self._fault(at, "in string literal")
+        if self._json_v2:
+            return self._escape_fault(at)
         at += 1
         if self._buffer[at] != _U:
             return self._fault(at, "in string escape code")
@@ -247,10 +263,21 @@ class _Scanner:
             at += 1
         return self._fault(at, "in \\u hexadecimal character escape")
 
+    def _escape_fault(self, at: int) -> JSONSyntaxError:
+        """Show the escape sequence as Go 1.27 does: in back quotes where they can hold it."""
+        raw = self._buffer[at : at + (_UNICODE_ESCAPE if self._buffer[at + 1] == _U else 2)]
+        if at + len(raw) == len(self._buffer):
+            raw = raw[:-1]  # the space behind the end
+            if _CUT_ESCAPE.fullmatch(raw):
+                return _unexpected_end(self._buffer)
+        shown = raw.decode(errors="surrogateescape")
+        plain = all(char.isprintable() and not char.isspace() and char not in "`\ufffd" for char in shown)
+        return JSONSyntaxError(f"invalid escape sequence {f'`{shown}`' if plain else quote(shown)} in string", at)
+
     def _word(self, word: bytes, value: bool | None) -> bool | None:  # noqa: FBT001 - the value that the word stands for
         for offset, expected in enumerate(word):
             if self._buffer[self._at + offset] != expected:
-                context = f"in literal {word.decode()} (expecting {_character(expected)})"
+                context = f"in literal {word.decode()} (expecting {_character(chr(expected))})"
                 raise self._fault(self._at + offset, context)
         self._at += len(word)
         return value
@@ -280,7 +307,15 @@ class _Scanner:
         return self._buffer[self._at]
 
     def _fault(self, at: int, context: str) -> JSONSyntaxError:
-        return JSONSyntaxError(f"invalid character {_character(self._buffer[at])} {context}", at)
+        if not self._json_v2:
+            return JSONSyntaxError(f"invalid character {_character(chr(self._buffer[at]))} {context}", at)
+        if at >= len(self._buffer) - 1:
+            return _unexpected_end(self._buffer)
+        if context == _TOO_DEEP:
+            return JSONSyntaxError(context, at)
+        # A character has at most four bytes; one that is cut off, or wrong, is shown as its first byte.
+        char = self._buffer[at : at + 4].decode(errors="surrogateescape")[0]
+        return JSONSyntaxError(f"invalid character {_character(char)} {_IN_V2.get(context, context)}", at)
 
 
 def unquote(raw: bytes) -> str:
@@ -323,10 +358,10 @@ def _unexpected_end(buffer: bytes) -> JSONSyntaxError:
     return JSONSyntaxError("unexpected end of JSON input", len(buffer) - 1)  # without the space behind the end
 
 
-def _character(byte: int) -> str:
-    """Return one byte as Go's complaint quotes it: as if it were the character of that number."""
-    if byte == ord("'"):
+def _character(char: str) -> str:
+    """Return a character as Go's complaint quotes it; up to Go 1.26 every byte counts as one."""
+    if char == "'":
         return r"'\''"
-    if byte == ord('"'):
+    if char == '"':
         return "'\"'"
-    return f"'{quote(chr(byte))[1:-1]}'"
+    return f"'{quote(char)[1:-1]}'"

@@ -188,7 +188,7 @@ def _blocks(blocks: tuple[Block, ...]) -> Piece:
 
 
 def load_memory_state(
-    text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name
+    text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name, json_v2: bool = False
 ) -> MemoryState | StartRefusal:
     """Read the memory manager's state file as the kubelet does when it starts.
 
@@ -200,6 +200,7 @@ def load_memory_state(
         policy: The configured memory manager policy.
         pod_level: Gate PodLevelResourceManagers: pod blocks are taken over.
         release: Of the kubelet, such as ``1.34``.
+        json_v2: Whether complaints about JSON are those of Go 1.27.
 
     >>> load_memory_state("", policy="Static", pod_level=False).message[:99]
     'start memory manager error: could not restore state from checkpoint: unexpected end of JSON input, '
@@ -207,7 +208,7 @@ def load_memory_state(
     known = canonical_memory_state(text, pod_level=pod_level, release=release)
     if known is not None and known.policy == policy:
         return known
-    return read_strictly(text, policy=policy, pod_level=pod_level, release=release)
+    return read_strictly(text, policy=policy, pod_level=pod_level, release=release, json_v2=json_v2)
 
 
 def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.name) -> MemoryState | None:
@@ -228,9 +229,13 @@ def canonical_memory_state(text: str, *, pod_level: bool, release: str = NEWEST.
     return state if memory_text_of(release, state, pod_level=pod_level) == text else None
 
 
-def read_strictly(text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name) -> MemoryState | StartRefusal:
+def read_strictly(
+    text: str, *, policy: str, pod_level: bool, release: str = NEWEST.name, json_v2: bool = False
+) -> MemoryState | StartRefusal:
     """Read the text of a file by Go's rules alone; see :func:`load_memory_state`, which answers the same, sooner."""
-    checkpoint = read_checkpoint(text, memory_family(state_file_rules(release, pod_level=pod_level).memory))
+    checkpoint = read_checkpoint(
+        text, memory_family(state_file_rules(release, pod_level=pod_level).memory, json_v2=json_v2)
+    )
     if isinstance(checkpoint, str):
         return not_restored("memory", checkpoint)
     found = checkpoint.members
@@ -293,11 +298,7 @@ def blocks_of(blocks: list[dict[str, GoValue]] | None) -> tuple[Block, ...]:
 
 
 @cache
-def memory_family(formats: FileFormats) -> FormatFamily:
+def memory_family(formats: FileFormats, *, json_v2: bool = False) -> FormatFamily:
     """Return the formats of ``memory_manager_state`` as a release reads them."""
     older = older_formats(MEMORY_STRUCTURES, formats)
-    return FormatFamily("memory manager", "v3", MEMORY_V3, MEMORY_DATA, older, reads_data=bool(formats.data))
-
-
-MEMORY_FAMILY = memory_family(state_file_rules(NEWEST.name, pod_level=False).memory)
-"""The formats of ``memory_manager_state`` in the newest release."""
+    return FormatFamily("memory manager", "v3", MEMORY_V3, MEMORY_DATA, older, bool(formats.data), json_v2)

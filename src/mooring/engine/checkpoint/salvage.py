@@ -22,9 +22,8 @@ from pathlib import Path
 
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.checkpoint.formats import FormatFamily, bytes_of
-from mooring.engine.checkpoint.gojson import decode, quoted
+from mooring.engine.checkpoint.gojson import quoted
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue, parse_prefix, unquote
-from mooring.engine.checkpoint.gotypes import fresh
 from mooring.engine.checkpoint.store import read_state_file, system_words, write_together
 from mooring.engine.core.errors import InputError
 
@@ -88,7 +87,7 @@ def _copies(raw: bytes, family: FormatFamily) -> Iterator[Salvage]:
 def _data_of(document: JSONValue, family: FormatFamily) -> tuple[str, int]:
     if not isinstance(document, JSONObject):
         return "", 0
-    value = decode(document, family.newest, fresh(family.newest)).value
+    value = family.decode(document, family.newest).value
     return value["data"], value["dataChecksum"]
 
 
@@ -108,7 +107,7 @@ def _says_something(document: JSONObject) -> bool:
 def _has_checksum(document: JSONObject, family: FormatFamily) -> bool:
     """Tell whether an older format's checksum is there and right; a 0, which any text can have, proves nothing."""
     for older in family.older:
-        read = decode(document, older.structure, fresh(older.structure))
+        read = family.decode(document, older.structure)
         if read.fault is None and read.value["checksum"] and older.accepts(read.value):
             return True
     return False

@@ -52,6 +52,7 @@ FIXABLE_DEFECTS = frozenset(
         "odd-uncore",
         "pod-restart",
         "saved-combo",
+        "shared-uncore",
         "socket-restart",
     }
 )

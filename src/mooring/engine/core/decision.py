@@ -157,7 +157,8 @@ class Fault:
     names: tuple[str, ...] = ()
     """Entries of the field, gates, resources, or the manager of a state file."""
     values: tuple[str, ...] = ()
-    """What is given, and what it would have to be."""
+    """What is given, and what it would have to be; of state that contradicts itself, the texts among which the kubelet
+    chooses at random."""
     node: int = -1
     """The NUMA node that the field is about."""
 

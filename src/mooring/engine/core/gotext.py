@@ -66,6 +66,8 @@ def quote(text: str) -> str:
             out.append(char)
         elif ord(char) < 0x80:
             out.append(f"\\x{ord(char):02x}")
+        elif "\udc80" <= char <= "\udcff":  # a byte that is no character, as surrogateescape keeps it
+            out.append(f"\\x{ord(char) - 0xDC00:02x}")
         elif ord(char) < 0x10000:
             out.append(f"\\u{ord(char):04x}")
         else:

@@ -32,6 +32,7 @@ class ReleaseRules:
     group_loop: bool = True
     claim_loop: bool = True
     huge_amounts_wrap: bool = True
+    hints_without_score: bool = True
     pod_allocation_not_restored: bool = True
     pod_allocation_not_rolled_back: bool = True
     pod_memory_not_restored: bool = True
@@ -40,7 +41,6 @@ class ReleaseRules:
     gauges_by_difference: bool = True
     resize_names_policies: bool = True
     resize_retried_with_resources_only: bool = True
-    terminating_pods_wait: bool = True
     json_texts_of_go_126: bool = True
     swap_behavior_needs_gate: bool = True
     certificate_algorithms_unknown: bool = True
@@ -85,6 +85,9 @@ class ReleaseRules:
     image_minimum_gc_age_not_checked: bool = False
     log_query_text_names_handler: bool = False
     run_once_accepted: bool = False
+    resizes_exclusive_cpus: bool = False
+    """Whether exclusive CPUs change with a resize by their gate alone (KEP-5554): in no known release. It is no rule of
+    an older kubelet; a release that does it is an entry in :mod:`mooring.engine.releases.catalog`."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the rules that are on, with hyphens."""

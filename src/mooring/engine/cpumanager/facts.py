@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
+from mooring.engine.cpumanager.state import CPUState
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,8 @@ class CPUsAssigned:
     held: CPUMask
     """CPUs in the sets of all containers of the node, this one included. The sets of a pod with a partition come later,
     so that its CPUs are not among them yet."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,8 @@ class CPUsReleased:
     """Empty when the pod's other containers hold them all."""
     held: CPUMask
     """CPUs in the sets of the containers that are left on the node."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ section 9.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -19,7 +20,15 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.pod_allocation import POD_RESTART, restored_sets, shared_pool_error, without_pod
+from mooring.engine.cpumanager.pod_allocation import (
+    POD_RESTART,
+    StoredPod,
+    restored_sets,
+    shared_pool_error,
+    stale_cpus,
+    stored_pod,
+    without_pod,
+)
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
@@ -213,11 +222,19 @@ def pod_hints(
     need = exclusive_cpus_of_pod(pod, policy.gates)
     if need == 0 or policy.gates.leaves_out(pod):
         return None
+    kept = state.pods.get(pod.uid, NO_CPUS)
+    if stored_pod(policy, state, pod) is StoredPod.KEPT:
+        asked = CPUHintsAsked(pod.uid, "", need, CPUMask(kept), NO_CPUS, mismatch=kept.bit_count() != need)
+        return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, CPUMask(kept)))
     if policy.gates.manages(pod) and shared_pool_error(pod, need, policy.gates):
         return {CPU: IMPOSSIBLE}
+    stale = stale_cpus(policy, state, pod)
+    if stale:
+        free = available_cpus(policy, replace(state, default=state.default | stale))
+        asked = CPUHintsAsked(pod.uid, "", need, free, reusable.of(pod.uid) & ~state.offline, mismatch=False)
+        return _answer(policy, state, pod, asked, observer, absent=state.offline)
     if policy.gates.manages(pod) and POD_RESTART in policy.rules.fixed_defects:
         asked = _asked_for_restored(policy, state, pod, need)
-        kept = state.pods.get(pod.uid, 0)
         absent = _not_compared(policy, CPUMask(kept)) if kept == asked.available else 0
         return _answer(policy, state, pod, asked, observer, absent=absent | state.offline & ~asked.available)
     held = NO_CPUS

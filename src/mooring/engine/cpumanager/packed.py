@@ -101,13 +101,14 @@ class Accumulator:
             if (mask & free).bit_count() == (mask.bit_count() if self.fixed_sizes else average):
                 yield core
 
-    def uncores(self) -> list[Element]:
-        """List the uncore caches with available CPUs; one that spans two nodes is listed under each.
+    def uncores(self, *, once: bool) -> list[Element]:
+        """List the uncore caches with available CPUs, once or under each of its NUMA nodes.
 
-        Defect shared-uncore: such a cache is claimed twice, so that the container gets fewer CPUs than it requests (up
-        to v1.37).
+        Defect shared-uncore: a cache that two nodes share is listed twice and claimed twice, and what it has counts
+        twice, so that the container gets fewer CPUs than it requests (gone with rule uncore-by-average-size).
         """
-        return self._below(self.numa_nodes(), self.topology.uncores_of_node)
+        listed = self._below(self.numa_nodes(), self.topology.uncores_of_node)
+        return list(dict(listed).items()) if once else listed
 
     def cpus_packed(self) -> Iterator[int]:
         """List the available CPUs core by core."""
@@ -279,12 +280,13 @@ def _claim_uncores(run: Accumulator, rules: TakeRules, observer: Observer | None
     """
     older = rules.older.uncore_by_average_size
     average = run.topology.cpus_per_uncore if older else 0
-    uncores = run.uncores() if older else list(dict(run.uncores()).items())
+    once = not older or "shared-uncore" in rules.fixed_defects
+    uncores = run.uncores(once=once)
     for position, uncore in enumerate(uncores):
         if run.need + (uncore[1] & run.kept).bit_count() >= average if older else not position:
             before = run.taken
             # Every uncore that is entirely free is offered, not only the one at hand.
-            offered = run.uncores() if older else uncores
+            offered = run.uncores(once=once) if older else uncores
             run.claim_free([candidate for candidate in offered if run.is_free(candidate[1])])
             _report(observer, "uncore-caches", run.taken & ~before)
         if run.need <= 0:

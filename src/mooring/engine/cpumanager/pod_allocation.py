@@ -11,16 +11,21 @@ Keeping the CPUs of a pod-level pod across a restart of the kubelet.
 
 Defect pod-restart (spec: pod-level.md section 6; kubernetes/kubernetes#140989): v1.37.1 has no way to restore the
 allocation of a whole pod. It calls a pod with shared containers impossible, or takes a second set of CPUs and leaves
-the first one unused. Fixed, as later kubelets have it: a stored set of the pod is kept, containers that miss theirs
-get them when those that have some form the beginning of the pod, and otherwise everything is released and computed
-again. A pod allocation that fails half way then leaves nothing behind either; in v1.37.1 it leaves a pod set without
-container entries, which is never released.
+the first one unused. Fixed: a stored set of the pod is kept, containers that miss theirs get them when those that have
+some form the beginning of the pod, and otherwise everything is released and computed again. A pod allocation that fails
+half way then leaves nothing behind either; in v1.37.1 it leaves a pod set without container entries, which is never
+released.
+
+v1.38.0-beta.0 restores by rules of its own, which keep more (up to 1.37: rules pod-allocation-not-restored and
+pod-allocation-not-rolled-back; spec: preview.md section 8): it compares neither the size of the pod's set with the
+request nor the sizes of the containers' sets with theirs, and an error while it completes a pod takes everything away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from enum import Enum
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
 from mooring.engine.core.decision import Endless
@@ -80,7 +85,10 @@ def allocate_pod(
         return state, Allocated(state, reusable)
     if POD_RESTART in policy.rules.fixed_defects:
         left, answer = _restored(policy, state, pod, need, affinity, observer)
+    elif stored_pod(policy, state, pod) is StoredPod.KEPT:
+        left, answer = _completed(policy, state, pod, affinity, observer)
     else:
+        state = _without_stale(state, pod, stored_pod(policy, state, pod), observer)
         left, answer = _partitioned(policy, state, pod, need, affinity, observer)
     if isinstance(answer, AllocationError) and observer is not None:
         observer(CPUPinningFailed(pod.uid, "", answer.message))
@@ -104,11 +112,80 @@ def _restored(
         # What was cut before an error is not kept.
         told = [fact for fact in told if not isinstance(fact, CPUsAssigned | PodShareCut)]
     elif observer is not None and without is not state:
-        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without.held), *told]
+        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without.held, without), *told]
     if observer is not None:
         for fact in told:
             observer(fact)
     return (left if answer is None else state), answer
+
+
+class StoredPod(Enum):
+    """What v1.38.0-beta.0 makes of the CPUs that the state has for a whole pod when it admits the pod."""
+
+    NONE = "none"
+    """There are none, or the release does not look at them."""
+    KEPT = "kept"
+    OVERLAP = "overlap"
+    """They overlap the shared pool: the pod's set is dropped, those of its containers stay until they are replaced."""
+    NO_PREFIX = "no prefix"
+    """The containers with sets are not the first ones of the pod: all is released."""
+
+
+def stored_pod(policy: StaticPolicy, state: CPUState, pod: Pod) -> StoredPod:
+    """Classify the set that is stored for a pod (spec: preview.md section 8)."""
+    stored, rules = state.pods.get(pod.uid, NO_CPUS), policy.rules
+    looks = policy.gates.manages(pod) and POD_RESTART not in rules.fixed_defects
+    if rules.older.pod_allocation_not_restored or not looks or not stored:
+        return StoredPod.NONE
+    if stored & state.default:
+        return StoredPod.OVERLAP
+    held = state.assignments.get(pod.uid, {})
+    first = {container.name for container in pod.containers[: len(held)]}
+    return StoredPod.KEPT if held.keys() == first else StoredPod.NO_PREFIX
+
+
+def stale_cpus(policy: StaticPolicy, state: CPUState, pod: Pod) -> CPUMask:
+    """Return the CPUs of a stored set of a pod that is not kept: hints and their scores count them as free."""
+    is_stale = stored_pod(policy, state, pod) in (StoredPod.OVERLAP, StoredPod.NO_PREFIX)
+    return CPUMask(state.pods[pod.uid]) if is_stale else NO_CPUS
+
+
+def _without_stale(state: CPUState, pod: Pod, kind: StoredPod, observer: Observer | None) -> CPUState:
+    """Return the state without a stored set that cannot be kept."""
+    if kind is StoredPod.NO_PREFIX:
+        return _released(state, pod.uid, observer)
+    if kind is StoredPod.OVERLAP:
+        return replace(state, pods={uid: mine for uid, mine in state.pods.items() if uid != pod.uid})
+    return state
+
+
+def _released(state: CPUState, uid: str, observer: Observer | None) -> CPUState:
+    """Give back the set of a pod, and forget those of its containers, wherever their CPUs are."""
+    released = state.pods[uid]
+    left = replace(without_pod(state, uid), default=state.default | released)
+    if observer is not None:
+        observer(CPUsReleased(uid, "", released, left.held, left))
+    return left
+
+
+def _completed(
+    policy: StaticPolicy, state: CPUState, pod: Pod, affinity: NUMAMask | None, observer: Observer | None
+) -> tuple[CPUState, AllocationError | Endless | None]:
+    """Keep the pod's set, and cut out of it what containers miss."""
+    bubble, held = CPUMask(state.pods[pod.uid]), state.assignments.get(pod.uid, {})
+    if observer is not None:
+        observer(ExistingCPUsKept(pod.uid, "", bubble))
+    sets = divided(policy, pod, bubble, observer, stored=held, affinity=affinity)
+    if isinstance(sets, Endless):
+        return state, sets
+    if isinstance(sets, TakeError):
+        return _released(state, pod.uid, observer), AllocationError(sets.message)
+    missing = {name: cpus for name, cpus in sets.items() if name not in held}
+    if not missing:
+        return state, None
+    if observer is not None:
+        observer(PodPartitioned(pod.uid, bubble, missing))
+    return _with_sets(state, pod.uid, sets), None
 
 
 def _partitioned(
@@ -128,10 +205,12 @@ def _partitioned(
     # 6-7. Reported and stored before it is divided.
     state = replace(state, default=state.default & ~bubble, pods={**state.pods, pod.uid: bubble})
     if observer is not None:
-        observer(CPUsAssigned(pod.uid, "", bubble, state.held))
+        observer(CPUsAssigned(pod.uid, "", bubble, state.held, state))
     # 8-10. The containers' sets.
-    sets = divided(policy, pod, bubble, observer, width=0 if affinity is None else affinity.bit_count())
+    sets = divided(policy, pod, bubble, observer, affinity=affinity)
     if isinstance(sets, TakeError):
+        if not policy.rules.older.pod_allocation_not_rolled_back:
+            state = _released(state, pod.uid, observer)
         return state, AllocationError(sets.message)
     if isinstance(sets, Endless):
         return state, sets
@@ -180,8 +259,9 @@ def divided(
     bubble: CPUMask,
     observer: Observer | None = None,
     kept: Mapping[str, CPUMask] | None = None,
+    stored: Mapping[str, CPUMask] | None = None,
     *,
-    width: int = 0,
+    affinity: NUMAMask | None = None,
 ) -> dict[str, CPUMask] | TakeError | Endless:
     """Return the CPUs of each container, in the order of the specification.
 
@@ -191,23 +271,19 @@ def divided(
         bubble: the CPUs of the pod.
         observer: receives what was found.
         kept: exclusive CPUs of containers that keep them, as far as they are of the right number and still free.
-        width: number of NUMA nodes of the hint of the pod's first container.
+        stored: CPUs that exclusive containers and regular init containers keep, whatever their number (v1.38.0-beta.0).
+        affinity: mask of the NUMA nodes stored for the pod's first container; None for no opinion.
     """
-    kept = kept or {}
+    stored = stored or {}
     sets: dict[str, CPUMask] = {}
     of_sidecars = of_apps = 0
     for container in pod.containers:
         count = exclusive_cpus(pod, container, policy.gates)
         pool = bubble & ~of_sidecars & ~of_apps
         if count:
-            if observer is not None:
-                observer(CPUPinningRequested(pod.uid, container.name))
-            own = kept.get(container.name, 0) & pool
-            taken: CPUMask | TakeError | Endless = own
-            if own.bit_count() != count:
-                if observer is not None:
-                    observer(TakeBegun(pod.uid, container.name, count, pool, "partition"))
-                taken = take(policy.topology, pool, count, policy.rules, observer, width=width)
+            own = stored.get(container.name, (kept or {}).get(container.name, NO_CPUS))
+            is_kept = container.name in stored or (own.bit_count() == count and not own & ~pool)
+            taken = _own_cpus(policy, pod, container.name, count, own if is_kept else None, pool, affinity, observer)
             if not isinstance(taken, int):
                 return taken
             sets[container.name] = taken
@@ -216,15 +292,37 @@ def divided(
             elif container.kind is ContainerKind.APP:
                 of_apps |= taken
         elif container.kind is ContainerKind.INIT:
-            sets[container.name] = pool
+            sets[container.name] = stored.get(container.name, pool)
         else:
             continue
-        _report_share(observer, pod, container, sets[container.name], exclusive=count > 0)
+        if container.name not in stored:
+            _report_share(observer, pod, container, sets[container.name], exclusive=count > 0)
     rest = bubble & ~of_sidecars & ~of_apps
     for container in pod.containers:
-        if container.name not in sets:
+        if container.name not in sets and container.name not in stored:
             _report_share(observer, pod, container, rest, exclusive=False)
     return {container.name: sets.get(container.name, rest) for container in pod.containers}
+
+
+def _own_cpus(
+    policy: StaticPolicy,
+    pod: Pod,
+    container: str,
+    count: int,
+    own: CPUMask | None,
+    pool: CPUMask,
+    affinity: NUMAMask | None,
+    observer: Observer | None,
+) -> CPUMask | TakeError | Endless:
+    """Return the CPUs of a container that has a claim to some: those that it keeps, or ``count`` out of the pool."""
+    if observer is not None:
+        observer(CPUPinningRequested(pod.uid, container))
+    if own is not None:
+        return own
+    if observer is not None:
+        observer(TakeBegun(pod.uid, container, count, pool, "partition"))
+    width = 0 if affinity is None else affinity.bit_count()
+    return take(policy.topology, pool, count, policy.rules, observer, width=width)
 
 
 def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: CPUMask, *, exclusive: bool) -> None:
@@ -289,5 +387,5 @@ def without_orphans(
             released = state.pods[uid]
             state = without_pod(state, uid)
             if observer is not None:
-                observer(CPUsReleased(uid, "", released, state.held))
+                observer(CPUsReleased(uid, "", released, state.held, state))
     return state

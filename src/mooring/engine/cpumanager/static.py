@@ -74,19 +74,17 @@ def start(policy: StaticPolicy, state: CPUState) -> CPUState | Fault:
     elif reserved & ~default:
         text = f"not all reserved cpus: {_quoted(reserved)} are present in defaultCpuSet: {_quoted(default)}"
         return Fault(text, Cause.CPUS_CHANGED)
-    # 3. Nothing is both shared and exclusive.
-    known = default
-    for pod in sorted(state.assignments):
-        for container in sorted(state.assignments[pod]):
-            cpus = state.assignments[pod][container]
-            if cpus & default:
-                text = (
-                    f"pod: {pod}, container: {container} cpuset: {_quoted(cpus)} "
-                    f"overlaps with default cpuset {_quoted(default)}"
-                )
-                return Fault(text, Cause.FILE_CONTRADICTS)
-            known |= cpus
+    # 3. Nothing is both shared and exclusive. The kubelet walks in random order: any of the texts may be the one.
+    overlaps = [
+        f"pod: {pod}, container: {container} cpuset: {_quoted(cpus)} overlaps with default cpuset {_quoted(default)}"
+        for pod in sorted(state.assignments)
+        for container, cpus in sorted(state.assignments[pod].items())
+        if cpus & default
+    ]
+    if overlaps:
+        return Fault(overlaps[0], Cause.FILE_CONTRADICTS, values=tuple(overlaps))
     # 4. Nothing is missing and nothing is unknown.
+    known = default | state.held
     if policy.gates.managers:
         for cpus in state.pods.values():
             known |= cpus
@@ -179,7 +177,7 @@ def _pinned(
     if chooser is not None:
         stored, left = chooser.stored(stored, left, pod.uid, container, chosen)
     if observer is not None:
-        observer(CPUsAssigned(pod.uid, container.name, taken, stored.held))
+        observer(CPUsAssigned(pod.uid, container.name, taken, stored.held, stored))
     return Allocated(stored, left)
 
 
@@ -219,7 +217,7 @@ def remove(
             released &= ~cpus
     left = replace(state, default=state.default | released, assignments=assignments, pods=pods, baselines=baselines)
     if observer is not None:
-        observer(CPUsReleased(pod, container, released, left.held))
+        observer(CPUsReleased(pod, container, released, left.held, left))
     return left
 
 

@@ -312,7 +312,8 @@ def taken_around(
         affinity: mask of the hint's NUMA nodes; None for no opinion.
     """
     close = near(policy, pool, affinity)
-    result = _filled(policy, close, kept, min(need, kept.bit_count() + close.bit_count()))
+    width = 0 if affinity is None else affinity.bit_count()
+    result = _filled(policy, close, kept, min(need, kept.bit_count() + close.bit_count()), width)
     if not isinstance(result, TakeError):
         result = _filled(policy, pool & ~result, result, need)
     if isinstance(result, int) and kept & ~result:
@@ -322,10 +323,10 @@ def taken_around(
     return result
 
 
-def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int) -> CPUMask | TakeError:
+def _filled(policy: StaticPolicy, pool: CPUMask, kept: CPUMask, need: int, width: int = 0) -> CPUMask | TakeError:
     """Return the kept CPUs and as many of the pool that there are ``need``."""
     rules = replace(policy.rules, fixed_defects=policy.rules.fixed_defects | _MENDED)
-    taken = take(policy.topology, pool, need - kept.bit_count(), rules, kept=kept)
+    taken = take(policy.topology, pool, need - kept.bit_count(), rules, kept=kept, width=width)
     if isinstance(taken, int):
         return kept | taken
     return taken if isinstance(taken, TakeError) else TakeError(f"the kubelet would not return ({taken.defect})")

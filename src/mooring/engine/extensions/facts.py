@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.topologymanager.wide import AnyHints
 
 
@@ -69,6 +70,8 @@ class CPUsMoved:
     after: CPUMask
     held: CPUMask
     """CPUs in the sets of all containers afterwards."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class CPUsReplaced:
     """Mask of the NUMA nodes of the set, where the replacement CPUs come from or are looked for first."""
     held: CPUMask
     """CPUs in the sets of all containers afterwards."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,8 @@ class CPUsRestored:
     after: CPUMask
     held: CPUMask
     """CPUs in the sets of all containers afterwards."""
+    state: CPUState = field(compare=False, repr=False)
+    """The CPU manager's afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _moved(state: CPUState, pod: str, container: str, cpus: CPUMask, observer: O
     before = state.assignments[pod][container]
     after = assigned(state, pod, container, cpus)
     if observer is not None and cpus != before:
-        observer(extension_facts.CPUsMoved(pod, container, before, cpus, after.held))
+        observer(extension_facts.CPUsMoved(pod, container, before, cpus, after.held, after))
     return after
 
 

@@ -1,7 +1,7 @@
 """What happens to a node one thing after another: pods arrive and end, the kubelet restarts, CPUs go offline.
 
 Every event gives another kubelet and what came of it. A plan, a search, a trial and a recording are sequences of
-events; they differ in the order and in how they ask (:class:`~mooring.engine.kubelet.admit.Asking`).
+events; they differ in the order and in how they ask (:class:`~mooring.engine.kubelet.admit.AdmitMode`).
 """
 
 from __future__ import annotations
@@ -83,6 +83,13 @@ class Resizing:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeTo:
+    """A running pod is to have the resources of this one; only the check of what is feasible and managers are asked."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
 class Offline:
     """CPUs go offline."""
 
@@ -105,7 +112,7 @@ class Readmit:
 
 Event: TypeAlias = Admit | Readmit | Remove | Restart | Offline | Online
 """What changes a kubelet at once."""
-Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | Offline | Online
+Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | ResizeTo | Offline | Online
 """What happens to a node."""
 
 

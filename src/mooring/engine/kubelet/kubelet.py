@@ -29,7 +29,7 @@ from mooring.lazy import lazily
 
 if TYPE_CHECKING:
     from mooring.engine.checkpoint.cpu_file import ContainerIDs
-    from mooring.engine.node.resize.feasibility import Resize
+    from mooring.engine.node.resize.feasibility import Infeasible, Resize
 
 with lazily():
     from mooring.engine.checkpoint import cpu_file as cpu_checkpoint
@@ -199,6 +199,11 @@ class Kubelet:
         """
         node, answer = resizing.resize(self.node, pod, observer)
         return self._after(node), answer
+
+    def ask_managers(self, pod: Pod) -> tuple[Kubelet, Decision, Infeasible | None]:
+        """Decide about other resources by the managers alone and write the files."""
+        node, decision, infeasible = resizing.ask_managers(self.node, pod)
+        return self._after(node), decision, infeasible
 
     def retry(self, observer: Observer | None = None) -> tuple[Kubelet, tuple[Resize, ...]]:
         """Try the deferred resizes again and write the files."""

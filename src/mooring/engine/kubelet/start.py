@@ -202,6 +202,7 @@ def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | StartRefusal 
         releases=settings.cpu is not None and settings.cpu.scale_down.is_on,
         release=settings.release.name,
         containers=files.containers,
+        json_v2=not settings.release.rules.json_texts_of_go_126,
     )
 
 
@@ -215,4 +216,5 @@ def _load_memory(settings: Settings, text: str | None) -> MemoryState | StartRef
         policy=settings.config.memory_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
         release=settings.release.name,
+        json_v2=not settings.release.rules.json_texts_of_go_126,
     )

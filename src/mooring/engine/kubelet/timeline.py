@@ -17,6 +17,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resize.feasibility import DEFERRED, Resize, Waiting, retry_order
+from mooring.engine.node.resize.resizing import resize_state
 
 FIRST_RETRY = 30 * SECOND
 """After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""
@@ -60,9 +61,16 @@ def resized(
 ) -> tuple[Timeline, Resize, dict[str, Resize]]:
     """Request other resources for an active pod; all that wait are considered with it, in the kubelet's order.
 
+    An update of a pod that asks for nothing new considers nothing again up to 1.37 (rule
+    resize-retried-with-resources-only; spec: preview.md section 12).
+
     Returns:
         The timeline, the answer for the pod, and those for other pods that had waited.
     """
+    node = timeline.kubelet.node
+    waiting, older = node.waiting.get(pod.uid), node.settings.release.rules
+    if waiting is not None and waiting.pod == pod and older.resize_retried_with_resources_only:
+        return timeline, resize_state(node, pod.uid), {}
     again = {uid: one for uid, one in timeline.again.items() if uid != pod.uid}
     asked = {**_waiting(replace(timeline, again=again)), pod.uid: _as_waiting(timeline, pod)}
     timeline, answers = _tried(replace(timeline, again={}), asked, observer)

@@ -29,6 +29,7 @@ from mooring.engine.memorymanager.facts import MemoryHintsAsked
 from mooring.engine.memorymanager.pod_partition import (
     POD_RESTART,
     is_served_as_a_whole,
+    keeps_pod,
     restored_blocks,
     shared_pool_error,
     without_pod,
@@ -285,7 +286,7 @@ def pod_hints(
     """Return the hints for a whole pod; None when it has no opinion."""
     if pod.qos is not QoS.GUARANTEED or policy.gates.leaves_out(pod):
         return None
-    requests = pod_requests(pod, policy.gates)
+    requests = pod_requests(pod, policy.gates, policy.older)
     if isinstance(requests, str) or not requests:
         return None
     if policy.gates.manages(pod) and shared_pool_error(pod, requests, policy.gates)[0]:
@@ -294,6 +295,8 @@ def pod_hints(
         if restored_blocks(policy, state, pod, requests) is not None:
             return hints_as_in_kubelet(state.pods[pod.uid], requests)
         state = without_pod(state, pod.uid)
+    elif keeps_pod(policy, state, pod):
+        return hints_as_in_kubelet(state.pods[pod.uid], requests)
     held = state.assignments.get(pod.uid, {})
     if any(container.name in held for container in pod.containers):
         return _regenerated_for_pod(policy, pod, held, requests)
@@ -351,10 +354,17 @@ def _regenerated_for_container(
 def _regenerated_for_pod(
     policy: MemoryPolicy, pod: Pod, held: ContainerBlocks, requests: Requests
 ) -> ResourceHints | None:
-    """Return the hints for a pod of which some container has blocks; None when the kubelet has no opinion."""
+    """Return the hints for a pod of which some container has blocks; None when the kubelet has no opinion.
+
+    Up to 1.37 the blocks of the first one are held against the request of the pod, not of that container (rule
+    restart-blocks-against-pod; spec: preview.md section 10).
+    """
     holders = [container for container in pod.containers if container.name in held]
     if MEMORY_NIL_HINTS not in policy.fixed_defects:
-        return hints_as_in_kubelet(held[holders[0].name], requests)
+        asked: Requests | str = requests
+        if not policy.older.restart_blocks_against_pod:
+            asked = container_requests(pod, holders[0], policy.gates)
+        return None if isinstance(asked, str) else hints_as_in_kubelet(held[holders[0].name], asked)
     nodes = NO_NODES
     for container in holders:
         own = container_requests(pod, container, policy.gates)

@@ -22,6 +22,7 @@ from mooring.engine.memorymanager.pod_partition import (
     EMPTY_SHARED_POOL,
     POD_RESTART,
     blocks_of,
+    keeps_pod,
     partition,
     restored_blocks,
     shared_pool_error,
@@ -59,8 +60,10 @@ def allocate_pod(
     # 1. Not Guaranteed, or requests that cannot be read (logged by the kubelet): nothing is allocated.
     if pod.qos is not QoS.GUARANTEED:
         return MemoryAllocated(state, reusable)
-    requests = pod_requests(pod, policy.gates)
+    requests = pod_requests(pod, policy.gates, policy.older)
     if isinstance(requests, str) or not requests:
+        return MemoryAllocated(state, reusable)
+    if keeps_pod(policy, state, pod):
         return MemoryAllocated(state, reusable)
     # 2. From here on every error counts as a failure to pin.
     if observer is not None:

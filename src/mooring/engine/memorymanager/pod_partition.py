@@ -7,9 +7,10 @@ Keeping the memory of a pod-level pod across a restart of the kubelet.
 
 Defect pod-restart (spec: pod-level.md section 6; kubernetes/kubernetes#140989): v1.37.1 has no way to restore the
 allocation of a whole pod. It holds the blocks of the pod's first container against the request of the pod, charges the
-machine a second time, releases once, and then refuses its own file. Fixed, as later kubelets have it: stored pod
-blocks are kept, containers that miss theirs get them when those that have some form the beginning of the pod, and
-otherwise everything is released and computed again.
+machine a second time, releases once, and then refuses its own file. Fixed: stored pod blocks are kept, containers that
+miss theirs get them when those that have some form the beginning of the pod, and otherwise everything is released and
+computed again. v1.38.0-beta.0 keeps stored pod blocks whatever they are, and completes nothing (up to 1.37: rule
+pod-memory-not-restored; spec: preview.md section 9).
 """
 
 from __future__ import annotations
@@ -106,6 +107,12 @@ def blocks_of(cells: tuple[int, ...], amounts: Requests) -> tuple[Block, ...]:
 
 
 POD_RESTART = "pod-restart"
+
+
+def keeps_pod(policy: MemoryPolicy, state: MemoryState, pod: Pod) -> bool:
+    """Tell whether v1.38.0-beta.0 keeps the blocks of a pod as they are, be they none."""
+    restores = not policy.older.pod_memory_not_restored and POD_RESTART not in policy.fixed_defects
+    return restores and pod.uid in state.pods
 
 
 def restored_blocks(

@@ -197,11 +197,12 @@ def _amounts(resources: ResourceList) -> Requests | str:
     return amounts
 
 
-def pod_requests(pod: Pod, gates: PodLevelGates) -> Requests | str:
+def pod_requests(pod: Pod, gates: PodLevelGates, older: ReleaseRules = NEWEST_RULES) -> Requests | str:
     """Return what a whole pod requests at once, or the kubelet's error text.
 
-    Without KEP-5526 it is, for each type that an app container requests, the larger of what runs together: apps and
-    sidecars, or an init container beside the sidecars started before it.
+    Without KEP-5526 it is, for each type that a container requests, the larger of what runs together: apps and
+    sidecars, or an init container beside the sidecars started before it. Up to 1.37 only types that some app requests
+    count (rule pod-memory-of-app-types; spec: preview.md section 10).
     """
     if gates.manages(pod) and pod.resources is not None:
         asked = _amounts(pod.resources.requests)
@@ -222,7 +223,8 @@ def pod_requests(pod: Pod, gates: PodLevelGates) -> Requests | str:
                 peak[resource] = max(peak.get(resource, 0), uint64(sidecars.get(resource, 0) + amount))
             else:
                 apps[resource] = uint64(apps.get(resource, 0) + amount)
+    types = dict.fromkeys(apps if older.pod_memory_of_app_types else (*apps, *sidecars, *peak))
     return {
-        resource: max(peak.get(resource, 0), uint64(amount + sidecars.get(resource, 0)))
-        for resource, amount in apps.items()
+        resource: max(peak.get(resource, 0), uint64(apps.get(resource, 0) + sidecars.get(resource, 0)))
+        for resource in types
     }

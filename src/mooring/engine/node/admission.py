@@ -28,6 +28,7 @@ from mooring.engine.node.facts import (
     AdmissionBegun,
     AdmissionEndless,
     ContainerAdmitted,
+    HintScored,
     HintsGiven,
     PodAdmitted,
     PodRejected,
@@ -42,6 +43,7 @@ from mooring.engine.node.providers import (
     without_stale_devices,
     without_stale_memory,
 )
+from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, merge
@@ -90,6 +92,8 @@ class Admission:
     """Plugins that failed while they took part."""
     hints: dict[str, ResourceHints] = field(default_factory=dict)
     pod_hints: ResourceHints | None = None
+    scored: dict[str, HintsAsked] = field(default_factory=dict)
+    """What the hints were made of, for kubelets whose hints have scores."""
     asked: set[str] = field(default_factory=set)
     """Managers that have dropped their stale state."""
 
@@ -187,7 +191,7 @@ class Admission:
 
     def _aligned(self, container: Container, policy: str) -> Verdict:
         given = self._container_hints(container)
-        self.hints[container.name] = _joined(given)
+        self.hints[container.name] = joined(given)
         hint = self._merged(given, container.name, policy)
         if hint is None:
             message = CONTAINER_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE
@@ -197,7 +201,7 @@ class Admission:
 
     def _pod_scope(self) -> Verdict:
         given = self._whole_pod_hints()
-        self.pod_hints = _joined(given)
+        self.pod_hints = joined(given)
         hint = self._merged(given, "", self._policy(""))
         if hint is None:
             return Rejection(TOPOLOGY_AFFINITY_ERROR, POD_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE)
@@ -252,8 +256,15 @@ class Admission:
     def _merged(self, given: tuple[ResourceHints | None, ...], container: str, policy: str) -> Hint | None:
         """Merge; None when the policy does not admit."""
         if self.observer is not None:
-            self.observer(HintsGiven(self.pod.uid, container, _joined(given)))
+            self.observer(HintsGiven(self.pod.uid, container, joined(given)))
+        if not self.settings.release.rules.hints_without_score:
+            of = (self.settings, self.providers, given, policy)
+            self.scored[container] = HintsAsked(*of, None if container else self.pod)
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
+        if self.observer is not None and container in self.scored:
+            found = self.scored[container].merged(merged.hint)
+            if found is not None:
+                self.observer(HintScored(self.pod.uid, container, found))
         plugins = self.settings.plugins
         if plugins is not None:
             settings = replace(self.settings, topology_policy=policy)
@@ -350,13 +361,11 @@ class Admission:
         policy = self.settings.memory
         if policy is None:
             return None
-        providers = self.providers
-        answer = memory_pod.allocate_pod(
-            policy, providers.memory, providers.reusable_memory, self.pod, hint, self.observer
-        )
+        given = self.providers
+        answer = memory_pod.allocate_pod(policy, given.memory, given.reusable_memory, self.pod, hint, self.observer)
         if isinstance(answer, MemoryRefusal):
             return _rejection(answer.message, answer.reason)
-        self.providers = replace(providers, memory=answer.state)
+        self.providers = replace(given, memory=answer.state)
         return None
 
 
@@ -372,7 +381,7 @@ def _without_admissions(observer: Observer | None) -> Observer | None:
     return observe
 
 
-def _joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
+def joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
     """Return the hints of all providers by resource; no two providers share one."""
     joined: dict[str, AnyHints | None] = {}
     for hints in given:

@@ -173,4 +173,4 @@ def _with_entry(state: CPUState, asked: Claim, share: Share, taken: CPUMask) -> 
 def _report(observer: Observer, asked: Claim, state: CPUState) -> None:
     owner = claim_key(asked.uid)
     for entry, cpus in sorted(state.assignments[owner].items()):
-        observer(CPUsAssigned(owner, entry, cpus, state.held))
+        observer(CPUsAssigned(owner, entry, cpus, state.held, state))

@@ -13,6 +13,7 @@ from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.wide import ResourceHints
 
 if TYPE_CHECKING:
+    from mooring.engine.node.scores import HintsAsked
     from mooring.engine.plugins.facts import PluginFailed
 
 NO_AFFINITY = Hint(None, preferred=False)
@@ -46,6 +47,8 @@ class Decision:
     absent."""
     pod_hints: ResourceHints | None = None
     """Resource -> hints in pod scope."""
+    asked: Mapping[str, HintsAsked] | None = field(default=None, compare=False, repr=False)
+    """Container, or an empty text for the pod -> what its hints were made of; None for kubelets without scores."""
     plugin_failures: tuple[PluginFailed, ...] = ()
     """Plugins whose answers were left out (extension plugins)."""
     hidden: Mapping[str, CPUSet] = field(default_factory=dict)

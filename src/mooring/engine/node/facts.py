@@ -37,6 +37,16 @@ class HintsGiven:
 
 
 @dataclass(frozen=True, slots=True)
+class HintScored:
+    """The score of the hint that the topology manager made; of kubelets from 1.38 on."""
+
+    pod: str
+    container: str
+    """Empty in scope pod."""
+    score: int
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerAdmitted:
     """Container scope: the hints of one container merged, and every provider served it."""
 

@@ -216,7 +216,7 @@ def _restored(node: Node, before: CPUState, observer: Observer | None) -> tuple[
             if not cpus & after.offline and (was != cpus or was & before.offline):
                 found.append(RestoredSet(owner, container, cpus, was))
                 if observer is not None:
-                    observer(CPUsRestored(owner, container, was, cpus, after.held))
+                    observer(CPUsRestored(owner, container, was, cpus, after.held, after))
     return node, found
 
 
@@ -239,7 +239,7 @@ def _replaced(
             if cpus != was:
                 found.append(Broken(owner, container, was, was & ~cpus, cpus & ~was))
                 if observer is not None:
-                    observer(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held))
+                    observer(CPUsReplaced(owner, container, was, cpus, nodes[container], node.cpu.held, node.cpu))
             elif was & node.cpu.offline and (
                 was & node.cpu.offline & ~before.offline or was != sets_of(before, owner)[container]
             ):

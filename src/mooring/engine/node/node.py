@@ -279,9 +279,13 @@ class Node:
 
 
 def made_decision(
-    providers: Providers, pod: Pod, admission: Admission, stored: Mapping[str, Mapping[str, Hint]], verdict: Verdict
+    providers: Providers,
+    pod: Pod,
+    admission: Admission | None,
+    stored: Mapping[str, Mapping[str, Hint]],
+    verdict: Verdict,
 ) -> Decision:
-    """Return the decision with what the pod holds now."""
+    """Return the decision with what the pod holds now; without an admission no hints."""
     containers, whole = placements_of(providers, pod)
     hints = stored.get(pod.uid, {})
     return Decision(
@@ -296,9 +300,10 @@ def made_decision(
         affinity={container.name: hints.get(container.name, NO_AFFINITY) for container in pod.containers},
         shared_pool=CPUSet(providers.cpu.default),
         devices=_devices_of(providers.devices, pod),
-        hints=admission.hints or None,
-        pod_hints=admission.pod_hints,
-        plugin_failures=tuple(dict.fromkeys(admission.failures)),
+        hints=admission.hints or None if admission else None,
+        pod_hints=admission.pod_hints if admission else None,
+        asked=admission.scored if admission and not admission.settings.release.rules.hints_without_score else None,
+        plugin_failures=tuple(dict.fromkeys(admission.failures if admission else ())),
         hidden={name: CPUSet(mask) for name, mask in hidden_of_pod(providers.cpu, pod.uid).items()},
     )
 

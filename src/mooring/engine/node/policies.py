@@ -158,7 +158,8 @@ def _static_policy(
             f"(size of {CPUSet(reserved)} did not equal {count})"
         )
         return Fault(text, Cause.TOO_FEW_CPUS)
-    resizes = EXCLUSIVE_RESIZE in mooring.extensions and gates[EXCLUSIVE_RESIZE_GATE]
+    is_resizing = mooring.release.rules.resizes_exclusive_cpus or EXCLUSIVE_RESIZE in mooring.extensions
+    resizes = is_resizing and gates[EXCLUSIVE_RESIZE_GATE]
     delays = resizes and SCALE_DOWN_DELAY in mooring.extensions
     return StaticPolicy(
         topology=topology,

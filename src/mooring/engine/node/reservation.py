@@ -90,14 +90,14 @@ class Reservation:
         eviction = self.eviction.nano if self.eviction is not None and resource == "memory" else 0
         return _whole(resource, capacity.nano - (reserved.nano if reserved is not None else 0) + eviction)
 
-    def overcommitment(self) -> Fault | None:
+    def overcommitment(self, older: ReleaseRules = NEWEST_RULES) -> Fault | None:
         """Return the resources of which more is kept than there is, as the kubelet refuses them.
 
         The kubelet names them in random order; here they are sorted.
         """
         errors = {
-            resource: f"Resource {quote(resource)} has a reservation of {_go_struct(reserved)} but capacity of "
-            f"{_go_struct(self.capacity[resource])}. Expected capacity >= reservation."
+            resource: f"Resource {quote(resource)} has a reservation of {_go_struct(reserved, older)} but capacity of "
+            f"{_go_struct(self.capacity[resource], older)}. Expected capacity >= reservation."
             for resource, reserved in sorted(self.reserved.items())
             if reserved.nano > self.capacity[resource].nano
         }
@@ -109,13 +109,15 @@ def _whole(resource: str, nano: int) -> int:
     return max(nano, 0) // (_MILLI if resource == "cpu" else 10**9)
 
 
-def _go_struct(amount: Quantity) -> str:
+def _go_struct(amount: Quantity, older: ReleaseRules) -> str:
     """Print a quantity as Go prints its fields: the kubelet formats the structure instead of the amount.
 
-    Long numbers, which are not in the fast form, print as an address in memory; their value is printed here.
+    Long numbers, which are not in the fast form, print as an address in memory; their value is printed here. Since
+    v1.38.0-beta.0 there is one more field (rule huge-amounts-wrap: the same change of quantities).
     """
+    text = "" if older.huge_amounts_wrap else "{ 0}"
     scale = amount.scale if amount.fast else 0
-    return f"{{{{{amount.nano // 10 ** (9 + scale)} {scale}}} {{<nil>}}  {amount.format.value}}}"
+    return f"{{{{{amount.nano // 10 ** (9 + scale)} {scale}}} {{<nil>}} {text} {amount.format.value}}}"
 
 
 def hugepages_resource(page_size_kib: int) -> str:
@@ -212,8 +214,8 @@ def _amounts(texts: Mapping[str, str], kind: str, older: ReleaseRules) -> dict[s
         if not older.huge_amounts_wrap:
             # Up to v1.37 an amount beyond 64 bits wraps (rule huge-amounts-wrap; spec: preview.md section 7).
             amount = amount.saturated(_MILLI if resource == "cpu" else 10**9)
-        kept = older.reserved_cpu_not_rounded or (not older.huge_amounts_wrap and amount.nano > INT64_MAX * 1000)
-        if resource == "cpu" and not kept:
+        fits = older.huge_amounts_wrap or amount.nano <= (INT64_MAX - 500) * 1000
+        if resource == "cpu" and fits and not older.reserved_cpu_not_rounded:
             # Rounded up to millionths, then to the nearest thousandth, in 64 bits. Up to v1.36 the amount is kept
             # exactly (rule reserved-cpu-not-rounded; spec: releases.md section 5).
             nearest = int64(amount.micro + 500)

@@ -90,7 +90,7 @@ def start_managers(settings: Settings, restored: RestoredStates, observer: Obser
     memory = _start_memory_manager(settings, restored.memory, observer)
     if isinstance(memory, StartRefusal):
         return Started(cpu, None, memory)
-    overcommitted = settings.reservation.overcommitment()
+    overcommitted = settings.reservation.overcommitment(settings.release.rules)
     return Started(cpu, memory, StartRefusal.of("start", overcommitted) if overcommitted else None)
 
 

@@ -145,6 +145,28 @@ def tls_bootstrap_errors(given: Given) -> Iterator[str]:
         yield "serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate"
 
 
+_ALGORITHMS: Final = (
+    *("ECDSA-P256", "ECDSA-P384", "RSA-2048", "RSA-3072", "RSA-4096"),
+    *("ML-DSA-44", "ML-DSA-65", "ML-DSA-87"),
+)
+
+
+def certificate_errors(given: Given) -> Iterator[str]:
+    """Check the algorithms of the kubelet's own keys."""
+    if given.older.certificate_algorithms_unknown:
+        return
+    for field in ("clientCertificateKeyAlgorithm", "serverCertificateKeyAlgorithm"):
+        name = given.get(field, _ALGORITHMS[0])
+        if name not in _ALGORITHMS:
+            yield f"{field} {quote(name)} is not a supported algorithm"
+        elif field.startswith("server") and name.startswith("ML-DSA") and given.get("tlsMinVersion") != _TLS13:
+            version = quote(given.get("tlsMinVersion", ""))
+            yield f"tlsMinVersion {version} is incompatible with {field} {quote(name)}, ML-DSA requires {_TLS13}"
+
+
+_TLS13: Final = "VersionTLS13"
+
+
 def shutdown_errors(given: Given) -> Iterator[str]:
     """Check grace periods of a shutdown of the node."""
     names = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
@@ -174,7 +196,7 @@ def shutdown_errors(given: Given) -> Iterator[str]:
 def swap_errors(given: Given) -> Iterator[str]:
     """Check memorySwap."""
     behavior = given.get("memorySwap.swapBehavior", "")
-    if not given.gates["NodeSwap"]:
+    if given.older.swap_behavior_needs_gate and not given.gates["NodeSwap"]:
         if behavior:
             yield "memorySwap.swapBehavior cannot be set when NodeSwap feature flag is disabled"
     elif behavior not in ("", "NoSwap", "LimitedSwap"):

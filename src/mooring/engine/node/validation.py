@@ -2,8 +2,8 @@
 
 ``docs/reference/start-checks.md`` shows the table :data:`CHECKS`.
 
-Source: kubelets v1.31.14 to v1.37.1, pkg/kubelet/apis/config/validation; spec: configuration.md section 3, releases.md
-sections 5 to 8.
+Source: kubelets v1.31.14 to v1.38.0-beta.0, pkg/kubelet/apis/config/validation; spec: configuration.md section 3,
+releases.md sections 5 to 8, preview.md section 14.
 """
 
 from __future__ import annotations
@@ -238,6 +238,13 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
         checks.tls_bootstrap_errors,
     ),
     StartCheck(
+        "clientCertificateKeyAlgorithm serverCertificateKeyAlgorithm tlsMinVersion",
+        "clientCertificateKeyAlgorithm %q is not a supported algorithm; the same of server; tlsMinVersion %q is "
+        "incompatible with serverCertificateKeyAlgorithm %q, ML-DSA requires VersionTLS13",
+        checks.certificate_errors,
+        "1.38",
+    ),
+    StartCheck(
         "runOnce",
         "runOnce (--runOnce) %v, Runonce mode has been deprecated and should not be set",
         _run_once_errors,
@@ -261,6 +268,7 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
         'memorySwap.swapBehavior %q must be one of: "", "LimitedSwap" or "NoSwap"; memorySwap.swapBehavior cannot be '
         "set when NodeSwap feature flag is disabled",
         checks.swap_errors,
+        note="LimitedSwap on cgroup v1 is not decided: the version of the node's cgroups is not known",
     ),
     StartCheck(
         "crashLoopBackOff.maxContainerRestartPeriod",

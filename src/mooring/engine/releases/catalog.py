@@ -39,8 +39,13 @@ _VERSION = re.compile(r"v?1\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?")
 OLDEST_MINOR, LATEST_MINOR = (int(name.partition(".")[2]) for name in (RELEASE_NAMES[0], RELEASE_NAMES[-1]))
 
 
+RESIZING: Final = frozenset[str]()
+"""Releases that resize exclusive CPUs without an extension (KEP-5554)."""
+
+
 def _release(name: str) -> Release:
-    rules = ReleaseRules(**{rule.name.replace("-", "_"): name in rule.releases for rule in RULES})
+    older = {rule.name.replace("-", "_"): name in rule.releases for rule in RULES}
+    rules = ReleaseRules(**older, resizes_exclusive_cpus=name in RESIZING)
     return Release(name, TAGS[name], rules)
 
 
@@ -131,7 +136,10 @@ def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
     if minor > LATEST_MINOR:
         return _other(one, NEWEST, f"is newer than {RELEASES[RELEASE_NAMES[-1]].tag}, the newest known release")
     if minor >= OLDEST_MINOR:
-        return ChosenRelease(release_of(one.version), source=one.source)
+        release = release_of(one.version)
+        if release.is_preview and f"v{one.version.removeprefix('v')}" not in (f"v{release.name}", release.tag):
+            return _other(one, release, "is known as a preview alone")
+        return ChosenRelease(release, source=one.source)
     oldest = RELEASES[RELEASE_NAMES[0]]
     if not nearest:
         raise InputError(

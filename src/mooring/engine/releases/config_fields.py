@@ -165,6 +165,9 @@ FIELDS: Final = (
     KubeletField("maxParallelImagePulls", Holds.COUNT),
     KubeletField("serializeImagePulls", Holds.FLAG, "serialize-image-pulls"),
     KubeletField("serverTLSBootstrap", Holds.FLAG),
+    KubeletField("clientCertificateKeyAlgorithm", Holds.TEXT, since="1.38", defaults="1.38 ECDSA-P256"),
+    KubeletField("serverCertificateKeyAlgorithm", Holds.TEXT, since="1.38", defaults="1.38 ECDSA-P256"),
+    KubeletField("tlsMinVersion", Holds.TEXT, "tls-min-version"),
     KubeletField("shutdownGracePeriod", Holds.DURATION),
     KubeletField("shutdownGracePeriodCriticalPods", Holds.DURATION),
     KubeletField("shutdownGracePeriodByPodPriority", Holds.LIST),
@@ -215,7 +218,7 @@ def later_fields(release: str) -> frozenset[str]:
     """Return the fields that a release does not have yet.
 
     >>> sorted(later_fields("1.36"))
-    ['defaultPodSysctls']
+    ['clientCertificateKeyAlgorithm', 'defaultPodSysctls', 'serverCertificateKeyAlgorithm']
     """
     position = RELEASE_NAMES.index(release)
     return frozenset(name for name, since in FIELDS_SINCE.items() if RELEASE_NAMES.index(since) > position)

@@ -20,6 +20,8 @@ RULES = (
         source="cpumanager, cpuAccumulator; spec: preview.md section 1",
         options=("distribute-cpus-across-cores",),
         codes=("MOOR-175",),
+        recording="difference-spread",
+        recording_after="difference-spread",
     ),
     ReleaseRule(
         "average-sizes",
@@ -29,6 +31,9 @@ RULES = (
         "uneven",
         instead="it counts as free when all of its CPUs are available",
         source="cpumanager, cpuAccumulator; spec: preview.md section 2",
+        codes=("MOOR-312", "MOOR-406"),
+        recording="difference-core-size",
+        recording_after="difference-core-size",
     ),
     ReleaseRule(
         "uncore-by-average-size",
@@ -39,7 +44,9 @@ RULES = (
         instead="each free cache that is not larger than the need is taken whole, and counted once",
         source="cpumanager, takeByTopologyNUMAPacked; spec: preview.md section 3",
         options=("prefer-align-cpus-by-uncorecache",),
-        codes=("MOOR-172",),
+        codes=("MOOR-172", "MOOR-520"),
+        recording="difference-uncore-uneven",
+        recording_after="difference-uncore-uneven",
     ),
     ReleaseRule(
         "distribute-ignores-hint-width",
@@ -50,6 +57,8 @@ RULES = (
         source="cpumanager, takeByTopologyNUMADistributed; spec: preview.md section 4",
         options=("distribute-cpus-across-numa",),
         codes=("MOOR-171", "MOOR-174"),
+        recording="difference-hint-nodes",
+        recording_after="difference-hint-nodes",
     ),
     ReleaseRule(
         "saved-combo",
@@ -60,6 +69,8 @@ RULES = (
         source="cpumanager, takeByTopologyNUMADistributed; spec: preview.md section 5",
         options=("distribute-cpus-across-numa",),
         codes=("MOOR-174",),
+        recording="delta-claim-many-nodes-010",
+        recording_after="cpu-distributed-138-0021",
     ),
     ReleaseRule(
         "group-loop",
@@ -70,6 +81,8 @@ RULES = (
         source="cpumanager, takeByTopologyNUMADistributed; spec: preview.md section 6",
         options=("distribute-cpus-across-numa", "full-pcpus-only"),
         codes=("MOOR-151",),
+        recording="difference-groups",
+        recording_after="difference-groups",
     ),
     ReleaseRule(
         "claim-loop",
@@ -88,6 +101,17 @@ RULES = (
         "as a whole number of CPUs",
         instead="they saturate, and are no whole number",
         source="apimachinery, quantities; spec: preview.md section 7",
+        codes=("MOOR-518",),
+        recording="difference-reserved",
+        recording_after="difference-reserved",
+    ),
+    ReleaseRule(
+        "hints-without-score",
+        until="1.37",
+        says="hints have no score",
+        instead="each hint says which share of what its NUMA nodes have is given away; nothing decides by it",
+        source="topologymanager, hints; spec: preview.md section 15",
+        recording_after="difference-pl-size",
     ),
     ReleaseRule(
         "pod-allocation-not-restored",
@@ -97,6 +121,8 @@ RULES = (
         instead="its set and those of its containers are kept, and missing ones are cut out of its set",
         source="cpumanager, static policy, AllocatePod; spec: preview.md section 8",
         codes=("MOOR-162",),
+        recording="difference-pl-prefix",
+        recording_after="difference-pl-prefix",
     ),
     ReleaseRule(
         "pod-allocation-not-rolled-back",
@@ -106,6 +132,8 @@ RULES = (
         instead="it gives them back",
         source="cpumanager, static policy, AllocatePod; spec: preview.md section 8",
         codes=("MOOR-162",),
+        recording="difference-pl-rollback",
+        recording_after="difference-pl-rollback",
     ),
     ReleaseRule(
         "pod-memory-not-restored",
@@ -114,6 +142,8 @@ RULES = (
         says="at a restart memory of a pod as a whole is charged again",
         instead="the pod keeps its blocks",
         source="memorymanager, static policy, AllocatePod; spec: preview.md section 9",
+        recording="difference-pl-restart",
+        recording_after="difference-pl-restart",
     ),
     ReleaseRule(
         "pod-memory-of-app-types",
@@ -121,6 +151,8 @@ RULES = (
         says="in scope pod only types of memory that an app container requests are hinted for the pod",
         instead="types that an init container alone requests count too",
         source="memorymanager, static policy, pod requests; spec: preview.md section 10",
+        recording="difference-mem-init-only",
+        recording_after="difference-mem-init-only",
     ),
     ReleaseRule(
         "restart-blocks-against-pod",
@@ -129,10 +161,11 @@ RULES = (
         "requests of the pod, so that the hints of a running pod are mostly no preference",
         instead="they are compared with the requests of that container",
         source="memorymanager, static policy, regenerated hints; spec: preview.md section 10",
+        recording="difference-mem-restart",
+        recording_after="difference-mem-restart",
     ),
     ReleaseRule(
         "gauges-by-difference",
-        since="1.32",
         until="1.37",
         says="the gauges of the CPU manager are changed by what each allocation and release adds or removes",
         instead="they are computed from the state",
@@ -146,6 +179,8 @@ RULES = (
         instead="it names the allocation mode of the resource",
         source="kubelet, canResizePod; spec: preview.md section 12",
         codes=("MOOR-181",),
+        recording="difference-resize-off",
+        recording_after="difference-resize-off",
     ),
     ReleaseRule(
         "resize-retried-with-resources-only",
@@ -155,19 +190,14 @@ RULES = (
         source="kubelet, allocation manager; spec: preview.md section 12",
     ),
     ReleaseRule(
-        "terminating-pods-wait",
-        until="1.37",
-        says="a pod that terminates keeps its place in the queue of resizes",
-        instead="it is dropped at the next retry",
-        source="kubelet, allocation manager; spec: preview.md section 12",
-    ),
-    ReleaseRule(
         "json-texts-of-go-126",
         until="1.37",
         says="faults of state files are worded as by the JSON decoder of Go 1.26",
         instead="they are worded as by that of Go 1.27",
         source="encoding/json of the Go release that the kubelet is built with; spec: preview.md section 13",
         codes=("MOOR-262", "MOOR-301", "MOOR-302"),
+        recording="delta-format-003",
+        recording_after="state-138-0007",
     ),
     ReleaseRule(
         "swap-behavior-needs-gate",
@@ -184,6 +214,7 @@ RULES = (
         instead="values other than the supported algorithms are refused",
         source="kubelet configuration, validation; spec: preview.md section 14",
         codes=("MOOR-203", "MOOR-501"),
+        recording_after="change-config-138-0012",
     ),
     ReleaseRule(
         "smt-check-before-existing",

@@ -106,6 +106,26 @@ _FROM_137_WITH_PODS = replace(
     keeps_pods=True,
 )
 
+POD_FILES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "1.33": ("V1", ("V1",)),
+    "1.38": ("V2", ("V2", "V1")),
+}
+"""The first release that keeps the files of allocated and actuated pods like this -> the version that is written, and
+those that are read. V2 has the members of V1 beside its own, for a rollback: an older kubelet reads it as V1."""
+
+
+@cache
+def pod_file_versions(release: str) -> tuple[str, tuple[str, ...]]:
+    """Return which version of the files of allocated and actuated pods a release writes, and which it reads.
+
+    >>> pod_file_versions("1.38"), pod_file_versions("1.31")
+    (('V2', ('V2', 'V1')), ('', ()))
+    """
+    position = RELEASE_NAMES.index(release)
+    since = [first for first in POD_FILES if RELEASE_NAMES.index(first) <= position]
+    return POD_FILES[since[-1]] if since else ("", ())
+
+
 STATE_FILES: Mapping[str, tuple[StateFileRules, StateFileRules]] = {
     "1.31": (_UP_TO_135, _UP_TO_135),
     "1.36": (_136, _136_WITH_PODS),

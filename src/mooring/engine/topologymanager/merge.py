@@ -51,7 +51,7 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
     Args:
         policy: one of :data:`POLICIES`.
         entries: the hints of each resource of each provider
-        (:func:`mooring.engine.topologymanager.hints.merge_entries`).
+        (:func:`mooring.engine.topologymanager.wide.merge_entries`).
         info: nodes and distances of the machine.
         observer: receives one :class:`HintsMerged`.
     """

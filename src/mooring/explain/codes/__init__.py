@@ -1,4 +1,4 @@
-"""The pages about the codes: Markdown files of the package, one for each code."""
+"""The pages about the codes, Markdown files of the package, and a table of reasons and messages that they split."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 
+from mooring.engine.core.decision import OUT_OF, is_decided_reason
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.rules import RULES
 
 _CODE = re.compile(r"MOOR-[0-9]{3}")
 _SOURCE = "\n## Source\n"
+_MESSAGE = re.compile(r"^\* `(.+?)`: .*\n", re.MULTILINE)
+_VERB = re.compile(r"%[dsv]")
+"""Where Go puts a value into a message."""
+_WORD = re.compile(r"[\w./-]+")
 _BEGINNING = re.compile(r"MOOR-[0-9]{0,2}")
 
 
@@ -85,3 +90,45 @@ def codes_beginning(text: str) -> list[CodePage]:
     if not codes:
         raise InputError("no code begins with this", source=text, remedy="MOOR- lists all codes")
     return codes
+
+
+def reasons() -> dict[str, str]:
+    """Return the part of the table about each reason, by the name of the reason."""
+    table = (files("mooring.explain.codes") / "reasons.md").read_text(encoding="utf-8")
+    parts = (part.partition("\n\n") for part in table.split("\n## ")[1:])
+    return {name: text for names, _, text in parts for name in names.split(", ")}
+
+
+def reason_page(text: str) -> CodePage | None:
+    """Return what a reason means, or a sentence that has one, a code or a message of the table in it; None for a name.
+
+    Messages are the formats of the kubelet, the scheduler and the API server.
+
+    Raises:
+        InputError: a sentence has none of them.
+    """
+    table, sentence = reasons(), " ".join(text.split())
+    if " " in sentence and (found := _CODE.search(sentence)):
+        return page(found[0])
+    words = [f"{OUT_OF}*" if is_decided_reason(word) and OUT_OF in word else word for word in _WORD.findall(sentence)]
+    name = next((word for word in words if word in table), "")
+    said = [
+        (reason, message)
+        for reason in ([name] if name else table)
+        for message in _MESSAGE.finditer(table[reason])
+        if re.search(".*".join(map(re.escape, _VERB.split(message[1]))), sentence)
+    ]
+    name = name or (said[0][0] if said else "")
+    if not name:
+        if " " not in sentence:
+            return None
+        remedy = f"paste the message of an event as it is, or name a reason: {', '.join(list(table)[:5])}"
+        raise InputError("no known reason is in this sentence", source=text[:80], remedy=remedy)
+    about = "".join(message[0] for reason, message in said if reason == name)
+    codes = dict.fromkeys(_CODE.findall(about) or _CODE.findall(table[name].rpartition("\nCodes: ")[2]))
+    meaning = _MESSAGE.sub("", table[name]).rpartition("\nCodes: ")[0] or _MESSAGE.sub("", table[name])
+    listed = "".join(f"* {code}: {page(code).title}\n" for code in codes)
+    messages = about or "".join(message[0] for message in _MESSAGE.finditer(table[name]))
+    titled = (("What it means", meaning), ("Messages", messages), ("Codes: mooring explain CODE", listed))
+    parts = (f"\n## {title}\n\n{content.strip()}\n" for title, content in titled if content.strip())
+    return CodePage(name, name, f"# {name}\n{''.join(parts)}")

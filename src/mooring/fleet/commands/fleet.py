@@ -44,7 +44,8 @@ class _Questions(click.Group):
         """Import one question."""
         if cmd_name not in QUESTIONS:
             return None
-        command = import_module(f"mooring.fleet.commands.{cmd_name}").command
+        module = "simulation" if cmd_name in {"compare", "simulate", "size"} else "relocation"
+        command = getattr(import_module(f"mooring.fleet.commands.{module}"), f"{cmd_name}_command")
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above

@@ -18,7 +18,7 @@ from mooring.lazy import lazily
 
 if TYPE_CHECKING:
     from mooring.fleet.cluster import NodeCluster, NodeRestart
-    from mooring.fleet.live.reading import LiveCluster
+    from mooring.fleet.inputs.live_cluster import LiveCluster
     from mooring.fleet.relocation.fit import FitQuestion
     from mooring.fleet.scheduler.strategy import Strategy
     from mooring.fleet.work import Work
@@ -27,9 +27,8 @@ with lazily():
     from mooring.engine.core import release
     from mooring.engine.releases import catalog
     from mooring.fleet import cluster as cluster_events
-    from mooring.fleet.inputs import cluster_files, event_files, work_files
-    from mooring.fleet.live import machines, reading
-    from mooring.fleet.live import pods as budgets
+    from mooring.fleet.inputs import cluster_files, event_files, live_cluster, live_machines, work_files
+    from mooring.fleet.inputs import live_pods as budgets
     from mooring.fleet.relocation import fit
     from mooring.fleet.scheduler import strategy
     from mooring.inputs.configuration import node_configuration
@@ -97,8 +96,8 @@ _OPTIONS = (
         default="",
         metavar="FILE",
         shell_complete=options.complete_file,
-        help="The nodes: a document of kind Cluster, a live cluster as kubectl get nodes,pods -A -o json prints it, or "
-        "nodes of Alibaba's traces (.csv). Default: the nodes of --trace.",
+        help="The nodes: a document of kind Cluster, a live cluster as kubectl get nodes,pods -A -o json prints it. "
+        "Default: the nodes of --trace.",
     ),
     click.option(
         "-f",
@@ -107,8 +106,7 @@ _OPTIONS = (
         multiple=True,
         metavar="FILE",
         shell_complete=options.complete_file,
-        help="The work: manifests, lines of JSON with times (.jsonl), pods of Alibaba's traces (.csv), or a document "
-        "of kind GeneratedWork; repeatable.",
+        help="The work: manifests, lines of JSON with times (.jsonl), or a document of kind GeneratedWork; repeatable.",
     ),
     click.option(
         "--config",
@@ -215,8 +213,8 @@ class LiveOptions:
         objects = (
             access.read_cluster(self.kubeconfig, self.context) if self.live else sources.load_objects(self.cluster)
         )
-        named = machines.named_machines(self.machines)
-        return reading.live_cluster(
+        named = live_machines.named_machines(self.machines)
+        return live_cluster.live_cluster(
             objects, named, [one for path in self.config for one in documents.load_documents(path)]
         )
 

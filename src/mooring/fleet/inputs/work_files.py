@@ -1,4 +1,4 @@
-"""Work as people have it: manifests, lines of JSON with times, tables of Alibaba's traces, or a recipe for random pods.
+"""Work as people have it: manifests, lines of JSON with times, or a recipe for random pods.
 
 A line of JSON is an object with ``pod`` (a v1 Pod) or ``workload`` (a Deployment, StatefulSet or Job), ``at`` (seconds,
 0 by default), and at will ``runs`` (seconds from a pod's admission to its end), ``leaves`` (when it is deleted), for a
@@ -19,7 +19,6 @@ import msgspec
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.fleet.inputs import alibaba
 from mooring.fleet.inputs.event_files import recorded_arrivals, seconds_at
 from mooring.fleet.inputs.workload_files import Kinds, is_workload, workload_of
 from mooring.fleet.work import ControllerKind, PodArrival, PodDemand, Work, Workload, work_of
@@ -62,11 +61,7 @@ def load_work(
     kinds, found, findings = Kinds(), list[PodArrival | Workload](), list[str]()
     paths, traces = paths_of(paths), paths_of(traces)
     for path in paths:
-        if path.endswith(".csv"):
-            work = _of_table(path)
-            _gather(found, work.arrivals, path)
-            findings += work.findings
-        elif path.endswith(".jsonl"):
+        if path.endswith(".jsonl"):
             _gather(found, _of_lines(path, kinds), path)
         else:
             draw = random.Random(seed)  # noqa: S311 - repeatable
@@ -98,21 +93,6 @@ def _gather(found: list[PodArrival | Workload], more: Iterable[PodArrival | Work
         if count > MOST_PODS:
             raise InputError(f"more than {MOST_PODS} pods", source=path, remedy="split the work")
         found.append(one)
-
-
-def _of_table(path: str) -> Work:
-    text = _text(path)
-    if not alibaba.is_pods(text):
-        columns = ",".join(alibaba.POD_COLUMNS)
-        raise InputError("is not a table of pods", source=f"{path}:1", remedy=f"its head must begin with {columns}")
-    return alibaba.work_in(text, path)
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", source=path) from None
 
 
 def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival | Workload]:

@@ -17,8 +17,8 @@ from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.fleet.cluster import NodeRestart, offers_of
-from mooring.fleet.live.pods import LivePod
-from mooring.fleet.live.reading import LiveCluster
+from mooring.fleet.inputs.live_cluster import LiveCluster
+from mooring.fleet.inputs.live_pods import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.moves import FAILURES, Outcome, Relocated, relocated
 from mooring.fleet.scheduler.scheduler import Scheduler

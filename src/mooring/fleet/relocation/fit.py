@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 from typing import Final
 
-from mooring.fleet.live.pods import EVERYTHING, Fixed, LivePod
-from mooring.fleet.live.reading import LiveCluster
+from mooring.fleet.inputs.live_cluster import LiveCluster
+from mooring.fleet.inputs.live_pods import EVERYTHING, Fixed, LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.moves import Move, MovingPods, SharedObstacle, causes
 from mooring.fleet.scheduler.scheduler import Scheduler

@@ -19,11 +19,11 @@ from enum import Enum
 from typing import Final
 
 from mooring.explain.codes import page
-from mooring.fleet.live.pods import LivePod
+from mooring.fleet.inputs.live_pods import LivePod
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.scheduler.filters import feasible as passing
-from mooring.fleet.scheduler.filters import friendly
 from mooring.fleet.scheduler.scheduler import Scheduler
+from mooring.fleet.scheduler.strategy import feasible as passing
+from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import PODS
 from mooring.fleet.work import PodDemand
 

@@ -1,11 +1,15 @@
-"""``mooring fleet fit -o text``: what fits, why no more, and what to move, for people.
+"""``mooring fleet fit``, ``drain`` and ``upgrade``: what fits, what to move, as text and documents.
 
-``mooring fleet drain`` and ``mooring fleet upgrade`` with ``-o text``: what becomes of pods, for people.
+``fit -o evictions`` has the moves for others to carry out.
+
+Source: Kubernetes API v1.37, policy/v1 Eviction: the object that is posted to ``pods/NAME/eviction``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -15,7 +19,17 @@ from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
 from mooring.explain.codes import page
 from mooring.explain.phrases import plural
-from mooring.fleet.live.pods import Fixed
+from mooring.fleet.documents import (
+    CausePart,
+    FleetDrainDocument,
+    FleetFitDocument,
+    FleetUpgradeDocument,
+    MovePart,
+    MovePlanPart,
+    NodeUpgradePart,
+    RelocatedPart,
+)
+from mooring.fleet.inputs.live_pods import Fixed
 from mooring.fleet.relocation.drain import ClusterUpgrade, DrainAnswer, NodeUpgrade
 from mooring.fleet.relocation.fit import FitAnswer
 from mooring.fleet.relocation.moves import FAILURES, Outcome, Relocated, SharedObstacle
@@ -239,3 +253,101 @@ def _failures(failed: Sequence[Relocated]) -> Iterator[RenderableType]:
     if any(one.elsewhere for one in refused):
         count = sum(bool(one.elsewhere) for one in refused)
         yield Text(f"Another node would admit {plural(count, 'pod')} of these: with --extender they find it.")
+
+
+FROM: Final = "mooring.dev/from"
+TO: Final = "mooring.dev/to"
+CORDON: Final = "mooring.dev/cordon"
+
+
+def fit_document(answer: FitAnswer) -> FleetFitDocument:
+    """Return the document."""
+    return FleetFitDocument(
+        cluster=answer.live.cluster.name,
+        of=answer.question.name,
+        replicas=answer.question.replicas,
+        fits_now=answer.fits_now,
+        now=dict(answer.now),
+        causes=[cause_part(one) for one in answer.causes],
+        fits_after=answer.fits_after,
+        after=dict(answer.after),
+        plan=MovePlanPart(
+            [
+                MovePart(
+                    one.pod.name,
+                    one.pod.uid,
+                    answer.names[one.source],
+                    answer.names[one.target],
+                    list(answer.cordons[number]),
+                )
+                for number, one in enumerate(answer.plan.moves)
+            ],
+            answer.plan.is_exact,
+            answer.plan.at_least,
+        ),
+        fixed={reason.value: count for reason, count in sorted(answer.fixed.items(), key=lambda one: one[0].value)},
+        assumed=list(answer.live.cluster.findings),
+    )
+
+
+def cause_part(cause: SharedObstacle) -> CausePart:
+    """Return a cause as part of a document."""
+    return CausePart(cause.obstacle.text, cause.obstacle.code, list(cause.nodes))
+
+
+def evictions_text(answer: FitAnswer) -> str:
+    """Return the moves as a list of Eviction objects, in the order in which they are to be posted.
+
+    The precondition on the uid keeps a pod of the same name that came later from being evicted.
+    """
+    items = [_eviction(answer, number) for number in range(len(answer.plan.moves))]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)
+
+
+def _eviction(answer: FitAnswer, number: int) -> dict[str, Any]:
+    move = answer.plan.moves[number]
+    namespace, _, name = move.pod.name.partition("/")
+    annotations = {
+        FROM: answer.names[move.source],
+        TO: answer.names[move.target],
+        CORDON: ",".join(answer.cordons[number]),
+    }
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "deleteOptions": {"preconditions": {"uid": move.pod.uid}},
+    }
+
+
+def drain_document(answer: DrainAnswer) -> FleetDrainDocument:
+    """Return the document of a drain."""
+    return FleetDrainDocument(
+        cluster=answer.live.cluster.name,
+        nodes=list(answer.drained),
+        pods=[_relocated(one) for one in answer.pods],
+        assumed=list(answer.live.cluster.findings),
+    )
+
+
+def cluster_upgrade_document(answer: ClusterUpgrade) -> FleetUpgradeDocument:
+    """Return the document of an upgrade."""
+    return FleetUpgradeDocument(
+        cluster=answer.live.cluster.name,
+        nodes=[NodeUpgradePart(one.name, one.turn, one.drained, dict(one.refused)) for one in answer.nodes],
+        pods=[_relocated(one) for one in answer.pods],
+        assumed=list(answer.live.cluster.findings),
+    )
+
+
+def _relocated(one: Relocated) -> RelocatedPart:
+    return RelocatedPart(
+        one.pod.name,
+        one.pod.uid,
+        one.outcome.value,
+        one.source,
+        one.target,
+        one.code,
+        [cause_part(cause) for cause in one.causes],
+        list(one.elsewhere),
+    )

@@ -27,7 +27,7 @@ from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explain.phrases import size
 from mooring.fleet.answer import FleetAnswer, fleet_document, waiting_kinds
 from mooring.fleet.cluster import NodeGroup
-from mooring.fleet.history import NodeHistory, NodesSeen
+from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
 from mooring.fleet.report.page import FleetPagePod, FleetView, NodesOverTime, RefusalStory, StatePicture, WaitStory
 from mooring.fleet.simulation import SimulationResult
@@ -199,7 +199,7 @@ def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[Sh
     found = []
     for state in states:
         group = groups[state.key]
-        plan = Plan(group.machine, None, (), state.kubelet, ())
+        plan = Plan(group.machine, (), state.kubelet, state.kubelet, ())
         owners = [_named(owner, names) for owner in owners_of(plan, state.kubelet)]
         view = replace(plan_view(plan, owners), name=group.name)
         found.append(StatePicture(view, {owner.uid: owner.mark for owner in reversed(view.owners)}))

@@ -21,7 +21,7 @@ from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.engine.kubelet.shapes import PodShape
 from mooring.fleet.scheduler.strategy import NUMAScoring
 from mooring.fleet.states import SharedState
-from mooring.published.node_topology import Zone, zones_of
+from mooring.published.observation import Zone, zones_of
 
 _BEST: Final = 100
 _MOST_NODES: Final = 8

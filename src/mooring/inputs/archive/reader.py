@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
@@ -29,7 +29,7 @@ from mooring.inputs.configuration.devices import declared_devices, declared_pref
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document, inside
-from mooring.inputs.machines.loader import machine_of
+from mooring.inputs.machines.loader import machine_in, machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree, open_tree
 from mooring.inputs.pods.cluster_objects import dynamic_objects
@@ -41,6 +41,8 @@ ABOUT: Final = "mooring-node.json"
 """What was collected, what was not, and why."""
 MACHINE_INFO: Final = "machine.json"
 """The machine as a MachineInfo, of a node whose sysfs was not read."""
+NODE_TOPOLOGY: Final = "topology.json"
+"""The machine as a NodeResourceTopology, of a node of which nothing else is known."""
 KUBELET_CONFIG: Final = "kubelet/config.json"
 CPU_STATE: Final = f"kubelet/{CPU_FILE}"
 MEMORY_STATE: Final = f"kubelet/{MEMORY_FILE}"
@@ -61,6 +63,8 @@ CONFIGURATION_PART: Final = "configuration"
 STATE_PART: Final = "state files"
 DEVICES_PART: Final = "devices"
 PODS_PART: Final = "pods"
+NEIGHBOURS_PART: Final = "pods of other namespaces"
+RELEASE_PART: Final = "release"
 
 
 def json_bytes(document: object) -> bytes:
@@ -79,6 +83,8 @@ _CONSEQUENCES: Final = {
     STATE_PART: "{} lacks state files, so running pods are placed again",
     DEVICES_PART: "{} does not have all about devices",
     PODS_PART: "{} has no pods, so only what state files hold counts",
+    NEIGHBOURS_PART: "{} has only pods of one namespace, so of others only what state files hold counts",
+    RELEASE_PART: "{} does not tell its kubelet's release (--kubelet-version), so the newest decides",
 }
 """Part -> what its absence means for an answer."""
 
@@ -123,6 +129,9 @@ class NodeArchive:
         if described is not None:
             info = parse_machine_info(described, f"{self.tree.name}: {MACHINE_INFO}").info
             return Machine(self.title, info)
+        described = self.tree.data(NODE_TOPOLOGY)
+        if described is not None:
+            return replace(machine_in(described, f"{self.tree.name}: {NODE_TOPOLOGY}"), name=self.title)
         if not self.tree.is_dir("sys"):
             remedy = "collect it again where sysfs is, or name another machine with --machine"
             raise InputError("holds no machine", source=self.tree.name, remedy=remedy)

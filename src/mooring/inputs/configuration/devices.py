@@ -2,14 +2,19 @@
 
 A document of kind ``NodeDevices`` says which resources the node's device plugins would offer. Scenarios list devices
 only.
+
+The matrix of ``nvidia-smi topo -m`` has the GPUs with the CPUs and the NUMA node next to each. Source:
+https://docs.nvidia.com/deploy/nvidia-smi/ (topo).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
@@ -227,3 +232,149 @@ def _device(item: Any, field: str) -> Device:
         )
     except InputError as error:
         raise InputError(error.problem, field=f"{field}.{error.field}", remedy=error.remedy) from None
+
+
+MATRIX: Final = re.compile(r"^[ \t]*(?:GPU\d+[ \t]+.*)CPU Affinity", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """A GPU of ``nvidia-smi topo -m``."""
+
+    name: str
+    cpus: CPUSet
+    nodes: tuple[int, ...] | None
+    """NUMA nodes next to it; None where they are not told."""
+
+
+def matrix_rows(text: str, source: str) -> tuple[MatrixRow, ...]:
+    """Return the GPUs of the matrix.
+
+    Raises:
+        InputError: a row has other columns than the header, or something else than a list in one.
+    """
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if "CPU Affinity" in line)
+    devices = len(lines[start].partition("CPU Affinity")[0].split())
+    rows = []
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        words = line.split()
+        if not words or not re.fullmatch(r"GPU\d+", words[0]):
+            continue
+        last = words[devices + 1 :]
+        try:
+            nodes = CPUSet.parse(last[1]) if len(last) > 1 and last[1] != "N/A" else None
+            cpus = CPUSet.parse(last[0]) if last and last[0] != "N/A" else CPUSet()
+            rows.append(MatrixRow(words[0], cpus, None if nodes is None else tuple(nodes)))
+        except CPUSetSyntaxError as error:
+            remedy = "paste the whole output of nvidia-smi topo -m"
+            raise InputError(f"{words[0]}: {error}", source=f"{source}:{number}", remedy=remedy) from None
+    return tuple(rows)
+
+
+def node_devices_document(devices: Mapping[str, Iterable[Device]]) -> dict[str, Any]:
+    """Return devices as a document of kind ``NodeDevices``."""
+    listed = {
+        resource: [{"id": one.id, **({} if one.numa is None else {"numa": list(one.numa)})} for one in found]
+        for resource, found in devices.items()
+    }
+    return {"apiVersion": API_VERSION, "kind": KIND, "devices": listed}
+
+
+def devices_in(content: Any) -> dict[str, Any] | None:
+    """Return the devices of a dump of the PodResources API as a document; None where it is none."""
+    found = listed_resources(content)
+    return None if found is None else node_devices_document(found.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedContainer:
+    """What a container holds, as the PodResources API lists it."""
+
+    cpus: CPUSet
+    devices: Mapping[str, frozenset[str]]
+    memory: tuple[tuple[str, int, tuple[int, ...]], ...]
+    """Kind, bytes and NUMA nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcesDump:
+    """Answers of the PodResources API: ``List``, ``GetAllocatableResources``, or both."""
+
+    devices: Mapping[str, tuple[Device, ...]]
+    pods: Mapping[tuple[str, str], Mapping[str, DumpedContainer]]
+    """Namespace and name -> container -> what it holds."""
+
+
+def _member(content: Any, name: str, default: Any) -> Any:
+    """Return a member in the spelling of protobuf, of its JSON or of Go; a number may be left out where it is 0."""
+    for key, value in content.items() if isinstance(content, dict) else ():
+        if key.replace("_", "").lower() == name and isinstance(value, type(default)):
+            return value
+    return default
+
+
+def listed_resources(content: Any) -> ResourcesDump | None:
+    """Return what a dump of the PodResources API says, of any tool that writes JSON; None where it is none.
+
+    Source: k8s.io/kubelet/pkg/apis/podresources/v1, in the JSON form of protobuf, or as Go writes structs.
+
+    Raises:
+        InputError: a number in it cannot be understood.
+    """
+    answer = _member(content, "list", {}) or content
+    allocatable = _member(content, "getallocatableresources", {}) or content
+    pods, offered = _member(answer, "podresources", []), _member(allocatable, "devices", [])
+    if not pods and not any(_member(one, "resourcename", "") for one in offered):
+        return None
+    devices: dict[str, dict[str, Device]] = {}
+    found: dict[tuple[str, str], dict[str, DumpedContainer]] = {}
+    _devices(offered, devices)
+    for pod in pods:
+        key = _member(pod, "namespace", "") or "default", _member(pod, "name", "")
+        for one in _member(pod, "containers", []):
+            memory = tuple(
+                (_member(part, "memorytype", ""), _whole(_of(part, "size"), "size"), _nodes(part) or ())
+                for part in _member(one, "memory", [])
+            )
+            cpus = CPUSet.from_ids(_whole(cpu, "cpu_ids") for cpu in _member(one, "cpuids", []))
+            held = {name: ids for name, ids in _devices(_member(one, "devices", []), devices).items() if ids}
+            found.setdefault(key, {})[_member(one, "name", "")] = DumpedContainer(cpus, held, memory)
+    return ResourcesDump({name: tuple(listed.values()) for name, listed in sorted(devices.items())}, found)
+
+
+def _devices(entries: Sequence[Any], devices: dict[str, dict[str, Device]]) -> dict[str, frozenset[str]]:
+    """Add devices to those that are known, and return the ids by resource."""
+    ids: dict[str, frozenset[str]] = {}
+    for entry in entries:
+        resource = _member(entry, "resourcename", "")
+        named = [str(one) for one in _member(entry, "deviceids", [])]
+        known = devices.setdefault(resource, {})
+        for one in named:
+            known.setdefault(one, Device(one, _nodes(entry)))
+        ids[resource] = ids.get(resource, frozenset()) | frozenset(named)
+    return ids
+
+
+def _nodes(entry: Any) -> tuple[int, ...] | None:
+    topology = _of(entry, "topology")
+    if not isinstance(topology, dict):
+        return None
+    return tuple(_whole(_of(node, "id", 0), "topology.nodes.ID") for node in _member(topology, "nodes", []))
+
+
+def _of(content: Any, name: str, default: Any = None) -> Any:
+    members = content.items() if isinstance(content, dict) else ()
+    return next((value for key, value in members if key.replace("_", "").lower() == name), default)
+
+
+def _whole(value: Any, field: str) -> int:
+    text = str(value)
+    if not text.removeprefix("-").isdecimal() or len(text) > 18:
+        raise InputError(f"{text!r:.40} is not a whole number", field=field, remedy="give what the kubelet answers")
+    return int(text)
+
+
+def matrix_document(text: str, source: str) -> dict[str, Any]:
+    """Return the GPUs of ``nvidia-smi topo -m`` as a document; raises as :func:`matrix_rows`."""
+    return node_devices_document({"nvidia.com/gpu": [Device(row.name, row.nodes) for row in matrix_rows(text, source)]})

@@ -11,20 +11,15 @@ https://github.com/kubernetes-sigs/kubespray, docs/ansible/vars.md; https://gard
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-import urllib.parse
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, MAPS_OF_TEXTS, Holds, KubeletField
 from mooring.inputs.configuration import sources
-from mooring.inputs.configuration.formats import FORMATS, format_of
+from mooring.inputs.configuration.formats import format_of
 from mooring.inputs.configuration.kubelet_config import KIND, is_kubelet_config
 from mooring.inputs.configuration.kubelet_flags import READINGS, carried_flags, kubelet_flags, merged_configuration
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
@@ -33,8 +28,6 @@ from mooring.inputs.decoding.fields import Document
 
 _DEEPEST: Final = 4
 """Texts inside texts."""
-_LARGEST: Final = 4 * 2**20
-"""Bytes of a text that is unpacked."""
 
 
 def _plain(name: str) -> str:
@@ -77,8 +70,6 @@ _TELLING: Final = frozenset(
 """Fields that no other program has: one of them makes a mapping a kubelet's configuration."""
 _HINT: Final = re.compile(r"kubelet|(?:cpu|memory|topology)-?manager-?policy|reserved", re.IGNORECASE)
 _ARGUMENTS: Final = re.compile(r"arg|flag|option", re.IGNORECASE)
-_PACKED: Final = re.compile(r"[A-Za-z0-9+/\s]{24,}={0,2}\s*")
-_DATA_URL: Final = re.compile(r"data:([^,]*),(.*)", re.DOTALL)
 _LITERAL: Final = re.compile(r"[|>][-+0-9]*\s*(?:#.*)?$")
 _OF_EKS: Final = ("eksctl.io/", "karpenter.k8s.aws/")
 _TOGETHER: Final = re.compile(r"files|units|drop-?ins|patches|commands|cmd|contents|args|arguments", re.IGNORECASE)
@@ -104,6 +95,38 @@ _CUT: Final = {
 class _Part:
     path: str
     source: ConfigurationSource
+    group: str = ""
+    """What it is, of which a node has one; empty where it may have several."""
+
+    def is_of_another_node(self, other: _Part) -> bool:
+        """Tell whether two parts cannot be of one node: the same twice, or entries of a list."""
+        if self.group == other.group != "":
+            return True
+        first, second = (re.findall(r"[^.\[\]]+|\[\d+\]", part.path) for part in (self, other))
+        at = next((at for at, both in enumerate(zip(first, second, strict=False)) if both[0] != both[1]), -1)
+        if at < 0:
+            return False
+        is_entry = first[at].startswith("[") and not (at and _TOGETHER.search(first[at - 1]))
+        return is_entry or {first[at].lower(), second[at].lower()} in _EITHER
+
+    def with_fields(self, other: _Part) -> _Part | None:
+        """Return two parts as one, where both are bare fields of one object and agree."""
+        first, second = self.source.document.content, other.source.document.content
+        if not isinstance(first, dict) or not isinstance(second, dict):
+            return None
+        is_bare = "kind" not in {*first, *second} and self.group == other.group == KIND
+        if not is_bare or replace(self, group="").is_of_another_node(other):
+            return None
+        if any(first[name] != second[name] for name in first.keys() & second.keys()):
+            return None
+
+        def places(fields: Sequence[str]) -> dict[str, str]:
+            owners = {field: other if field.partition(".")[0] in second else self for field in fields}
+            return {field: owner.source.places([field])[field] for field, owner in owners.items()}
+
+        document = replace(self.source.document, content=merged_configuration(first, second))
+        found = f"{self.source.found} and {other.source.found}"
+        return replace(self, source=replace(self.source, document=document, places=places, found=found))
 
 
 def embedded(
@@ -126,7 +149,7 @@ def embedded(
         content = source.document.content
         parts = [_Part("", source)] if _is_read(content, depth) else list(_search(content, "", source, depth))
         prefix = _label(content) if len(given) > 1 else ""
-        found += [replace(one, path=f"{prefix}.{one.path}".strip(".")) for one in parts]
+        found += [_Part(f"{prefix}.{one.path}".strip("."), one.source, _group(one.source)) for one in parts]
         left += [] if parts else [source]
     if not any(one.path for one in found) or (left and not any(one.source.found for one in found)):
         if left and depth:
@@ -170,13 +193,10 @@ def _is_read(content: object, depth: int) -> bool:
         return not depth or form.name != "k3s" or any("kubelet" in name for name in content)
     if "kind" in content:
         return content["kind"] in (KIND, "MooringConfiguration", "NodeDevices", "AgentConfiguration")
-    return is_kubelet_config(content) and (not _TELLING.isdisjoint(content) or not any(_search_shallow(content)))
-
-
-def _search_shallow(content: Mapping[str, Any]) -> Iterator[bool]:
-    """Yield where a mapping has flags or fields of a kubelet deeper in it."""
-    nowhere = ConfigurationSource(Document(dict(content), "", 1, 1), lambda paths: dict.fromkeys(paths, ""))
-    yield from (True for _ in _search({**content, "kind": ""}, "", nowhere, _DEEPEST))
+    if not is_kubelet_config(content) or not _TELLING.isdisjoint(content):
+        return is_kubelet_config(content)
+    nowhere = ConfigurationSource(Document(content, "", 1, 1), lambda paths: dict.fromkeys(paths, ""))
+    return not any(_search({**content, "kind": ""}, "", nowhere, _DEEPEST))
 
 
 def _search(content: Any, path: str, source: ConfigurationSource, depth: int) -> Iterator[_Part]:
@@ -312,13 +332,13 @@ def _below(
 
 def _in_text(text: str, path: str, source: ConfigurationSource, depth: int) -> Iterator[_Part]:
     """Yield the parts of a text."""
-    unpacked = _unpacked(text)
+    unpacked = sources.unpacked(text)
     if not _HINT.search(unpacked):
         return
+    position = positions_of(source.document, [path])[path] if source.document.text else None
     place = source.places([path])[path]
-    position = positions_of(source.document, [path])[path] if unpacked is text and source.document.text else None
     line = 0
-    if position is not None:
+    if position is not None and unpacked is text:
         whole = source.document.text
         lines = (whole if isinstance(whole, str) else whole.decode("utf-8", "replace")).split("\n")
         above = position[0] - (source.document.line if source.document.is_alone else 1)
@@ -339,69 +359,12 @@ def _in_text(text: str, path: str, source: ConfigurationSource, depth: int) -> I
         yield _Part(below, replace(one, places=places, found=below))
 
 
-def _unpacked(text: str) -> str:
-    """Return a text without its encoding; the text itself where it has none."""
-    data: bytes | None = None
-    if match := _DATA_URL.fullmatch(text):
-        data = urllib.parse.unquote_to_bytes(match[2])
-        packed = data if match[1].endswith(";base64") else b""
-    else:
-        packed = text.encode() if _PACKED.fullmatch(text) else b""
-    try:
-        data = base64.b64decode(packed, validate=False) if packed else data
-        if data is not None and data.startswith(b"\x1f\x8b"):
-            data = zlib.decompressobj(31).decompress(data, _LARGEST)
-        return text if data is None else data.decode()
-    except (binascii.Error, zlib.error, UnicodeDecodeError):
-        return text
-
-
 def _group(source: ConfigurationSource) -> str:
-    """Return the format of a part, of which a node has one; empty where it may have several."""
     content = source.document.content
-    form = next((one for one in FORMATS if isinstance(content, dict) and one.matches(content)), None)
+    form = format_of(content) if isinstance(content, dict) else None
     if form is None:
-        return KIND
+        return str(content.get("kind", KIND)) if isinstance(content, dict) else ""
     return "" if form.several else form.one_of or form.name
-
-
-def _are_of_different_nodes(one: _Part, other: _Part) -> bool:
-    """Tell whether two parts cannot be of one node: entries of a list, or two files of a kubelet."""
-    return bool(_group(one.source) and _group(one.source) == _group(other.source)) or _are_entries(one, other)
-
-
-def _are_entries(one: _Part, other: _Part) -> bool:
-    first, second = (re.findall(r"[^.\[\]]+|\[\d+\]", part.path) for part in (one, other))
-    for index, (here, there) in enumerate(zip(first, second, strict=False)):
-        if here != there:
-            ahead = {here.lower(), there.lower()}
-            is_entry = here.startswith("[") and not (index and _TOGETHER.search(first[index - 1]))
-            return is_entry or ahead in (
-                {"initconfiguration", "joinconfiguration"},
-                {"nodegroups", "managednodegroups"},
-            )
-    return False
-
-
-def _together(one: _Part, other: _Part) -> _Part | None:
-    """Return two parts as one, where both are bare fields of one object and agree."""
-    first, second = one.source.document.content, other.source.document.content
-    if not isinstance(first, dict) or not isinstance(second, dict) or "kind" in first or "kind" in second:
-        return None
-    if _group(one.source) != KIND or _group(other.source) != KIND or _are_entries(one, other):
-        return None
-    if any(first[name] != second[name] for name in first.keys() & second.keys()):
-        return None
-
-    def places(fields: Sequence[str]) -> dict[str, str]:
-        return {
-            field: (other if field.partition(".")[0] in second else one).source.places([field])[field]
-            for field in fields
-        }
-
-    document = replace(one.source.document, content=merged_configuration(first, second))
-    found = f"{one.source.found} and {other.source.found}"
-    return _Part(one.path, replace(one.source, document=document, places=places, found=found))
 
 
 def _of_one_node(found: Iterable[_Part], name: str, chosen: str) -> list[ConfigurationSource]:
@@ -414,7 +377,7 @@ def _of_one_node(found: Iterable[_Part], name: str, chosen: str) -> list[Configu
     for one in found:
         if any(one.source.document.content == other.source.document.content for other in parts):
             continue
-        made = ((at, _together(earlier, one)) for at, earlier in enumerate(parts) if not chosen)
+        made = ((at, earlier.with_fields(one)) for at, earlier in enumerate(parts) if not chosen)
         index, both = next((found for found in made if found[1] is not None), (len(parts), one))
         parts[index : index + 1] = [both or one]
     if chosen:
@@ -422,9 +385,9 @@ def _of_one_node(found: Iterable[_Part], name: str, chosen: str) -> list[Configu
         if not meant:
             remedy = f"parts are {', '.join(one.path for one in parts[:8])}"
             raise InputError(f"nothing is at {chosen:.80}", source=name, remedy=remedy)
-        parts = [one for one in parts if one in meant or not any(_are_of_different_nodes(one, it) for it in meant)]
-    if any(_are_of_different_nodes(one, other) for one, other in combinations(parts, 2)):
-        several = [one for one in parts if any(_are_of_different_nodes(one, it) for it in parts if it is not one)]
+        parts = [one for one in parts if one in meant or not any(one.is_of_another_node(it) for it in meant)]
+    several = [one for one in parts if any(one.is_of_another_node(it) for it in parts if it is not one)]
+    if several:
         listed = ", ".join(one.path for one in several[:8])
         problem = f"has {len(several)} configurations of kubelets: {listed}"
         raise InputError(problem, source=name, remedy=f"choose one: --config '{name}#{several[0].path}'")

@@ -7,16 +7,21 @@ read.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
 import tomllib
+import urllib.parse
+import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration import devices
 from mooring.inputs.configuration.kubelet_flags import bootstrap_arguments_in, kubelet_arguments_in, pasted_arguments_in
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
@@ -126,6 +131,9 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
     if not json_only:
         if (flags := _flags_in(text, name)) is not None:
             return [flags]
+        if devices.MATRIX.search(text):
+            matrix = Document(devices.matrix_document(text, name), name, 1, 1)
+            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, name))]
         if _TOML.search(text) and not _YAML.search(text):
             return [_toml(text, name)]
     problem: InputError | None = None
@@ -134,21 +142,37 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
     except InputError as error:
         problem, given = error, []
     if any(isinstance(one.document.content, dict) for one in given):
-        return given
-    # Neither YAML nor JSON with names: a script with files in it, or lines of a terminal.
+        return [_devices_of(one) for one in given]
+    given += _in_script(text, name)
+    given = [one for one in given if isinstance(one.document.content, dict)] or given
+    if problem is not None and not given:
+        raise problem
+    return given
+
+
+def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
+    """Yield the files in a script, and the flags on lines of it or of a terminal."""
     lines = text.split("\n")
     for start, line in enumerate(lines):
         if mark := _HEREDOC.search(line):
             end = next((at for at in range(start + 1, len(lines)) if lines[at].strip() == mark[1]), start)
             body = "\n" * (start + 1) + "".join(f"{one}\n" for one in lines[start + 1 : end])
             if "kubelet" in body:
-                given += _written(body.encode(), body, name, json_only=False)
+                yield from _written(body.encode(), body, name, json_only=False)
     if arguments := pasted_arguments_in(text, name):
-        given.append(_listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments]))
-    given = [one for one in given if isinstance(one.document.content, dict)] or given
-    if problem is not None and not given:
-        raise problem
-    return given
+        yield _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+
+
+def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
+    """Return a document; a dump of the PodResources API as the devices that it lists."""
+    document = source.document
+    try:
+        made = devices.devices_in(document.content)
+    except InputError as error:
+        raise error.at(document.source) from None
+    if made is None:
+        return source
+    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.source))
 
 
 def _toml(text: str, name: str) -> ConfigurationSource:
@@ -246,3 +270,26 @@ def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
             source=name,
             remedy=f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh",
         )
+
+
+_LARGEST: Final = 4 * 2**20
+"""Bytes of a text that is unpacked."""
+_DATA_URL: Final = re.compile(r"data:([^,]*),(.*)", re.DOTALL)
+_PACKED: Final = re.compile(r"[A-Za-z0-9+/\s]{24,}={0,2}\s*")
+
+
+def unpacked(text: str) -> str:
+    """Return a text without its encoding; the text itself where it has none."""
+    data: bytes | None = None
+    if match := _DATA_URL.fullmatch(text):
+        data = urllib.parse.unquote_to_bytes(match[2])
+        packed = data if match[1].endswith(";base64") else b""
+    else:
+        packed = text.encode() if _PACKED.fullmatch(text) else b""
+    try:
+        data = base64.b64decode(packed, validate=False) if packed else data
+        if data is not None and data.startswith(b"\x1f\x8b"):
+            data = zlib.decompressobj(31).decompress(data, _LARGEST)
+        return text if data is None else data.decode()
+    except (binascii.Error, zlib.error, UnicodeDecodeError):
+        return text

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -51,13 +52,19 @@ def field_places(text: str, index: int, fields: Sequence[str]) -> list[Place | N
         found = [_place(top, name, text) for name in fields]
     if any(found) or not any(fields):
         return found
+    node = _composed(text, index)
+    return found if node is None else [_place(node, name, text) for name in fields]
+
+
+@lru_cache(maxsize=1)
+def _composed(text: str, index: int) -> Any:
+    """Return the nodes of a document; several places are asked of one text in turn."""
     import yaml  # noqa: PLC0415 - loading it takes longer than reading most JSON files
 
     documents = yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     with suppress(yaml.YAMLError):
-        node = next(islice(documents, index - 1, None), None)
-        return [_place(node, name, text) for name in fields]
-    return found
+        return next(islice(documents, index - 1, None), None)
+    return None
 
 
 def offset_place(text: str, offset: int) -> Place:

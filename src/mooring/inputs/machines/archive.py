@@ -15,7 +15,7 @@ import os
 import tarfile
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import IO, Final, Protocol, cast
+from typing import IO, Any, Final, Protocol, cast
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.tree import MAX_FILE_BYTES, Entry, resolve
@@ -116,15 +116,19 @@ class ArchiveTree:
         return Entry.FILE if path in self._files else self._links.get(path) or None
 
 
-def read_archive(path: str) -> ArchiveTree:
+def read_archive(path: str, data: bytes | None = None) -> ArchiveTree:
     """Read a tar archive, compressed or not (told by content, not by name), into memory.
+
+    Args:
+        path: of the file.
+        data: the archive where it is no file; its path is a name for messages.
 
     Raises:
         InputError: the file is larger than the limits, damaged, or no tar archive.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the path is text already
-            if os.fstat(file.fileno()).st_size > MAX_ARCHIVE_BYTES:
+        with open(path, "rb") if data is None else io.BufferedReader(io.BytesIO(data)) as file:  # noqa: PTH123 - the path is text already
+            if (os.fstat(file.fileno()).st_size if data is None else len(data)) > MAX_ARCHIVE_BYTES:
                 raise _problem(path, f"larger than {MAX_ARCHIVE_BYTES} bytes")
             return _read_members(path, _Bounded(_decompressed(file), path))
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
@@ -169,7 +173,7 @@ class _Bounded:
             pass
 
 
-def _decompressed(file: io.BufferedReader) -> _Readable:
+def _decompressed(file: io.BufferedReader[Any]) -> _Readable:
     magic = file.peek(6)
     if magic.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=file)
@@ -271,7 +275,7 @@ def archive_bytes(
     size = sum(map(len, files.values()))
     if size > MOST_BYTES:
         raise InputError(f"the files have {size} bytes together, more than {MOST_BYTES}", source=top)
-    every = {*folders, *(folder for path in (*files, *(links or {})) for folder in _above(path))}
+    every = {*folders, *(folder for path in (*files, *(links or {})) for folder in folders_above(path))}
     packed = io.BytesIO()
     # A gzip header holds a file name and a time by default.
     with (
@@ -290,7 +294,8 @@ def archive_bytes(
     return packed.getvalue()
 
 
-def _above(path: str) -> Iterable[str]:
+def folders_above(path: str) -> Iterable[str]:
+    """Return the folders that a path leads through."""
     parts = path.split("/")
     return ("/".join(parts[:count]) for count in range(1, len(parts)))
 

@@ -30,6 +30,7 @@ from mooring.inputs.pods.pod_status import (
     standing_of,
 )
 from mooring.inputs.pods.pods import DEFAULT_GATES
+from mooring.inputs.pods.virtual_machines import with_instance_types
 from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
 
 MOST_PODS = 100_000
@@ -58,8 +59,8 @@ def load_pods(sources: Paths, *, gates: PodGates = DEFAULT_GATES, report: Report
     Raises:
         InputError: a file cannot be used, a pod is not valid, or two pods have the same uid.
     """
-    documents = (document for source in paths_of(sources) for document in load_documents(source))
-    return pods_of(documents, gates=gates, report=report)
+    documents = [document for source in paths_of(sources) for document in load_documents(source)]
+    return pods_of(with_instance_types(documents), gates=gates, report=report)
 
 
 def pods_of(

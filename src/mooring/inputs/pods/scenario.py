@@ -27,7 +27,7 @@ from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Holdings
-from mooring.engine.kubelet.events import Admit, Advance, Reboot, Remove, Restart, Step
+from mooring.engine.kubelet.events import Admit, Advance, Reboot, Remove, ResizeTo, Restart, Step
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
@@ -124,8 +124,8 @@ def _opened(path: str | os.PathLike[str]) -> io.BufferedReader:
 
 
 _STEPS = (
-    "write admit: with a pod, remove: with a uid, resize: with a uid and containers, advance: with a time, "
-    "offline: or online: with CPUs, restart: true or reboot: true"
+    "write admit: with a pod, remove: with a uid, resize: with a uid and containers or with a pod, "
+    "advance: with a time, offline: or online: with CPUs, restart: true or reboot: true"
 )
 LONGEST_SPAN = 24 * 3600 * SECOND
 """How much time one step may take."""
@@ -304,6 +304,8 @@ def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: Moor
     if "remove" in step:
         return Remove(name_at(step, "remove"))
     if "resize" in step:
+        if isinstance(step["resize"], Mapping) and "spec" in step["resize"]:
+            return ResizeTo(_pod(step["resize"], "resize", source, gates))
         try:
             return resizing(as_mapping(step["resize"]))
         except InputError as error:

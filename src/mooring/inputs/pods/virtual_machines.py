@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.decoding.fields import count_at, flag_at, inside, list_at, mapping_at, text_at
+from mooring.inputs.decoding.fields import Document, count_at, flag_at, inside, list_at, mapping_at, text_at
 from mooring.inputs.decoding.quantities import resource_list
 
 GROUP = "kubevirt.io"
@@ -41,6 +41,62 @@ _GUARANTEED = 100 * _MI
 _CPU_ALLOCATION_RATIO = 10
 _EVEN = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 _SIDECARS = "hooks.kubevirt.io/hookSidecars"
+
+
+_TYPES = "instancetype.kubevirt.io/"
+_CLUSTER_TYPE = "VirtualMachineClusterInstancetype"
+_OF_TYPE = {"dedicatedCPUPlacement": "dedicatedCpuPlacement", "guest": "sockets"}
+"""Field of an instance type's CPUs -> field of a domain's; KubeVirt's default gives each guest CPU a socket."""
+
+
+def with_instance_types(documents: Sequence[Document]) -> list[Document]:
+    """Return documents in which virtual machines have what the instance types beside them say.
+
+    Source: KubeVirt, instancetype.kubevirt.io/v1beta1 (VirtualMachineInstancetypeSpec).
+    """
+    types = {
+        (one.get("kind"), _inner(one, "metadata").get("name")): one.get("spec")
+        for document in documents
+        for one in _items(document.content)
+        if str(one.get("apiVersion")).startswith(_TYPES)
+    }
+
+    def expanded(content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        if isinstance(content.get("items"), list):
+            return {**content, "items": [expanded(item) for item in content["items"]]}
+        spec = _inner(content, "spec")
+        template = _inner(spec, "template")
+        inner = _inner(template, "spec")
+        named, domain = _inner(spec, "instancetype"), _inner(inner, "domain")
+        found = types.get((named.get("kind", _CLUSTER_TYPE), named.get("name")))
+        if not named or not isinstance(found, dict) or "domain" not in inner:
+            return content
+        devices = {key: found[key] for key in ("gpus", "hostDevices") if key in found}
+        made = {
+            **domain,
+            "cpu": {_OF_TYPE.get(name, name): value for name, value in _inner(found, "cpu").items()},
+            "memory": _inner(found, "memory"),
+            **({"devices": {**_inner(domain, "devices"), **devices}} if devices else {}),
+        }
+        rest = {key: value for key, value in spec.items() if key != "instancetype"}
+        return {**content, "spec": {**rest, "template": {**template, "spec": {**inner, "domain": made}}}}
+
+    return [replace(one, content=expanded(one.content)) for one in documents] if types else list(documents)
+
+
+def _items(content: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(content, dict):
+        yield content
+        items = content.get("items")
+        for item in items if isinstance(items, list) else ():
+            yield from _items(item)
+
+
+def _inner(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = content.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def is_virtual_machine(content: Mapping[str, Any], _path: str = "") -> bool:

@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 from cachetools import TTLCache
 from starlette.concurrency import run_in_threadpool
 
-from mooring.service.cluster.apiserver import Cluster, check_response, cluster_errors
+from mooring.service.apiserver import Cluster, check_response, cluster_errors
 
 _REVIEW: Final = "apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "apis/authorization.k8s.io/v1/subjectaccessreviews"

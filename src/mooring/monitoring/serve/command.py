@@ -12,12 +12,12 @@ from mooring.cli.output import YES, Seconds, Verb, check_destination, emit_docum
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.monitoring.serve import node_html, recording, run, sources
-    from mooring.monitoring.serve.cluster import run as cluster_run
+    from mooring.monitoring.serve import app as apps
+    from mooring.monitoring.serve import cluster_run, node_routes, recording
     from mooring.service import options as service_options
 
 if TYPE_CHECKING:
-    from mooring.monitoring.serve.run import ServeOptions
+    from mooring.monitoring.serve.app import ServeOptions
 
 DEFAULT_LISTEN = "127.0.0.1:9478"
 _EXPORT = "--export"
@@ -90,16 +90,16 @@ def command(
                 cluster_run.serve_cluster(asked, tell)
             return YES
         if not export:
-            sources.check_rereadable(inputs)
-        source = sources.agent_source(socket) if agent or socket else sources.described_source(inputs)
+            recording.check_rereadable(inputs)
+        source = recording.agent_source(socket) if agent or socket else recording.described_source(inputs)
         first = source()
         if export:
-            emit_document(node_html.exported(first), export, _EXPORT)
+            emit_document(node_routes.exported(first), export, _EXPORT)
             return YES
         recorded = recording.Recording(first)
-        app = run.node_application(recorded, run.guard_of(asked), loopback=asked.is_loopback)
-        with run.looking(recorded, source, period):
-            run.run_application(app, asked, tell)
+        app = apps.node_application(recorded, apps.guard_of(asked), loopback=asked.is_loopback)
+        with apps.looking(recorded, source, period):
+            apps.run_application(app, asked, tell)
     return YES
 
 
@@ -107,4 +107,4 @@ def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeO
     address = service_options.parse_address(listen, source="--listen", example=DEFAULT_LISTEN)
     if address is None:
         raise click.UsageError("--listen needs an address")
-    return run.ServeOptions(address, kubeconfig, certificate, key)
+    return apps.ServeOptions(address, kubeconfig, certificate, key)

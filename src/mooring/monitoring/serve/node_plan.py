@@ -13,7 +13,7 @@ from typing import Final
 
 from mooring.answers.base.changes.nearest import nearest_changes, price_words
 from mooring.answers.base.picture import devices_before, plan_view
-from mooring.answers.base.plan import Plan, Question, make_plan
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.pods import explain
 from mooring.answers.base.rows import admitted_rows, l3_caches, pod_name, verdict_of
 from mooring.engine.core.bits import list_text
@@ -39,15 +39,14 @@ _QUOTING: Final = ("plugin ", "state files")
 """How the subjects begin of findings with the words of a plugin, or with uids of the state files."""
 
 
-def plan_notices(plan: Plan) -> Iterator[NodeNotice]:
+def plan_notices(plan: AnyPlan) -> Iterator[NodeNotice]:
     """Yield what a page shows of a plan besides its pods, each with the namespace of the pods that it names."""
     pods = {answer.pod.uid: answer.pod for answer in plan.answers} | {pod.uid: pod for pod in plan.unasked}
     names = {f"{pod.namespace}/{pod.name}": pod.namespace for pod in pods.values()}
-    if plan.kubelet is None:
-        message = plan.refusal.message if plan.refusal is not None else ""
+    if isinstance(plan, RefusedPlan):
         brief = "The kubelet would not start"
-        yield NodeNotice(f"{brief}: {message}", True, ANY, brief)
-    offline = hotplug_findings(plan.kubelet.node) if plan.kubelet is not None else []
+        yield NodeNotice(f"{brief}: {plan.refusal.message}", True, ANY, brief)
+    offline = hotplug_findings(plan.kubelet.node) if isinstance(plan, Plan) else []
     for one in plan.findings:
         if one not in offline:
             text = one.message if one.message.startswith(one.subject) else f"{one.subject}: {one.message}"
@@ -103,7 +102,7 @@ def snapshot_of(question: Question) -> NodeSnapshot:
     """Return a node as its files have it."""
     plan = make_plan(question)
     notices = tuple(plan_notices(plan))
-    if plan.kubelet is None:
+    if isinstance(plan, RefusedPlan):
         return NodeSnapshot(plan_view(plan), notices=notices, plan=plan, question=question)
     return NodeSnapshot(
         plan_view(plan, now=present_moment()),
@@ -148,10 +147,10 @@ def _pending(plan: Plan, kubelet: Kubelet) -> Iterator[PendingRelease]:
                 )
 
 
-def story_of(plan: Plan, question: Question, uid: str) -> PodStory | None:
+def story_of(plan: AnyPlan, question: Question, uid: str) -> PodStory | None:
     """Return why a pod of the plan is where it is; None for a pod that is not in it."""
     answer = next((one for one in plan.answers if one.pod.uid == uid), None)
-    if answer is None or plan.kubelet is None:
+    if answer is None or isinstance(plan, RefusedPlan):
         return None
     found = explain(plan, answer.pod)
     proposals = () if answer.admitted else nearest_changes(question, uid, 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from mooring.answers.base.plan import Plan, Question
+from mooring.answers.base.plan import AnyPlan, Question
 from mooring.views.view import NodeView
 
 MayList: TypeAlias = Callable[[str], bool]
@@ -74,7 +74,7 @@ class NodeSnapshot:
     pods: tuple[ShownPod, ...] = ()
     pending: tuple[PendingRelease, ...] = ()
     notices: tuple[NodeNotice, ...] = ()
-    plan: Plan | None = field(default=None, compare=False, repr=False)
+    plan: AnyPlan | None = field(default=None, compare=False, repr=False)
     """From which pods are explained; None where only an agent's status is known."""
     question: Question | None = field(default=None, compare=False, repr=False)
     """What is asked again with other pods."""

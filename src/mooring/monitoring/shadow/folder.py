@@ -1,28 +1,38 @@
-"""The folder of a shadow: recordings in files that are begun anew, and a folder for every difference.
+"""Where a shadow writes: recordings and differences in its folder, its counts in an object of the cluster.
 
-Everything is appended a line at a time or written whole: a shadow that is killed leaves at most one line that is cut
-short, which the next one removes.
+In the folder everything is appended a line at a time or written whole: a shadow that is killed leaves at most one line
+that is cut short, which the next one removes. Recordings are in files that are begun anew; a difference has a folder.
+The object of the node is written by a thread of its own, for which the shadow never waits. A write that fails is
+retried, and reported now and then.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import httpx2
 import msgspec
 
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
-from mooring.engine.core.errors import InputError
+from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.recordings import SCENARIO
-from mooring.monitoring.shadow.judging.judgement import Agreement, Judgement
+from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line, uid_of
-from mooring.monitoring.shadow.tally import Tally, write_counts
+from mooring.monitoring.shadow.tally import Tally, now_text, write_counts
 from mooring.published.objects import NodeFacts
+from mooring.published.shadow_document import shadow_document
+from mooring.published.writing import Pace, Rhythm, apply, node_uid
+from mooring.service.apiserver import Cluster, ClusterError
 
 MACHINES: Final = "machines.jsonl"
 RECORDING: Final = "recording-{:06}.jsonl"
@@ -211,3 +221,102 @@ def _machine_names(path: Path) -> set[str]:
             problem = f"describes no machine: {error}"
             raise InputError(problem, source=str(path), field=f"line {number}", remedy=remedy) from None
     return names
+
+
+RHYTHM: Final = Rhythm(gathering=1.0, least=60.0)
+"""The counts of a node are written once a minute at most."""
+LOOKING: Final = 1.0
+"""Seconds between two checks of the counts."""
+ENDING: Final = 15.0
+"""Seconds that the last write may take."""
+_SUBJECT: Final = "--publish"
+
+
+class ShadowPublisher:
+    """Publishes the counts of one node from its start until it is closed."""
+
+    def __init__(
+        self,
+        tally: Tally,
+        connect: Callable[[], Cluster],
+        report: Report = ignore,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], str] = now_text,
+    ) -> None:
+        """Do nothing yet.
+
+        Args:
+            tally: is read.
+            connect: opens the way to the API server, again after a failure, so that renewed credentials are read.
+            report: receives outages and recoveries.
+            clock: seconds that only go forward.
+            today: now, as RFC 3339.
+        """
+        self._tally, self._connect, self._report, self._clock, self._today = tally, connect, report, clock, today
+        self._pace = Pace(RHYTHM)
+        self._seen = -1
+        self._cluster: Cluster | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mooring-shadow-publisher", daemon=True)
+
+    def start(self) -> ShadowPublisher:
+        """Begin to write."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Write what is not written yet, and end."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(ENDING)
+        else:
+            self._disconnect()
+
+    def step(self, *, last: bool = False) -> None:
+        """Write when it is time to.
+
+        Args:
+            last: whether there is no later time: what has changed is written now.
+        """
+        now, changes = self._clock(), self._tally.changes
+        if changes != self._seen:
+            self._seen, self._pace = changes, self._pace.changed(now)
+        due = self._pace.due
+        if due is None or (now < due and not (last and self._pace.first is not None)):
+            return
+        try:
+            self._write()
+        except MooringError as error:
+            self._failed(error)
+        else:
+            if self._pace.failures:
+                self._report(Finding("info", _SUBJECT, f"the counts of {self._tally.node} are published again"))
+            self._pace = self._pace.written(self._clock())
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOKING):
+            self.step()
+        self.step(last=True)
+        self._disconnect()
+
+    def _write(self) -> None:
+        if self._cluster is None:
+            self._cluster = self._connect()
+        http, node = self._cluster.http, self._tally.node
+        apply(http, shadow_document(self._tally.document(self._today()), node_uid(http, node)))
+
+    def _failed(self, error: MooringError) -> None:
+        self._disconnect()
+        pause = error.pause if isinstance(error, ClusterError) else 0.0
+        self._pace = self._pace.failed(self._clock(), self._tally.node, pause)
+        if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
+            missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
+            remedy = "; apply the definitions of deploy/crds" if missing else ""
+            message = f"the counts are not published (attempt {self._pace.failures}): {error}{remedy}"
+            self._report(Finding("warning", _SUBJECT, message))
+
+    def _disconnect(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None

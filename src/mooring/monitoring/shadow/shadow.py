@@ -18,12 +18,10 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow.folder import ShadowFolder
-from mooring.monitoring.shadow.judging.interval import JudgedInterval
-from mooring.monitoring.shadow.judging.judge import judge
-from mooring.monitoring.shadow.judging.judgement import Agreement, KubeletEvent
-from mooring.monitoring.shadow.judging.starts import engine_on
+from mooring.monitoring.shadow.interval import JudgedInterval
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
 from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
-from mooring.monitoring.shadow.pods import BoundPods
 from mooring.monitoring.shadow.predicting import (
     WouldBe,
     WouldBeAnswer,
@@ -34,6 +32,8 @@ from mooring.monitoring.shadow.predicting import (
     would_be,
 )
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
+from mooring.monitoring.shadow.sources import BoundPods
+from mooring.monitoring.shadow.starts import engine_on
 from mooring.monitoring.shadow.tally import Tally, WouldBeTally, now_text
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all

@@ -28,7 +28,7 @@ from mooring.engine.checkpoint.store import read_state_file, system_words, write
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.monitoring.shadow.judging.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.predicting import WouldBeAnswer
 from mooring.published.shadow_document import (
     ShadowCountPart,

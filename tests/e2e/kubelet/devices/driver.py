@@ -20,9 +20,9 @@ from tests.e2e.kubelet.claiming import GROUP
 from tests.e2e.kubelet.kubelet import Kubelet
 from tests.e2e.kubelet.patience import until
 
+from mooring.cluster.dra.devices import slices
 from mooring.cluster.dra.driver import ClaimName, Driver, PreparedDevice
 from mooring.cluster.dra.plugin import DriverMetrics, Plugin
-from mooring.cluster.dra.slices import slices
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device
 from mooring.service.logs import Log

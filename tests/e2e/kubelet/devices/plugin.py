@@ -19,8 +19,8 @@ import grpc
 from tests.e2e.kubelet.patience import until
 
 from mooring.engine.devicemanager.state import Device
+from mooring.service.messages import Int32, Int64, Map, Repeated, TypedMessage, at
 from mooring.service.podresources import DevicePluginOptionsMessage
-from mooring.service.protobuf import Int32, Int64, Map, Repeated, TypedMessage, at
 
 PACKAGE: Final = "v1beta1"
 KUBELET_SOCKET: Final = "kubelet.sock"

@@ -26,8 +26,7 @@ from tests.e2e.kubelet.devices.driver import (
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.test_e2e_kubelet_dra import unschedulable
 
-from mooring.cluster.dra.devices import near_nodes
-from mooring.cluster.dra.slices import slices
+from mooring.cluster.dra.devices import near_nodes, slices
 from mooring.engine.core.topology import discover_topology
 from mooring.engine.devicemanager.state import Device
 from mooring.inputs.machines.loader import load_machine

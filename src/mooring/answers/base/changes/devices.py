@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from mooring.answers.base.changes.change import ChangeStage, Cost, PodRef, asked_about, refs, two_parts
 from mooring.answers.base.changes.search import Proposal, Search, cheaper
-from mooring.answers.base.plan import Entry, Question, pods_in
+from mooring.answers.base.plan import Question, pods_in
 from mooring.answers.base.pods import find_containers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
@@ -103,7 +103,11 @@ def added(search: Search) -> Iterator[Proposal]:
 def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal | None:
     """Return the proposal if it is better than the best so far."""
     # A pod that requests none of them is not affected.
-    first = next(place for place, entry in enumerate(search.queue) if _asks(entry, change.resource))
+    first = next(
+        place
+        for place, entry in enumerate(search.queue)
+        if any(change.resource in container.limits for pod in pods_in([entry]) for container in pod.containers)
+    )
     kubelet = search.course.before[first]
     kubelet = replace(kubelet, node=kubelet.node.with_devices(_with_device(search.question, change)))
     course = search.tried((change,), kubelet, search.queue[first:])
@@ -111,10 +115,6 @@ def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal 
         return None
     cost = Cost(touched=search.touched(course), devices_added=1)
     return search.proposal((change,), cost, course) if cheaper(cost, best) else None
-
-
-def _asks(entry: Entry, resource: str) -> bool:
-    return any(resource in container.limits for pod in pods_in([entry]) for container in pod.containers)
 
 
 _FORM = "POD[/CONTAINER]:RESOURCE=ID[,ID...]"

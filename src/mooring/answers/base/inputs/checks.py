@@ -24,7 +24,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import check as checking
     from mooring.answers.base import check_reports as reports
-    from mooring.answers.base.inputs import cluster_node
+    from mooring.answers.base.inputs import cluster_node, collection
     from mooring.engine.devicemanager import state as device_state
     from mooring.inputs.archive import collect, reader
     from mooring.inputs.configuration import kubelet_config, kubelet_flags
@@ -62,20 +62,21 @@ _LIVE = ("", "live")
 def with_running_kubelet(options: NodeOptions) -> NodeOptions:
     """Return the options with the node of the cluster that they name, or else this computer's kubelet.
 
+    Where there is none, and nothing but a pod is named, it is the node of that pod.
+
     Raises:
         InputError: the kubelet's configuration cannot be understood, or the cluster does not tell the node.
     """
     if options.running is not None:
         return options
     asked = _without_none(options)
-    if asked.node and cluster_node.may_be_cluster_node(asked.node):
-        return replace(asked, running=cluster_node.cluster_node(asked.node, asked.debug_image))
-    if options.node or options.machine not in _LIVE:
-        return asked
-    tree = _computer()
+    tree = None if options.node or options.machine not in _LIVE else _computer()
     found = None if tree is None else processes.kubelet_here(tree).process
     if tree is None or found is None:
-        return asked
+        if options.node == NONE or not collection.may_be_cluster_node(asked):
+            return asked
+        node = collection.cluster_node(asked)
+        return replace(asked, node=node.about.node, running=node)
     flags = kubelet_flags.kubelet_flags(found.arguments)
     name = node_name(tree, options.node_name, flags)
     takes_pods = not options.active and isinstance(tree, trees.LiveTree)

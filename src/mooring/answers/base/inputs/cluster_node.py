@@ -1,55 +1,29 @@
-"""Asking a cluster about a node through kubectl, which has the person's access to it; without it nothing is asked.
-
-A node of the cluster can be what a question is about: ``kubectl mooring show --node worker-1``. kubectl tells its pods.
-Machine, configuration and state files are what ``mooring publish`` or ``mooring agent`` published about it; where
-nothing is published, a pod on the node collects them, if the person agrees, and is deleted.
-"""
+"""Asking a cluster about a pod or a node through kubectl, with the rights that the person has."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import secrets
 import shutil
 import subprocess
-import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
+from threading import Timer
 from typing import Any, Final
 from urllib.parse import quote
 
-import click
-import msgspec
-
-from mooring.documents.machine import ArchivePart, NodeArchiveDocument
+from mooring.documents.machine import ArchivePart
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.inputs.archive.collect import ClusterAnswers, OverlaidTree
-from mooring.inputs.archive.reader import (
-    CLAIMS,
-    CONFIGURATION_PART,
-    CPU_STATE,
-    DEVICES,
-    KUBELET_CONFIG,
-    MACHINE_INFO,
-    MACHINE_PART,
-    MEMORY_STATE,
-    MOORING_CONFIG,
-    PODS,
-    PODS_PART,
-    STATE_PART,
-    NodeArchive,
-    open_node,
-)
-from mooring.inputs.configuration.devices import devices_document
-from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.machineinfo_json import machine_info_document
-from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState
-from mooring.published.state_document import state_of
+from mooring.inputs.archive.collect import ClusterAnswers
+from mooring.inputs.archive.reader import NEIGHBOURS_PART, PODS_PART
+from mooring.inputs.decoding.fields import mapping_at
+from mooring.inputs.machines.archive import MOST_BYTES
 
 PATIENCE: Final = 20
 """Seconds that one question may take."""
@@ -58,14 +32,8 @@ KUBELET_KUBECONFIG: Final = Path("/etc/kubernetes/kubelet.conf")
 _SHORT = 5
 """Seconds for one question where the cluster is not what the command is about."""
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
-IMAGE: Final = "mooring:latest"
-"""The project's image, with mooring and a shell."""
-_START: Final = 120
-"""Seconds that a pod may take to start, its image included."""
-_LIFE: Final = 600
-"""Seconds after which the pod ends by itself, should nothing delete it."""
-_PUBLISHED: Final = "published"
-_SUFFIXES: Final = (".tar", ".gz", ".tgz", ".xz", ".bz2")
+_MOST_WORDS: Final = 2**16
+_HOST_NAME: Final = "kubernetes.io/hostname"
 
 
 class NoAnswerError(Exception):
@@ -95,30 +63,49 @@ class Kubectl:
             raise NoAnswerError("the answer is not JSON") from None
         return document
 
-    def run(self, *arguments: str, seconds: int, given: bytes = b"") -> bytes:
+    def run(self, *arguments: str, seconds: int, given: bytes = b"", apart: bool = False) -> bytes:
         """Return what a command prints.
 
         Args:
             arguments: of kubectl.
             seconds: after which it is ended.
             given: its standard input.
+            apart: whether the key that interrupts this program leaves it alone.
 
         Raises:
-            NoAnswerError: it fails, or takes too long.
+            NoAnswerError: it fails, takes too long, or prints more than any archive of files may have.
         """
-        try:
-            # Empty standard input ends at once, as no input does.
-            finished = subprocess.run(  # noqa: S603 - a fixed program with arguments of ours, without a shell
-                [self.program, *_access(), *arguments], capture_output=True, check=False, timeout=seconds, input=given
-            )
-        except subprocess.TimeoutExpired:
-            raise NoAnswerError("does not answer") from None
-        except (OSError, ValueError) as error:
-            raise NoAnswerError(str(error)) from None
-        if finished.returncode:
-            lines = finished.stderr.decode(errors="replace").strip().splitlines()
-            raise NoAnswerError(lines[-1] if lines else f"failed with code {finished.returncode}")
-        return finished.stdout
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as typed:
+            typed.write(given)
+            typed.seek(0)
+            try:
+                running = subprocess.Popen(  # noqa: S603 - a fixed program with arguments of ours, without a shell
+                    [self.program, *_access(), *arguments],
+                    stdin=typed,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    start_new_session=apart,
+                )
+            except (OSError, ValueError) as error:
+                raise NoAnswerError(str(error)) from None
+            timer = Timer(seconds, running.kill)
+            timer.start()
+            with running:
+                try:
+                    answer = running.stdout.read(MOST_BYTES + 1) if running.stdout else b""
+                    if len(answer) > MOST_BYTES:
+                        raise NoAnswerError(f"answers more than {MOST_BYTES} bytes")
+                    running.wait()
+                finally:
+                    timer.cancel()
+                    running.kill()
+            if running.returncode == -SIGKILL:
+                raise NoAnswerError("does not answer")
+            if running.returncode:
+                said.seek(0)
+                lines = said.read(_MOST_WORDS).decode(errors="replace").strip().splitlines()
+                raise NoAnswerError(lines[-1] if lines else f"failed with code {running.returncode}")
+        return answer
 
 
 def installed_kubectl() -> Kubectl | None:
@@ -183,21 +170,97 @@ def ask_cluster(node: str, *, with_pods: bool = True) -> ClusterAnswers:
     described: object = None
     # Few identities may ask a kubelet for its configuration; its file is read instead.
     with suppress(NoAnswerError):
-        configz = kubectl.json("get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+        configz = configz_of(kubectl, node)
     with suppress(NoAnswerError):
         described = kubectl.json("get", "node", node, "-o", "json")
     dynamic = () if pods is None else dynamic_of(kubectl, node, pods)
     return ClusterAnswers(pods=pods, configz=configz, version=version_of(described), dynamic=dynamic)
 
 
-def pods_of(kubectl: Kubectl, node: str, seconds: int = PATIENCE) -> object:
-    """Return the pods that are bound to a node.
+def configz_of(kubectl: Kubectl, node: str) -> object:
+    """Return the configuration that a kubelet runs with.
 
     Raises:
         NoAnswerError: there is no answer.
     """
+    return kubectl.json("get", "--raw", f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+
+
+def pods_of(kubectl: Kubectl, node: str, seconds: int = PATIENCE, namespace: str = "") -> object:
+    """Return the pods that are bound to a node, of all namespaces or of one.
+
+    Raises:
+        NoAnswerError: there is no answer.
+    """
+    scope = f"--namespace={namespace}" if namespace else "--all-namespaces"
     selector = f"--field-selector=spec.nodeName={node}"
-    return kubectl.json("get", "pods", "--all-namespaces", selector, "-o", "json", seconds=seconds)
+    return kubectl.json("get", "pods", scope, selector, "-o", "json", seconds=seconds)
+
+
+def pods_beside(kubectl: Kubectl, node: str, pod: Mapping[str, Any] | None) -> tuple[object, ArchivePart]:
+    """Return the pods of a node with one that may be bound to none; where others may not be listed, of its namespace.
+
+    Args:
+        kubectl: the program.
+        node: its name.
+        pod: that is asked about; None for none.
+    """
+    pods: object = None
+    part = ArchivePart(PODS_PART, "kubectl")
+    try:
+        pods = pods_of(kubectl, node)
+    except NoAnswerError as error:
+        part = ArchivePart(PODS_PART, missing=str(error))
+        if pod is not None:
+            part = ArchivePart(NEIGHBOURS_PART, "kubectl", missing=str(error))
+            with suppress(NoAnswerError):
+                pods = pods_of(kubectl, node, namespace=str(mapping_at(pod, "metadata").get("namespace")))
+    listed = _items(pods)
+    if pod is not None and all(
+        mapping_at(one, "metadata").get("uid") != mapping_at(pod, "metadata").get("uid") for one in listed
+    ):
+        pods = {"apiVersion": "v1", "kind": "List", "items": [*listed, pod]}
+    return pods, part
+
+
+def named_pod(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    """Return a pod by its name, as ``[NAMESPACE/]POD[/CONTAINER]``.
+
+    Raises:
+        InputError: there is no such pod, or it may not be seen.
+    """
+    *namespace, pod = name.split("/")[:2]
+    problem: object = "no pod has such a name"
+    if all(map(is_node_name, (*namespace, pod))):
+        try:
+            found = kubectl.json("get", "pod", pod, *(f"--namespace={one}" for one in namespace), "-o", "json")
+            if isinstance(found, dict):
+                return found
+            problem = "the answer is no pod"
+        except NoAnswerError as error:
+            problem = error
+    remedy = "write NAMESPACE/POD as kubectl get pods -A lists it, or give pods with -f or --active"
+    raise InputError(f"cannot be read from the cluster: {problem}", source=name, remedy=remedy)
+
+
+def node_that_names(pod: Mapping[str, Any], name: str) -> str:
+    """Return the node that a pod is bound to, nominated for, or the only one that its spec allows.
+
+    Raises:
+        InputError: it names none.
+    """
+    spec, status = mapping_at(pod, "spec"), mapping_at(pod, "status")
+    required = mapping_at(mapping_at(spec, "affinity"), "nodeAffinity").get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    terms = required.get("nodeSelectorTerms") if isinstance(required, dict) else None
+    fields = [field for term in terms or () for field in term.get("matchFields") or ()]
+    allowed = {value for field in fields if field.get("key") == "metadata.name" for value in field.get("values") or ()}
+    found = spec.get("nodeName") or status.get("nominatedNodeName") or mapping_at(spec, "nodeSelector").get(_HOST_NAME)
+    found = found or (next(iter(allowed)) if len(allowed) == 1 else "")
+    if not isinstance(found, str) or not is_node_name(found):
+        raise InputError("waits and names no node", source=name, remedy="name the node to ask about with --node")
+    return found
 
 
 def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENCE) -> tuple[object, ...]:
@@ -205,8 +268,7 @@ def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENC
 
     Clusters without dynamic resource allocation, and persons who may not see its objects, get no answer.
     """
-    items = pods.get("items") if isinstance(pods, dict) else None
-    if not any(_has_claims(pod) for pod in (items if isinstance(items, list) else ())):
+    if not any(_has_claims(pod) for pod in _items(pods)):
         return ()
     answers: list[object] = []
     with suppress(NoAnswerError):
@@ -214,6 +276,11 @@ def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENC
         answers.append(kubectl.json("get", "resourceslices", selector, "-o", "json", seconds=seconds))
         answers.append(kubectl.json("get", "resourceclaims", "--all-namespaces", "-o", "json", seconds=seconds))
     return tuple(answers)
+
+
+def _items(pods: object) -> list[dict[str, Any]]:
+    items = pods.get("items") if isinstance(pods, dict) else None
+    return [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
 
 
 def _has_claims(pod: object) -> bool:
@@ -229,159 +296,3 @@ def version_of(node: object) -> str:
     for name in ("status", "nodeInfo", "kubeletVersion"):
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, str) else ""
-
-
-def may_be_cluster_node(source: str) -> bool:
-    """Tell whether a text that is no file can be the name of a node, and a cluster can be asked about it."""
-    if not is_node_name(source) or source.endswith(_SUFFIXES) or Path(source).exists():
-        return False
-    return installed_kubectl() is not None
-
-
-def cluster_node(name: str, image: str = "") -> NodeArchive:
-    """Return a node of the cluster as it is now.
-
-    Args:
-        name: of the node.
-        image: of the pod that collects where nothing is published; empty to ask the person first.
-
-    Raises:
-        InputError: there is no such node, what is published cannot be used, or the person does not agree.
-    """
-    kubectl = installed_kubectl()
-    if kubectl is None:
-        raise InputError("is not a file, and kubectl is not installed", source=name, field="--node")
-    try:
-        described = kubectl.json("get", "node", name, "-o", "json")
-    except NoAnswerError as error:
-        remedy = "name an archive of mooring collect, or a node of kubectl get nodes"
-        raise InputError(f"is neither a file nor a node: {error}", source=name, field="--node", remedy=remedy) from None
-    try:
-        pods = pods_of(kubectl, name)
-        dynamic = dynamic_of(kubectl, name, pods)
-        answers = ClusterAnswers(pods=pods, version=version_of(described), dynamic=dynamic)
-    except NoAnswerError as error:
-        answers = ClusterAnswers(pods_problem=str(error), version=version_of(described))
-    published = _published(kubectl, name)
-    if published is not None:
-        return _of_publication(name, *published, answers)
-    _agree(name, image)
-    return _collected(kubectl, name, image or IMAGE, answers)
-
-
-def _published(kubectl: Kubectl, name: str) -> tuple[NodeFacts, NodeState] | None:
-    """Return what is published about a node; None where nothing is."""
-    with suppress(NoAnswerError):
-        state = state_of(kubectl.json("get", f"{PLURALS[STATE]}.{GROUP}", name, "-o", "json"))
-        return facts_of(kubectl.json("get", f"{PLURALS[FACTS]}.{GROUP}", state.facts, "-o", "json")), state
-    return None
-
-
-def _of_publication(name: str, facts: NodeFacts, state: NodeState, answers: ClusterAnswers) -> NodeArchive:
-    documents = {
-        MACHINE_INFO: machine_info_document(facts.machine),
-        KUBELET_CONFIG: kubelet_document(facts.config),
-        MOORING_CONFIG: mooring_document(facts.mooring),
-        DEVICES: devices_document(state.devices.devices),
-    }
-    files = {path: msgspec.json.encode(document) for path, document in documents.items()}
-    for path, text in ((CPU_STATE, state.files.cpu), (MEMORY_STATE, state.files.memory)):
-        if text is not None:
-            files[path] = text.encode(errors="surrogateescape")
-    parts = [ArchivePart(part, _PUBLISHED) for part in (MACHINE_PART, CONFIGURATION_PART, STATE_PART)]
-    files, pods = _with_pods(files, answers)
-    about = NodeArchiveDocument(node=name, kubelet=facts.mooring.release.name, parts=[*parts, pods])
-    return NodeArchive(ArchiveTree(f"node {name}", files), about, origin=f"node {name} of the cluster")
-
-
-def _with_pods(files: dict[str, bytes], answers: ClusterAnswers) -> tuple[dict[str, bytes], ArchivePart]:
-    if answers.pods is None:
-        return files, ArchivePart(PODS_PART, missing=answers.pods_problem)
-    files = {**files, PODS: json.dumps(answers.pods).encode()}
-    if answers.dynamic:
-        files[CLAIMS] = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(answers.dynamic)}).encode()
-    return files, ArchivePart(PODS_PART, "kubectl", 1)
-
-
-def _agree(name: str, image: str) -> None:
-    """Ask the person about the pod, unless the option agreed to it.
-
-    Raises:
-        InputError: the person does not agree, or cannot be asked.
-    """
-    problem = "is a node about which nothing is published"
-    remedy = "let mooring publish run on it, or add --debug-image IMAGE to collect it in a pod"
-    question = f"Nothing is published about {name}. Read its files in a pod of {IMAGE} there, and delete the pod then?"
-    if image:
-        return
-    if not sys.stdin.isatty() or not click.confirm(question, err=True):
-        raise InputError(problem, source=name, field="--node", remedy=remedy)
-
-
-def _collected(kubectl: Kubectl, name: str, image: str, answers: ClusterAnswers) -> NodeArchive:
-    """Collect a node in a pod of it.
-
-    Raises:
-        InputError: the pod does not start, or collects nothing.
-    """
-    pod = f"mooring-collect-{secrets.token_hex(4)}"
-    command = ["mooring", "collect", "--root", "/host", "--no-kubectl", "--node-name", name, "--to", "-"]
-    try:
-        try:
-            kubectl.run("create", "-f", "-", seconds=PATIENCE, given=json.dumps(_pod(pod, name, image)).encode())
-            wait = f"--timeout={_START}s"
-            kubectl.run("wait", f"pod/{pod}", "--for=condition=Ready", wait, seconds=_START + PATIENCE)
-            packed = kubectl.run("exec", pod, "--", *command, seconds=_START)
-        finally:
-            kubectl.run("delete", "pod", pod, "--ignore-not-found", "--wait=false", seconds=PATIENCE)
-    except NoAnswerError as error:
-        problem = f"cannot be collected in a pod of {image}: {error}"
-        remedy = "name another image with --debug-image, or collect it with mooring collect"
-        raise InputError(problem, source=name, field="--node", remedy=remedy) from None
-    with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
-        file.write(packed)
-        file.flush()
-        archive = open_node(file.name)
-    files, pods = _with_pods({}, answers)
-    parts = [one for one in archive.about.parts if one.name != PODS_PART]
-    about = msgspec.structs.replace(archive.about, parts=[*parts, pods], kubelet=answers.version)
-    return replace(
-        archive,
-        tree=OverlaidTree(archive.tree, files),
-        about=about,
-        origin=f"node {name} of the cluster, collected by {pod}",
-    )
-
-
-def _pod(name: str, node: str, image: str) -> dict[str, Any]:
-    """Return a pod that only reads: the node's root directory and its processes."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "mooring-collect"}},
-        "spec": {
-            "nodeName": node,
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": _LIFE,
-            "terminationGracePeriodSeconds": 0,
-            "automountServiceAccountToken": False,
-            "hostPID": True,
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [
-                {
-                    "name": "collect",
-                    "image": image,
-                    "command": ["sleep", str(_LIFE)],
-                    "securityContext": {
-                        "runAsUser": 0,
-                        "readOnlyRootFilesystem": True,
-                        "allowPrivilegeEscalation": False,
-                    },
-                    "volumeMounts": [
-                        {"name": "host", "mountPath": "/host", "readOnly": True, "mountPropagation": "HostToContainer"}
-                    ],
-                }
-            ],
-            "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
-        },
-    }

@@ -1,16 +1,26 @@
-"""From the options of ``mooring collect`` to a collection: opening the computer, asking the kubelet and the cluster.
+"""Collecting a node: of this computer as ``mooring collect`` does, or of the cluster through kubectl.
 
-The cluster is asked through kubectl, if installed: three questions about one node.
+A node of the cluster can be what a question is about: ``mooring show --node worker-1``, or ``mooring explain NS/POD``
+on the node of the pod. kubectl tells its pods, its kubelet's release and configuration. The machine and state files are
+what ``mooring publish`` or ``mooring agent`` published, or what a pod on the node has packed, now or earlier; else the
+machine is a NodeResourceTopology.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
 
 from mooring.answers.base.inputs.checks import (
     STANDARD_INPUT,
@@ -19,15 +29,62 @@ from mooring.answers.base.inputs.checks import (
     node_name,
     preferences_of,
 )
-from mooring.answers.base.inputs.cluster_node import ask_cluster
+from mooring.answers.base.inputs.cluster_node import (
+    Kubectl,
+    NoAnswerError,
+    ask_cluster,
+    configz_of,
+    dynamic_of,
+    installed_kubectl,
+    is_node_name,
+    named_pod,
+    node_that_names,
+    pods_beside,
+    version_of,
+)
 from mooring.answers.base.inputs.configuration import installed_version, requested_version
+from mooring.answers.base.inputs.debugging_pod import IMAGE, packed_node
+from mooring.cli.options import NodeOptions
+from mooring.cli.output import write_answer
+from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.engine.core.errors import InputError
-from mooring.inputs.archive.collect import KUBELET_ROOT, ClusterAnswers, Collection, CollectRequest, collect
+from mooring.inputs.archive.collect import (
+    KUBELET_ROOT,
+    ClusterAnswers,
+    Collection,
+    CollectRequest,
+    OverlaidTree,
+    collect,
+)
+from mooring.inputs.archive.reader import (
+    CLAIMS,
+    CONFIGURATION_PART,
+    CPU_STATE,
+    DEVICES,
+    KUBELET_CONFIG,
+    MACHINE_INFO,
+    MACHINE_PART,
+    MEMORY_STATE,
+    MOORING_CONFIG,
+    NODE_TOPOLOGY,
+    PODS,
+    RELEASE_PART,
+    STATE_PART,
+    NodeArchive,
+    json_bytes,
+    node_of,
+)
+from mooring.inputs.archive.reduction import found_configuration
+from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents
+from mooring.inputs.machines.archive import ArchiveTree, read_archive
+from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.process import kubelet_arguments
 from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
+from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +163,145 @@ def _tree(root: str) -> Tree:
 def _kubelet_root(tree: Tree, given: str) -> str:
     """Return the directory below the tree's root that was named; on this computer it may be a relative path."""
     return str(Path(given).absolute()) if given and isinstance(tree, LiveTree) else given
+
+
+_PUBLISHED: Final = "published"
+_SUFFIXES: Final = (".tar", ".gz", ".tgz", ".xz", ".bz2")
+_UNREAD: Final = "only a pod on the node reads them (--debug-image IMAGE)"
+
+
+def may_be_cluster_node(options: NodeOptions) -> bool:
+    """Tell whether options name a node that is no file, or nothing but a pod, and a cluster can be asked about it."""
+    source = options.node
+    if source and (not is_node_name(source) or source.endswith(_SUFFIXES) or Path(source).exists()):
+        return False
+    return bool(source or _asks_pod(options)) and installed_kubectl() is not None
+
+
+def _asks_pod(options: NodeOptions) -> bool:
+    return bool(options.named) and not (options.manifests or options.active)
+
+
+def cluster_node(options: NodeOptions) -> NodeArchive:
+    """Return the node of the cluster that options name, or that the named pod is on, as it is now.
+
+    Raises:
+        InputError: there is no such pod or node, what is published cannot be used, or the person does not agree.
+    """
+    kubectl = installed_kubectl()
+    if kubectl is None:
+        raise InputError("is not a file, and kubectl is not installed", source=options.node, field="--node")
+    pod = None
+    if _asks_pod(options):
+        try:
+            pod = named_pod(kubectl, options.named[0])
+        except InputError:
+            # The name can be that of a workload.
+            if not options.node:
+                raise
+    name = options.node or node_that_names(pod or {}, options.named[0])
+    described: object = None
+    new: list[ArchivePart] = []
+    try:
+        described = kubectl.json("get", "node", name, "-o", "json")
+    except NoAnswerError as error:
+        if "(Forbidden)" not in str(error):
+            remedy = "name an archive of mooring collect, or a node of kubectl get nodes"
+            problem = f"is neither a file nor a node: {error}"
+            raise InputError(problem, source=name, field="--node", remedy=remedy) from None
+        new.append(ArchivePart(RELEASE_PART, missing=str(error)))
+    pods, part = pods_beside(kubectl, name, pod)
+    new.append(part)
+    base = _base(kubectl, name, described, options)
+    known = {one.name: one for one in base.about.parts}
+    files = {} if pods is None else {PODS: json_bytes(pods)}
+    if dynamic := dynamic_of(kubectl, name, pods):
+        files[CLAIMS] = json_bytes({"apiVersion": "v1", "kind": "List", "items": list(dynamic)})
+    if not options.config and (CONFIGURATION_PART not in known or known[CONFIGURATION_PART].origin != _PUBLISHED):
+        try:
+            told = found_configuration(base.tree, (), configz_of(kubectl, name), None, KUBELET_ROOT)
+            files |= told.files
+            new.append(ArchivePart(CONFIGURATION_PART, told.origin, missing=told.missing))
+        except NoAnswerError as error:
+            if base.tree.data(KUBELET_CONFIG) is None:
+                new.append(ArchivePart(CONFIGURATION_PART, missing=str(error)))
+    about = msgspec.structs.replace(
+        base.about,
+        node=name,
+        kubelet=base.about.kubelet or version_of(described),
+        parts=list((known | {one.name: one for one in new}).values()),
+    )
+    return replace(base, tree=OverlaidTree(base.tree, files), about=about)
+
+
+def _base(kubectl: Kubectl, name: str, described: object, options: NodeOptions) -> NodeArchive:
+    """Return machine and state files of a node: published, collected now or earlier, or as a NodeResourceTopology.
+
+    Raises:
+        InputError: as :func:`cluster_node`.
+    """
+    with suppress(NoAnswerError):
+        state = state_of(kubectl.json("get", f"{PLURALS[STATE]}.{GROUP}", name, "-o", "json"))
+        facts = facts_of(kubectl.json("get", f"{PLURALS[FACTS]}.{GROUP}", state.facts, "-o", "json"))
+        return _of_publication(name, facts, state)
+    origin = f"node {name} of the cluster"
+    without = NodeArchiveDocument(parts=[ArchivePart(STATE_PART, missing=_UNREAD)])
+    if options.machine and not options.debug_image:
+        return NodeArchive(ArchiveTree(f"node {name}", {}), without, origin=origin)
+    cached = _cache(described)
+    if not options.debug_image:
+        with suppress(InputError, OSError):
+            if cached is not None:
+                kept = node_of(read_archive(f"node {name}", cached.read_bytes()))
+                return replace(kept, origin=f"{origin}, collected earlier (--debug-image IMAGE collects it again)")
+        with suppress(NoAnswerError, InputError):
+            topology = kubectl.json("get", "noderesourcetopologies.topology.node.k8s.io", name, "-o", "json")
+            parts = [ArchivePart(MACHINE_PART, "NodeResourceTopology"), *without.parts]
+            about = NodeArchiveDocument(parts=parts)
+            found = NodeArchive(
+                ArchiveTree(f"node {name}", {NODE_TOPOLOGY: json_bytes(topology)}), about, origin=origin
+            )
+            found.machine()  # one that does not describe a machine is none
+            return found
+        question = f"Nothing is published about {name}. Read its files in a pod of {IMAGE} there, and delete it then?"
+        if not sys.stdin.isatty() or not click.confirm(question, err=True):
+            problem = "is a node about which nothing is published"
+            remedy = "add --debug-image IMAGE to collect it in a pod of busybox or alike, or give its --machine"
+            raise InputError(problem, source=name, field="--node", remedy=remedy)
+    packed = packed_node(kubectl, name, options.debug_image or IMAGE, version_of(described), captured_now())
+    if cached is not None:
+        with suppress(OSError, InputError):
+            cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for earlier in cached.parent.glob(f"{cached.name.partition('-')[0]}-*"):
+                earlier.unlink(missing_ok=True)
+            write_answer(packed, str(cached))
+    return replace(node_of(read_archive(f"node {name}", packed)), origin=f"{origin}, collected in a pod")
+
+
+def _cache(described: object) -> Path | None:
+    """Return the file for a node as it is since it was started with this kubelet; None if that is not known."""
+    status = described.get("status") if isinstance(described, dict) else None
+    about = status.get("nodeInfo") if isinstance(status, dict) else None
+    metadata = described.get("metadata") if isinstance(described, dict) else None
+    if not isinstance(about, dict) or not isinstance(metadata, dict):
+        return None
+    key = [str(one or "") for one in (metadata.get("uid"), about.get("bootID"), about.get("kubeletVersion"))]
+    node, started = (sha256("\n".join(words).encode()).hexdigest()[:32] for words in (key[:1], key[1:]))
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache")
+    return folder / f"mooring/nodes/{node}-{started}.tar.gz" if all(key) and folder.is_absolute() else None
+
+
+def _of_publication(name: str, facts: NodeFacts, state: NodeState) -> NodeArchive:
+    documents = {
+        MACHINE_INFO: machine_info_document(facts.machine),
+        KUBELET_CONFIG: kubelet_document(facts.config),
+        MOORING_CONFIG: mooring_document(facts.mooring),
+        DEVICES: devices_document(state.devices.devices),
+    }
+    files = {path: msgspec.json.encode(document) for path, document in documents.items()}
+    for path, text in ((CPU_STATE, state.files.cpu), (MEMORY_STATE, state.files.memory)):
+        if text is not None:
+            files[path] = text.encode(errors="surrogateescape")
+    parts = [ArchivePart(part, _PUBLISHED) for part in (MACHINE_PART, CONFIGURATION_PART, STATE_PART)]
+    about = NodeArchiveDocument(kubelet=facts.mooring.release.name, parts=parts)
+    return NodeArchive(ArchiveTree(f"node {name}", files), about, origin=f"node {name} of the cluster")

@@ -153,15 +153,6 @@ def _versions(
     yield requested_version(options.kubelet_version, options.version_option)
     if archive is not None:
         yield KubeletVersion(archive.about.kubelet, options.node)
-    yield from _of_nodes(options, archive, active)
-    yield from configured_versions(given)
-    if (archive is None or options.running is not None) and options.machine in ("", LIVE):
-        yield KubeletVersion(installed_version(), "the kubelet of this computer")
-
-
-def _of_nodes(
-    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document]
-) -> Iterator[KubeletVersion]:
     versions = node_versions(active)
     bound = bound_nodes(active)
     known = options.node_name or ("" if archive is None else archive.about.node)
@@ -176,6 +167,9 @@ def _of_nodes(
         )
     name = known or next(iter(versions), "")
     yield KubeletVersion(versions.get(name, ""), f"node {name}")
+    yield from configured_versions(given)
+    if (archive is None or archive.kubelet is not None) and options.machine in ("", LIVE):
+        yield KubeletVersion(installed_version(), "the kubelet of this computer")
 
 
 def _check_node_name(options: NodeOptions, active: Sequence[Document]) -> None:

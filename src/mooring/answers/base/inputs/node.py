@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mooring.answers.base.inputs.checks import check_distinct, check_folder, check_standard_input, check_strict
+from mooring.answers.base.inputs.checks import check_distinct, check_standard_input, check_strict
 from mooring.cli.options import NodeOptions
 from mooring.engine.core.config import CPU_HOTPLUG, DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -26,13 +25,23 @@ with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.cli import output
-    from mooring.engine.checkpoint import device_file, store
+    from mooring.engine.checkpoint import device_file
     from mooring.engine.kubelet import kubelet
     from mooring.inputs.archive import claims as node_devices
     from mooring.inputs.archive import reader
+    from mooring.inputs.configuration import devices as declared
     from mooring.inputs.decoding import documents as decoded_documents
     from mooring.inputs.machines import loader
-    from mooring.inputs.pods import admission, cluster_objects, defaults, pod_files, pod_status, steps, workloads
+    from mooring.inputs.pods import (
+        admission,
+        cluster_objects,
+        defaults,
+        pod_files,
+        pod_status,
+        steps,
+        virtual_machines,
+        workloads,
+    )
 
 if TYPE_CHECKING:
     from mooring.engine.core.decision import Rejection
@@ -67,6 +76,8 @@ class NodeInputs:
     """
     recorded: Mapping[str, Rejection] = field(default_factory=dict)
     """Uid of each pod that has failed -> what its status records."""
+    resources: Sequence[declared.ResourcesDump] = ()
+    """What dumps of the PodResources API in ``--active`` list."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -88,8 +99,11 @@ class NodeInputs:
             facts = self.archive.devices()
         if self.options.state:
             facts = replace(
-                facts, record=device_file.device_record(device_file.read_device_file(Path(self.options.state)))
+                facts,
+                record=device_file.device_record(published.state_text(self.options.state, device_file.DEVICE_FILE)),
             )
+        for one in self.resources:
+            facts = replace(facts, allocatable={**facts.allocatable, **one.devices})
         listed = cluster_objects.dynamic_objects((*self.listed, *self.manifests))
         if listed.claims or listed.slices:
             name = self.options.node_name or facts.node
@@ -188,10 +202,13 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     check_standard_input(options)
     archive = options.running or read_node(options.node)
     takes_state = archive and not options.state and "state" not in options.left_out
-    state = archive.state() if archive and takes_state else _read_state(options.state)
+    state = archive.state() if archive and takes_state else published.read_state(options.state)
     machine = _machine(options.machine, archive)
     listed = [one for source in options.active for one in decoded_documents.load_documents(source)]
-    manifests = [one for source in options.manifests for one in decoded_documents.load_documents(source)]
+    listed, resources = published.listed_resources_in(listed)
+    manifests = virtual_machines.with_instance_types(
+        [one for source in options.manifests for one in decoded_documents.load_documents(source)]
+    )
     takes_pods = archive and not options.active and "active" not in options.left_out
     archived = archive.pod_documents() if archive and takes_pods else ()
     asked = pod_status.listed_pods(manifests)
@@ -207,9 +224,8 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
         configuration = replace(configuration, mooring=replace(configuration.mooring, release=release.release))
     configuration = replace(configuration, mooring=with_devices(configuration.mooring, options.devices))
     recorded = {one.pod.uid: one.failure for one in pods if one.failure is not None}
-    return NodeInputs(
-        options, archive, machine, state, release, configuration, listed, manifests, archived, named, live, recorded
-    )
+    read = NodeInputs(options, archive, machine, state, release, configuration, listed, manifests)
+    return replace(read, archived=archived, named=named, live=live, recorded=recorded, resources=resources)
 
 
 def with_devices(mooring: MooringConfig, choice: str) -> MooringConfig:
@@ -270,6 +286,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
         recorded=inputs.recorded,
         alone=options.alone,
     )
+    asked = published.with_listed(asked, inputs.resources)
     return published.with_published(asked, lambda field: any(layer.sets(field) for layer in configuration.layers))
 
 
@@ -350,6 +367,8 @@ def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
 def _replaced(options: NodeOptions) -> list[str]:
     """Return the parts of a node archive in whose place something else was given."""
     given = (
+        (reader.MACHINE_PART, "machine", options.machine),
+        (reader.RELEASE_PART, "kubelet_version", options.kubelet_version),
         (reader.CONFIGURATION_PART, "config", options.config),
         (reader.STATE_PART, "state", options.state),
         (reader.PODS_PART, "active", options.active),
@@ -379,16 +398,3 @@ def read_machine(machine: str, node: str) -> Machine:
 
 def _machine(machine: str, archive: NodeArchive | None) -> Machine:
     return archive.machine() if archive and not machine else loader.load_machine(machine)
-
-
-def _read_state(folder: str) -> kubelet.StateTexts:
-    """Read the state files of a kubelet root directory; they are never written.
-
-    Raises:
-        InputError: there is no such directory, or a file in it cannot be read.
-    """
-    if not folder:
-        return kubelet.StateTexts()
-    check_folder(folder, "--state")
-    files = store.StateFolder(Path(folder))
-    return kubelet.StateTexts(files.read_cpu(), files.read_memory())

@@ -26,21 +26,20 @@ with lazily():
     from mooring.published import facts_document as facts_documents
     from mooring.published import kubelet_source as kubelet_sources
     from mooring.published import naming, objects, writing
-    from mooring.service import podresources
-    from mooring.service.cluster import apiserver
+    from mooring.service import apiserver, podresources
 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mooring.answers.base.plan import Plan
+    from mooring.answers.base.plan import AnyPlan
     from mooring.cli.options import NodeOptions
     from mooring.engine.core.machine import Finding
     from mooring.inputs.configuration.sources import ConfigurationSource
     from mooring.published.kubelet_source import KubeletSource
     from mooring.published.naming import Names
     from mooring.published.objects import NodeFacts
-    from mooring.service.cluster.apiserver import Cluster
+    from mooring.service.apiserver import Cluster
 
 KUBELET_ROOT = "/var/lib/kubelet"
 _SOCKET = "pod-resources/kubelet.sock"
@@ -92,7 +91,7 @@ class Asked:
         return self.inputs.node_name or socket.gethostname().lower()
 
 
-def described_node(asked: Asked) -> Plan:
+def described_node(asked: Asked) -> AnyPlan:
     """Return the node that files describe, with the pods that they say run on it.
 
     Raises:

@@ -22,7 +22,7 @@ from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletS
 from mooring.engine.node.metrics import names as label
 from mooring.engine.node.metrics import names as name
 from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Labels, Metric, MetricType, labels
-from mooring.engine.node.metrics.rules import counted_per_numa, increments
+from mooring.engine.node.metrics.rules import counted_per_numa, increments, state_after
 from mooring.engine.node.settings import Settings
 from mooring.engine.releases.flags import metric_name
 from mooring.engine.topologymanager.merge import NONE
@@ -130,9 +130,13 @@ class Metrics:
                 continue
             values = dict(self.values) if values is None else values
             _add(values, _series(increment.metric, increment.labels), increment.amount)
-        counted = counted_per_numa(fact)
-        if counted is not None:
-            values = _with_numa(self.settings, dict(self.values) if values is None else values, counted)
+        counted, state = counted_per_numa(fact), state_after(fact)
+        if counted is not None and state is not None:
+            values = dict(self.values) if values is None else values
+            if self.settings.release.rules.gauges_by_difference:
+                values = _with_numa(self.settings, values, counted)
+            else:
+                values |= _gauges(self.settings, state)
         metrics = self if values is None else replace(self, values=values)
         if isinstance(fact, AdmissionBegun):
             return replace(metrics, before=self.values)
@@ -169,15 +173,35 @@ def _of_start(settings: Settings, policy: StaticPolicy, cpu: CPUState) -> dict[S
     held = cpu.held.bit_count()
     if older.exclusive_cpus_summed_at_start:
         held = sum(cpus.bit_count() for containers in cpu.assignments.values() for cpus in containers.values())
-    values = {
+    gauges = {
         _series(name.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
         _series(name.CPU_EXCLUSIVE): held,
     }
+    values = gauges if older.gauges_by_difference else _gauges(settings, cpu)
     if not older.alignment_not_counted_at_start:
         values[_series(name.ALIGNED, label.WHOLE_CORES)] = 0
         values[_series(name.ALIGNED, label.ONE_UNCORE)] = 0
         values[_series(name.ALIGNED_FAILURE, label.WHOLE_CORES)] = 0
-    return _with_numa(settings, values, cpu.held)
+    return _with_numa(settings, values, cpu.held) if older.gauges_by_difference else values
+
+
+def _gauges(settings: Settings, cpu: CPUState) -> dict[Series, int]:
+    """Return the gauges of the CPU manager as v1.38.0-beta.0 computes them from its state."""
+    policy = settings.cpu
+    if policy is None:
+        return {}
+    held = cpu.held
+    for cpus in cpu.pods.values() if settings.pod_level.managers else ():
+        held |= cpus
+    per_node = policy.topology.numa.items()
+    return {
+        _series(name.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
+        _series(name.CPU_EXCLUSIVE): held.bit_count(),
+        **{
+            _series(name.CPU_PER_NUMA, labels(numa_node=str(node))): (held & inside).bit_count()
+            for node, inside in per_node
+        },
+    }
 
 
 def pending_cpus(cpu: CPUState) -> int:

@@ -1,7 +1,7 @@
 """Which fact counts in which metric: the kubelet's increments, one rule beside the other.
 
 Source: kubelet v1.37.1, policy_static.go of both managers, topologymanager scope_*.go, kubelet.go; spec: metrics.md
-section 2.
+section 2, preview.md section 11.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mooring.engine.cpumanager.facts import (
     PodPartitioned,
     PodShareCut,
 )
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.facts import (
     CPUsMoved,
     CPUsReplaced,
@@ -66,7 +67,7 @@ def increments(fact: object, settings: Settings) -> Iterator[Increment]:
     yield from _of_pod_cpus(fact)
     yield from _of_memory(fact)
     yield from _of_admission(fact, settings)
-    yield from _of_resize(fact)
+    yield from _of_resize(fact, settings)
 
 
 def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
@@ -84,7 +85,7 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
             if whole_cores and fact.container:
                 yield Increment(name.ALIGNED, label.WHOLE_CORES)
         case CPUsAssigned():
-            yield from _moved(fact.cpus.bit_count())
+            yield from _moved(settings, fact.cpus.bit_count())
             # Up to v1.32 uncore caches do not count (rule uncore-alignment-not-counted; spec: releases.md section 9).
             counts_uncore = policy is not None and not settings.release.rules.uncore_alignment_not_counted
             if policy is not None and counts_uncore and is_in_one_uncore(policy.topology, fact.cpus):
@@ -96,15 +97,17 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
             yield Increment(name.ALLOCATIONS, allocation(label.CPU, label.NODE))
             yield Increment(name.ASSIGNMENTS, assignment(label.CPU, label.NODE_EXCLUSIVE))
         case CPUsReleased():
-            yield from _moved(-fact.cpus.bit_count())
+            yield from _moved(settings, -fact.cpus.bit_count())
 
 
-def _moved(count: int) -> Iterator[Increment]:
+def _moved(settings: Settings, count: int) -> Iterator[Increment]:
     """Count CPUs that became exclusive; with a negative number, CPUs that are shared again.
 
     The kubelet does not ask whether they were in the shared pool: CPUs reused from an init container are taken from it
-    a second time, and both gauges drift.
+    a second time, and both gauges drift. Since v1.38.0-beta.0 the state is counted (rule gauges-by-difference).
     """
+    if not settings.release.rules.gauges_by_difference:
+        return
     yield Increment(name.CPU_EXCLUSIVE, amount=count)
     yield Increment(name.CPU_SHARED_POOL, amount=-1000 * count)
 
@@ -173,12 +176,12 @@ def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
             yield Increment(name.REJECTIONS, label.rejection(fact.reason))
 
 
-def _of_resize(fact: object) -> Iterator[Increment]:
+def _of_resize(fact: object, settings: Settings) -> Iterator[Increment]:
     match fact:
         case ResizeRefused(reason=reason) if reason == INFEASIBLE:
             yield Increment(name.RESIZES_INFEASIBLE, label.labels(reason_detail=fact.detail))
         case CPUsMoved():
-            yield from _moved(fact.after.bit_count() - fact.before.bit_count())
+            yield from _moved(settings, fact.after.bit_count() - fact.before.bit_count())
         case ScaleDownStarted():
             yield Increment(name.SCALE_DOWN_STARTED)
             yield Increment(name.SCALE_DOWN_PENDING, amount=(fact.current & ~fact.result).bit_count())
@@ -189,8 +192,16 @@ def _of_resize(fact: object) -> Iterator[Increment]:
             yield Increment(name.SCALE_DOWN_PENDING, amount=-fact.released.bit_count())
 
 
+def state_after(fact: object) -> CPUState | None:
+    """Return the CPU manager's state after a step with which its gauges change; None after any other."""
+    match fact:
+        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored() | CPUsReleased():
+            return fact.state
+    return None
+
+
 def counted_per_numa(fact: object) -> int | None:
-    """Return the CPUs that the kubelet counts per NUMA node after a step; None when the step does not count them.
+    """Return the CPUs that kubelets up to 1.37 count per NUMA node after a step; None when it does not count them.
 
     On a release these are the sets that are left without the released CPUs, which differs from the sets when a CPU has
     two owners (defect average-sizes).

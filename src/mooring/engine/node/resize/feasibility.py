@@ -6,7 +6,8 @@ What can never be resized: the checks before any manager is asked, the first tha
 
 v1.37.1 refuses by gate and by policy; what the whole node does not have is left to the node resources check, which
 defers. Older kubelets compare with the whole node here, and up to v1.33 a policy refuses every resize of a Guaranteed
-pod: each is a named rule. Not modelled: swap and the sizes of memory-backed volumes, which no input of Mooring tells.
+pod: each is a named rule. v1.38.0-beta.0 names the allocation mode of the resource where older ones name a policy (rule
+resize-names-policies). Not modelled: swap and the sizes of memory-backed volumes, which no input of Mooring tells.
 
 Source: kubelet v1.37.1, pkg/kubelet/allocation/handlers.go; v1.34.4 and v1.35.4, allocation_manager.go, canResizePod;
 v1.31.14 to v1.33.13, pkg/kubelet/kubelet.go, canResizePod; KEP-1287, KEP-5554; spec: resize.md sections 2 and 4,
@@ -125,6 +126,7 @@ BEYOND_NODE = "insufficient_node_allocatable"
 _GUARANTEED = "Resize is infeasible for Guaranteed Pods alongside"
 STATIC_CPUS = f'{_GUARANTEED} CPU Manager policy "static"'
 STATIC_MEMORY = f'{_GUARANTEED} Memory Manager policy "Static"'
+_BY_MODE = "Resize is infeasible for Guaranteed Pods when {} allocation mode is exclusive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +175,10 @@ def _by_policy(settings: Settings, before: Pod, after: Pod) -> Infeasible | None
             return Infeasible(f"{_GUARANTEED} Memory Manager static policy", BY_MEMORY_POLICY)
         return None
     if cpu and not gates[EXCLUSIVE_CPUS] and _changes(before, after, "cpu"):
-        return Infeasible(STATIC_CPUS, BY_CPU_POLICY)
+        return Infeasible(STATIC_CPUS if older.resize_names_policies else _BY_MODE.format("CPU"), BY_CPU_POLICY)
     if memory and not gates[EXCLUSIVE_MEMORY] and _changes(before, after, "memory"):
-        return Infeasible(STATIC_MEMORY, BY_MEMORY_POLICY)
+        text = STATIC_MEMORY if older.resize_names_policies else _BY_MODE.format("memory")
+        return Infeasible(text, BY_MEMORY_POLICY)
     return None
 
 

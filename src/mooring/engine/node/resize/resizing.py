@@ -40,16 +40,18 @@ from mooring.engine.node.admission import (
     TOPOLOGY_AFFINITY_ERROR,
     UNEXPECTED_ADMISSION_ERROR,
     Admission,
+    joined,
 )
-from mooring.engine.node.decision import NO_AFFINITY
+from mooring.engine.node.decision import NO_AFFINITY, Decision
 from mooring.engine.node.facts import ResizeAccepted, ResizeRefused
-from mooring.engine.node.node import Node, numa_of_blocks
+from mooring.engine.node.node import Node, made_decision, numa_of_blocks
 from mooring.engine.node.providers import Providers, hints_of_devices, policy_of
 from mooring.engine.node.resize.feasibility import (
     DEFERRED,
     IN_PROGRESS,
     INFEASIBLE,
     PENDING,
+    Infeasible,
     Resize,
     Waiting,
     check_feasible,
@@ -57,6 +59,7 @@ from mooring.engine.node.resize.feasibility import (
     retry_order,
 )
 from mooring.engine.node.resources import check_fit
+from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
@@ -79,6 +82,12 @@ class ResizeAdmission:
     """The merged hints, by container."""
     active: Mapping[str, Pod] = field(default_factory=dict)
     """Active pods by uid."""
+    hints: dict[str, ResourceHints] = field(default_factory=dict)
+    """What was merged, by container and resource."""
+    pod_hints: ResourceHints | None = None
+    """The same in pod scope."""
+    scored: dict[str, HintsAsked] = field(default_factory=dict)
+    """What the hints were made of, by container, and for an empty name in pod scope."""
 
     def run(self) -> Rejection | None:
         """Decide; None means that the managers agree.
@@ -95,7 +104,10 @@ class ResizeAdmission:
         for container in self.pod.containers:
             policy = policy_of(self.settings, self.providers, self.pod, container.name)
             if policy != NONE and not by_pod:
-                hint = self._merged(self._container_hints(container), policy)
+                given = self._container_hints(container)
+                self.hints[container.name] = joined(given)
+                self.scored[container.name] = HintsAsked(self.settings, self.providers, given, policy)
+                hint = self._merged(given, policy)
                 if hint is None:
                     return _affinity_error()
                 self.stored[container.name] = hint
@@ -124,10 +136,14 @@ class ResizeAdmission:
         if isinstance(verdict, Endless):
             raise KubeletCrashError(f"the kubelet would not return (defect {verdict.defect})")
         self.providers, self.stored = admission.providers, admission.stored
+        self.hints, self.pod_hints = admission.hints, admission.pod_hints
         return verdict
 
     def _merge_pod(self) -> Rejection | None:
-        hint = self._merged(self._pod_hints(), policy_of(self.settings, self.providers, self.pod, ""))
+        given, policy = self._pod_hints(), policy_of(self.settings, self.providers, self.pod, "")
+        self.pod_hints = joined(given)
+        self.scored[""] = HintsAsked(self.settings, self.providers, given, policy)
+        hint = self._merged(given, policy)
         if hint is None:
             return _affinity_error()
         self.stored = {container.name: hint for container in self.pod.containers}
@@ -255,6 +271,31 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
         observer(ResizeAccepted(pod.uid, before, pod))
     events = ("ResizeStarted",) if after.cpu.pre_assignments.get(pod.uid) else ("ResizeStarted", "ResizeCompleted")
     return after, replace(_answer(after, pod.uid, accepted=True), events=events)
+
+
+def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, Infeasible | None]:
+    """Decide about other resources by the check of what is feasible and by the managers alone, as for a recording.
+
+    What the node has free, and which resizes wait, is not looked at; nothing waits afterwards.
+
+    Returns:
+        The node, the decision, and what the check refused, before any manager was asked.
+    """
+    before = node.active[pod.uid]
+    infeasible = check_feasible(node.settings, node.cpu, before, pod)
+    if infeasible is not None:
+        verdict = Rejection(INFEASIBLE, infeasible.message)
+        return node, made_decision(node.providers, pod, None, node.stored_hints, verdict), infeasible
+    node = node.settled()
+    admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, active=node.active)
+    refused = admission.run()
+    stored = {**node.stored_hints, pod.uid: {**node.stored_hints.get(pod.uid, {}), **admission.stored}}
+    after = replace(node, stored_hints=stored)
+    if refused is None:
+        after = replace(after, providers=admission.providers, active={**node.active, pod.uid: pod})
+    asked = None if node.settings.release.rules.hints_without_score else admission.scored
+    decision = made_decision(after.providers, pod, None, stored, refused)
+    return after, replace(decision, hints=admission.hints or None, pod_hints=admission.pod_hints, asked=asked), None
 
 
 def _without_deeds(observer: Observer | None, done: list[object]) -> Observer | None:

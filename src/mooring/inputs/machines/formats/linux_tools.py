@@ -7,9 +7,9 @@ Tables of ``lscpu``, one row a CPU: ``-J -e``, ``-J -p``, ``-p`` and ``-e``, wit
 Source: util-linux 2.38, lscpu(1) and sys-utils/lscpu.c. Numbers of cores, sockets, books and drawers are lscpu's own,
 counted over the machine, unless ``-y`` is given. Until 2.40 its JSON has a bare ``-`` for what an offline CPU lacks.
 
-Text of ``numactl --hardware``: NUMA nodes with their CPUs, memory and distances.
+Plain ``lscpu``, or a part of it, also in other languages, is the summary too.
 
-Source: numactl 2.0.18, numactl(8).
+Source of the words of other languages: util-linux 2.38, po.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
-from mooring.engine.core.bits import mask_of
+from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.machines.formats.cpulists import assumed_threads, described_lists, places_of, threads_of
 from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
     ASSUMED_DISTANCES,
     ASSUMED_MEMORY,
     ASSUMED_SOCKETS,
@@ -34,14 +36,12 @@ from mooring.inputs.machines.formats.description import (
     DescribedCPU,
     DescribedNode,
     Description,
-    places_of,
     row_of,
-    threads_of,
 )
 
 LSCPU_CAPTURE: Final = "lscpu -J -e > FILE"
-PARSABLE: Final = "# The following is the parsable format"
-_NEEDED: Final = ("cpu", "core", "socket")
+_DEFAULT_COLUMNS: Final = ["cpu", "core", "socket", "node", "", "l1d", "l1i", "l2", "l3"]
+"""Of ``lscpu -p``."""
 _KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
 _FALSE: Final = ("N", "no", "False", "false")
 
@@ -60,7 +60,7 @@ def read_json_table(rows: Sequence[Any], source: str) -> Description:
         if not isinstance(row, dict):
             raise InputError("must be a mapping", source=source, field=f"cpus[{index}]", remedy=_remedy())
         table.append((f"cpus[{index}]", {key.lower(): _text(value) for key, value in row.items()}))
-    return _described(table, source, "lscpu -J -e")
+    return described_table(table, source, "lscpu -J -e")
 
 
 def read_parsable(text: str, source: str) -> Description:
@@ -69,7 +69,7 @@ def read_parsable(text: str, source: str) -> Description:
     Raises:
         InputError: no line names them, a row has other columns, or needed ones are missing.
     """
-    columns: list[str] = []
+    columns = _DEFAULT_COLUMNS
     table = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("#"):
@@ -80,9 +80,7 @@ def read_parsable(text: str, source: str) -> Description:
                 problem = f"has {len(values)} columns, not the {len(columns)} of the header"
                 raise InputError(problem, source=f"{source}:{number}", remedy=_remedy())
             table.append((f"line {number}", _aligned(columns, values)))
-    if table and "node" not in columns:
-        raise InputError("has no column NODE", source=source, remedy=_remedy())
-    return _described(table, source, "lscpu -p")
+    return described_table(table, source, "lscpu -p")
 
 
 def _aligned(columns: Sequence[str], values: Sequence[str]) -> Row:
@@ -101,17 +99,19 @@ def read_extended(text: str, source: str) -> Description:
     Raises:
         InputError: a row has other columns, or needed ones are missing.
     """
-    header, *lines = text.splitlines()
-    columns = header.lower().split()
+    columns: list[str] = []
     table = []
-    for number, line in enumerate(lines, start=2):
+    for number, line in enumerate(text.splitlines(), start=1):
         values = line.split()
+        if values and not columns:
+            columns = line.lower().split()
+            continue
         if values and len(values) != len(columns):
             problem = f"has {len(values)} columns, not the {len(columns)} of the header"
             raise InputError(problem, source=f"{source}:{number}", remedy=_remedy())
         if values:
             table.append((f"line {number}", dict(zip(columns, values, strict=True))))
-    return _described(table, source, "lscpu -e")
+    return described_table(table, source, "lscpu -e")
 
 
 def _remedy() -> str:
@@ -122,12 +122,29 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _described(table: Sequence[tuple[str, Row]], source: str, form: str) -> Description:
+def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) -> Description:
+    """Return the machine of a table with a row for each CPU; without a column of cores by the numbers of the CPUs.
+
+    Raises:
+        InputError: there are no CPUs, one is there twice, or something is no number.
+    """
     columns = table[0][1].keys() if table else set()
-    missing = [name for name in _NEEDED if name not in columns]
-    if missing:
-        problem = f"has no column {', '.join(name.upper() for name in missing)}"
-        raise InputError(problem, source=source, remedy=f"capture it with all of them: {LSCPU_CAPTURE}")
+    if "cpu" not in columns:
+        raise InputError("has no column CPU", source=source, remedy=f"capture it with all of them: {LSCPU_CAPTURE}")
+    # A kernel without NUMA nodes has no such column; with several sockets it was left out.
+    by_socket = "node" not in columns and len({row.get("socket") for _, row in table}) > 1
+    if "core" not in columns:
+        lists: dict[int, list[int]] = defaultdict(list)
+        for where, row in table:
+            if row.get("online") not in _FALSE:
+                node, cpu = (
+                    _number(row, column, source, where) for column in ("socket" if by_socket else "node", "cpu")
+                )
+                lists[node or 0].append(-1 if cpu is None else cpu)
+        if len(set(chain(*lists.values()))) != len(table):
+            raise InputError("a CPU is missing or there twice", source=source, remedy=_remedy())
+        unknown = ("cores", "sockets", "caches", "memory", "distances", "huge pages", "PCI devices")
+        return described_lists(form, {node: sorted(cpus) for node, cpus in lists.items()}, unknown)
     places: dict[int, DescribedCPU] = {}
     offline: list[int] = []
     cores: dict[object, int] = {}
@@ -142,7 +159,8 @@ def _described(table: Sequence[tuple[str, Row]], source: str, form: str) -> Desc
         book, drawer, package, node, cluster = (
             _number(row, column, source, where) for column in ("book", "drawer", "socket", "node", "cluster")
         )
-        package = -1 if package is None else package
+        node = package if by_socket else node
+        package = (node if "socket" not in columns and node is not None else -1) if package is None else package
         # Some Arm machines repeat numbers of cores; the threads of a core share its first cache.
         key = cores.setdefault((drawer, book, package, node, core, _first_cache(row)), cpu)
         places[cpu] = DescribedCPU(key, core, package, package, node, None, cluster, book, drawer)
@@ -160,7 +178,12 @@ def _described(table: Sequence[tuple[str, Row]], source: str, form: str) -> Desc
                 "huge pages",
                 "PCI devices",
             ),
-            (ASSUMED_MEMORY, *([ASSUMED_DISTANCES] if len(ids) > 1 else [])),
+            (
+                *(["every socket is a NUMA node"] if by_socket else []),
+                *([] if "socket" in columns else [ASSUMED_SOCKETS]),
+                ASSUMED_MEMORY,
+                *([ASSUMED_DISTANCES] if len(ids) > 1 else []),
+            ),
         ),
         cpus=places,
         nodes=tuple(DescribedNode(node, memory[node], distances=row_of({}, node, ids)) for node in ids),
@@ -197,24 +220,62 @@ def _table_caches(rows: Sequence[tuple[int, Row]]) -> Iterator[DescribedCache]:
         yield DescribedCache(int(name[1]), mask_of(cpus), _KINDS.get(name[2:], "Unified"), 0, int(number))
 
 
-_NODE: Final = re.compile(r"NUMA node([0-9]{1,4}) CPU\(s\)", re.ASCII)
+_THREADS, _CORES, _SOCKETS, _NODES = "Thread(s) per core", "Core(s) per socket", "Socket(s)", "NUMA node(s)"
+_ONLINE, _OFFLINE, _ALL = "On-line CPU(s) list", "Off-line CPU(s) list", "CPU(s)"
+_NODE: Final = re.compile(r"NUMA.*?(?<![0-9])([0-9]{1,4})\b|n(?:ode|odo) NUMA ([0-9]{1,4})", re.ASCII | re.IGNORECASE)
+_WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(pattern, re.IGNORECASE), name)
+    for pattern, name in (
+        (r"off-?line|hors ligne|离线|オフライン", _OFFLINE),
+        (r"on-?line|en ligne|en l[ií]nea|在线|オンライン", _ONLINE),
+        (r"numa", _NODES),
+        (r"thread|hilo|线程|スレッド", _THREADS),
+        (r"(?=.*(?:core|kern|c(?:œ|oe)ur|n[uú]cleo|核|コア)).*(?:socket|sockel|support|座|ソケット)", _CORES),
+        (r"socket|sockel|^座|ソケット", _SOCKETS),
+        (r"^(?:cpu|cpu\(s\)|processeur\(s\))$", _ALL),
+    )
+)
+"""Names in English, German, French, Spanish, Chinese and Japanese, looked for in this order -> the English one."""
 _CACHE: Final = re.compile(r"L([1-5])([di]?)(?: cache)?", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9.]+) ?([KMG]?)(?:i?B)?(?: \(([0-9]+) instances?\))?", re.ASCII)
 
 
-def read_summary(fields: Sequence[Any], source: str) -> Description:
-    """Return the machine of the fields of ``lscpu -J``.
+def read_lscpu(text: str, source: str) -> Description:
+    """Return the machine of plain ``lscpu``, or of lines of it; errors as of :func:`read_summary`."""
+    lines = (line.replace("：", ":").partition(":") for line in text.splitlines())
+    return read_summary([{"field": name.strip(), "data": value.strip()} for name, _, value in lines], source, "lscpu")
+
+
+def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> Description:
+    """Return the machine of the fields of ``lscpu -J``; what is missing follows from the rest, or is assumed.
 
     Raises:
-        InputError: counts are missing or do not fit together, as on machines with two kinds of cores.
+        InputError: CPUs are missing, or counts do not fit together, as on machines with two kinds of cores.
     """
-    reported = dict(_flat(fields))
-    online = _cpus(reported, "On-line CPU(s) list", source)
-    nodes = {int(match[1]): _cpus(reported, name, source) for name in reported if (match := _NODE.fullmatch(name))}
-    threads, cores = _count(reported, "Thread(s) per core", source), _count(reported, "Core(s) per socket", source)
-    sockets = _count(reported, "Socket(s)", source)
+    reported: dict[str, str] = {}
+    nodes: dict[int, CPUSet] = {}
+    for name, text in _flat(fields):
+        known = next((english for pattern, english in _WORDS if pattern.search(name)), name)
+        if known == _NODES and (match := _NODE.search(name)):
+            nodes[int(match[1] or match[2])] = _cpus({name: text}, name, source)
+        elif text:
+            reported.setdefault(known, text)
+    given = CPUSet.from_ids(range(_count(reported, _ALL, source))) if _ALL in reported else CPUSet()
+    online = CPUSet(CPUMask(sum(cpus.mask for cpus in nodes.values()))) or given
+    if _ONLINE in reported or not online or (form == "lscpu -J" and not nodes):
+        online = _cpus(reported, _ONLINE, source)
     lists = {node: [cpu for cpu in cpus if cpu in online] for node, cpus in nodes.items()} or {0: list(online)}
+    threads = _count(reported, _THREADS, source) if _THREADS in reported else threads_of(lists)
+    count = _count(reported, _NODES, source)
+    spread = not nodes and count > 1 and len(online) % (count * threads) == 0
+    if spread:
+        cpus, cores = list(online), len(online) // threads
+        lists = {node: [] for node in range(count)}
+        for index, cpu in enumerate(cpus):
+            lists[index % cores * count // cores].append(cpu)
     filled = sum(bool(cpus) for cpus in lists.values()) or 1
+    sockets = _count(reported, _SOCKETS, source) if _SOCKETS in reported else filled
+    cores = _count(reported, _CORES, source) if _CORES in reported else max(len(online) // (threads * sockets), 1)
     is_even = all(len(cpus) % threads == 0 for cpus in lists.values()) and (
         sockets % filled == 0 or filled % sockets == 0
     )
@@ -225,21 +286,29 @@ def read_summary(fields: Sequence[Any], source: str) -> Description:
         )
         raise InputError(problem, source=source, remedy=f"capture every CPU: {LSCPU_CAPTURE}")
     architecture = reported.get("Architecture", "")
-    places = places_of(lists, sockets=sockets, threads=threads, architecture=architecture, is_numa=bool(nodes))
+    is_numa = bool(nodes) or spread
+    places = places_of(lists, sockets=sockets, threads=threads, architecture=architecture, is_numa=is_numa)
     caches = tuple(cache for name, text in reported.items() for cache in _caches(name, text, places))
-    offline = _cpus(reported, "Off-line CPU(s) list", source) if "Off-line CPU(s) list" in reported else CPUSet()
+    offline = _cpus(reported, _OFFLINE, source) if _OFFLINE in reported else CPUSet()
+    guessed = (
+        (["CPUs of the NUMA nodes in the order of their cores"] if spread else [])
+        + ([] if _THREADS in reported else [assumed_threads(threads)])
+        + ([] if _SOCKETS in reported else [ASSUMED_SOCKETS])
+    )
+    origin = _origin(threads, len(lists) if is_numa else 0)
     return Description(
-        origin=_origin(threads, len(nodes)),
+        origin=replace(origin, format=form, assumed=(*guessed, *origin.assumed)),
         cpus=places,
         nodes=tuple(
-            DescribedNode(node, MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, nodes))
-            for node in sorted(nodes)
+            DescribedNode(node, MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, lists))
+            for node in sorted(lists)
+            if is_numa
         ),
         offline=offline.mask,
         caches=caches,
         architecture=architecture,
         vendor=reported.get("Vendor ID", ""),
-        memory=0 if nodes else MEMORY_OF_A_CPU * len(places),
+        memory=0 if is_numa else MEMORY_OF_A_CPU * len(places),
     )
 
 
@@ -320,69 +389,3 @@ def _caches(name: str, text: str, places: Mapping[int, DescribedCPU]) -> Iterato
 
 def _in_order(places: Mapping[int, DescribedCPU]) -> list[tuple[int, DescribedCPU]]:
     return sorted(places.items(), key=lambda item: (item[1].package, item[1].node or 0, item[1].core))
-
-
-NUMACTL_CAPTURE: Final = "numactl -H > FILE"
-_CPUS: Final = re.compile(r"node ([0-9]{1,5}) cpus:((?: [0-9]{1,6})*) *", re.ASCII)
-_MEMORY_SIZE: Final = re.compile(r"node ([0-9]{1,5}) size: ([0-9]{1,12}) MB *", re.ASCII)
-_ROW: Final = re.compile(r" *([0-9]{1,5}): +([0-9 ]+)", re.ASCII)
-
-
-def read_numactl(text: str, source: str) -> Description:
-    """Return the machine of the text.
-
-    Raises:
-        InputError: a line cannot be understood, or a node lacks one.
-    """
-    cpus: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
-    rows: dict[int, list[int]] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        if match := _CPUS.fullmatch(line):
-            if int(match[1]) in cpus:
-                raise _problem(f"node {match[1]} is there twice", f"{source}:{number}")
-            cpus[int(match[1])] = sorted(int(cpu) for cpu in match[2].split())
-        elif match := _MEMORY_SIZE.fullmatch(line):
-            sizes[int(match[1])] = int(match[2]) * 2**20
-        elif match := _ROW.fullmatch(line):
-            rows[int(match[1])] = [int(value[:9]) for value in match[2].split()]
-        elif re.match(r"node [0-9]+ cpus:", line):
-            raise _problem("the CPUs are not a list of numbers", f"{source}:{number}")
-    everyone = [cpu for listed in cpus.values() for cpu in listed]
-    if not everyone or cpus.keys() != sizes.keys() or len(set(everyone)) != len(everyone):
-        raise _problem("must have CPUs and a size for every NUMA node, and no CPU on two of them", source)
-    nodes = sorted(cpus)
-    is_complete = all(len(rows.get(node, ())) == len(nodes) for node in nodes)
-    threads = threads_of(cpus)
-    return Description(
-        origin=MachineOrigin(
-            "numactl -H",
-            (
-                "cores",
-                "sockets",
-                "caches",
-                *([] if is_complete else ["distances"]),
-                "offline CPUs",
-                "huge pages",
-                "PCI devices",
-            ),
-            (
-                ASSUMED_CORES if threads == 1 else f"{threads} threads a core, as the runs of CPU numbers suggest",
-                ASSUMED_SOCKETS,
-                *([] if is_complete else [ASSUMED_DISTANCES]),
-            ),
-        ),
-        cpus=places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
-        nodes=tuple(
-            DescribedNode(
-                node,
-                sizes[node],
-                distances=row_of(dict(zip(nodes, rows.get(node, ()), strict=is_complete)), node, nodes),
-            )
-            for node in nodes
-        ),
-    )
-
-
-def _problem(problem: str, source: str) -> InputError:
-    return InputError(problem, source=source, remedy=f"capture it again: {NUMACTL_CAPTURE}")

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration.devices import MATRIX
 from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.files import pasted
 from mooring.inputs.machines.formats import resource_topology
+from mooring.inputs.machines.formats.cpulists import NUMACTL_CAPTURE, read_lstopo_text, read_matrix, read_numactl
 from mooring.inputs.machines.formats.description import Description, check_ids
 from mooring.inputs.machines.formats.hwloc_xml import HWLOC_CAPTURE, read_hwloc
 from mooring.inputs.machines.formats.linux_tools import (
     LSCPU_CAPTURE,
-    NUMACTL_CAPTURE,
     read_extended,
     read_json_table,
-    read_numactl,
+    read_lscpu,
     read_parsable,
     read_summary,
 )
-from mooring.inputs.machines.formats.resource_topology import read_resource_topology
-from mooring.inputs.machines.formats.xml_elements import LIBVIRT_CAPTURE, read_capabilities, read_xml
+from mooring.inputs.machines.formats.resource_topology import read_numatopology, read_resource_topology
+from mooring.inputs.machines.formats.xml_elements import LIBVIRT_CAPTURE, libvirt_machine, read_xml
 
 FORMATS: Final = (
     "a sysfs snapshot, MachineInfo, lscpu -J, lstopo XML, numactl -H, virsh capabilities or a NodeResourceTopology"
@@ -46,14 +49,12 @@ _PICTURES: Final = (
 _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     (re.compile(pattern, re.MULTILINE), what, remedy)
     for pattern, what, remedy in (
-        (r"\A\s*Architecture: .*\n(?:.*\n)*?CPU\(s\): ", "output of lscpu without -J", _LSCPU),
         (r"\AL1d|\ANAME +ONE-SIZE", "output of lscpu -C, which has caches only", _LSCPU),
         (r"^processor\s*:\s*\d", "/proc/cpuinfo, which has no NUMA nodes", _LSCPU),
         (r"\AMemTotal:", "/proc/meminfo, which has memory only", _NODE),
         (r"^# dmidecode|^Handle 0x[0-9A-F]+, DMI type", "output of dmidecode, which does not number CPUs", _NODE),
         (r"\APer-node|^ *node0 +node1|^numa_hit", "output of numastat", f"capture it with {NUMACTL_CAPTURE}"),
         (r"\Apolicy: .*\npreferred node:", "output of numactl -s", f"capture it with {NUMACTL_CAPTURE}"),
-        (r"\A\s*Machine \(|^ *(?:Package|NUMANode) L#", "lstopo's text, which is for reading", _LSTOPO),
         (r"\ACPU model: ", "output of virsh nodeinfo", f"capture it with {LIBVIRT_CAPTURE}"),
         (r"\AName: .*\nRoles: ", "output of kubectl describe node", _NODE),
         (r"\ANAME +STATUS +ROLES", "output of kubectl get nodes", _NODE),
@@ -64,7 +65,7 @@ _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
 """Pattern -> what the text is, and what to do instead."""
 _OTHER_XML: Final = {
     "svg": ("an SVG picture", _LSTOPO),
-    "domain": ("a libvirt domain", f"capture the host with {LIBVIRT_CAPTURE}"),
+    "domain": ("a libvirt domain without NUMA cells", f"capture the host with {LIBVIRT_CAPTURE}"),
     "domainCapabilities": (
         "output of virsh domcapabilities",
         f"capture the host with {LIBVIRT_CAPTURE}",
@@ -113,10 +114,9 @@ def _described(data: bytes, source: str) -> Description | None:
             raise _other(what, _LSTOPO, source)
     if data.startswith(b"\x7fELF"):
         raise _other("a program", f"give {FORMATS}", source)
-    head = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    if not head:
+    if not data.removeprefix(b"\xef\xbb\xbf").strip():
         raise InputError("nothing in it", source=source, remedy=f"give {FORMATS}")
-    if head == b"<":
+    if data.lstrip()[:1] == b"<":
         return _from_xml(data, source)
     try:
         text = data.decode("utf-8-sig")
@@ -124,39 +124,64 @@ def _described(data: bytes, source: str) -> Description | None:
         if data.startswith((b"\xff\xfe", b"\xfe\xff")):
             documents_in(data, source)  # names the encoding
         raise _unknown(source) from None
-    if head in b"{[":
-        return _from_json(text, source)
-    return _from_text(text, source)
+    try:
+        return _from_text(text, source)
+    except InputError:
+        texts = pasted(text)
+        if texts == [text]:
+            raise
+    for part in texts[:-1]:
+        with suppress(InputError):
+            return _from_text(part, source)
+    return _from_text(texts[-1], source)
 
 
 def _from_xml(data: bytes, source: str) -> Description:
     root = read_xml(data, source)
     if root.tag == "topology" and root.first("object") is not None:
         return read_hwloc(root)
-    if root.tag == "capabilities":
-        return read_capabilities(root)
+    if (found := libvirt_machine(root)) is not None:
+        return found
     what, remedy = _OTHER_XML.get(root.tag, (f"XML with the element {root.tag:.40}", f"give {FORMATS}"))
     raise _other(what, remedy, source)
 
 
 _READERS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str], Description]], ...]] = (
-    (re.compile(r"^# *CPU,|^# The following is the parsable format", re.MULTILINE | re.IGNORECASE), read_parsable),
-    (re.compile(r"\A[A-Z0-9a-z:%\[\] -]*\bCPU +(?:NODE|SOCKET|CORE)\b"), read_extended),
-    (re.compile(r"\Aavailable: [0-9]+ nodes?\b"), read_numactl),
+    (
+        re.compile(r"^# *CPU,|^# The following is the parsable format|\A\s*(?:\d+,){3}", re.MULTILINE | re.IGNORECASE),
+        read_parsable,
+    ),
+    (re.compile(r"\A\s*[A-Z0-9a-z:%\[\] -]*\bCPU +(?:NODE|SOCKET|CORE)\b"), read_extended),
+    (re.compile(r"^[ \t]*(?:available: [0-9]+ nodes?\b|node [0-9]+ cpus:)", re.MULTILINE), read_numactl),
+    (MATRIX, read_matrix),
+    (re.compile(r"^[ \t]*(?:Machine \(|(?:Package|Socket|NUMANode) L#)", re.MULTILINE), read_lstopo_text),
+    (re.compile(r"^.*(?:\bsocket|\bSockel\b|NUMA|CPU\(s\)|座).*[:：] *[0-9]", re.MULTILINE), read_lscpu),
 )
+_PROMPT: Final = re.compile(
+    r"^[^\n]{0,80}?[$#>%~][ \t]*(?:sudo +)?(?:/\S*/)?"
+    r"(?:lscpu|numactl|lstopo|hwloc-ls|virsh|nvidia-smi|kubectl|oc|cat|ssh|docker|podman)\b.*$|^\S*[@:]\S*[$#] *$",
+    re.MULTILINE,
+)
+"""A line of a terminal before the output, or after it."""
 
 
-def _from_text(text: str, source: str) -> Description:
-    for form, read in _READERS:
-        if form.search(text[:4096]):
-            return read(text, source)
-    for form, what, remedy in _OTHER_TEXT:
-        if form.search(text[:65536]):
-            raise _other(what, remedy, source)
+def _from_text(text: str, source: str) -> Description | None:
+    text = _PROMPT.sub("", text)
+    head = text.lstrip()[:1]
+    if head == "<":
+        return _from_xml(text.encode(), source)
+    if head in ("{", "["):
+        return _from_json(text, source)
     if re.search(r"^(?:apiVersion|kind|zones):", text, re.MULTILINE):
         found = _from_documents(documents_in(text.encode(), source), source)
         if found is not None:
             return found
+    for form, what, remedy in _OTHER_TEXT:
+        if form.search(text[:65536]):
+            raise _other(what, remedy, source)
+    for form, read in _READERS:
+        if form.search(text[:65536]):
+            return read(text, source)
     raise _unknown(source)
 
 
@@ -194,13 +219,13 @@ def _from_documents(documents: list[Document], source: str) -> Description | Non
     if not isinstance(content, dict):
         return None
     kind: object = content.get("kind")
-    if kind in ("List", f"{resource_topology.KIND}List"):
+    if isinstance(kind, str) and kind.removesuffix("List") in ("", *_OF_NODE):
         content, kind = _only_item(content, source)
-    if kind == resource_topology.KIND:
+    if kind in _OF_NODE:
         if len(documents) > 1:
             raise InputError("has several objects", source=source, remedy="keep that of one node")
         with located(document):
-            return read_resource_topology(content)
+            return _OF_NODE[kind](content)
     if isinstance(rows := content.get("cpus"), list) and rows and isinstance(rows[0], dict) and "cpu" in rows[0]:
         with located(document):
             return read_json_table(rows, source)
@@ -221,17 +246,19 @@ def _from_documents(documents: list[Document], source: str) -> Description | Non
     return None
 
 
-def _only_item(content: Mapping[str, Any], source: str) -> tuple[dict[str, Any], object]:
+_OF_NODE: Final = {resource_topology.KIND: read_resource_topology, "Numatopology": read_numatopology}
+"""Kind of an object about one node -> its reader."""
+
+
+def _only_item(content: dict[str, Any], source: str) -> tuple[dict[str, Any], object]:
     items = content.get("items")
-    wanted = [
-        item
-        for item in (items if isinstance(items, list) else ())
-        if isinstance(item, dict) and item.get("kind", resource_topology.KIND) == resource_topology.KIND
-    ]
+    if not isinstance(items, list):
+        return content, content.get("kind")
+    wanted = [item for item in items if isinstance(item, dict) and item.get("kind", resource_topology.KIND) in _OF_NODE]
     if len(wanted) != 1:
         what = f"a list with {len(wanted)} objects of kind {resource_topology.KIND}"
         raise _other(what, "keep that of one node: kubectl get noderesourcetopologies NODE -o yaml", source)
-    return wanted[0], resource_topology.KIND
+    return wanted[0], wanted[0].get("kind", resource_topology.KIND)
 
 
 def _other(what: str, remedy: str, source: str) -> InputError:

@@ -5,8 +5,10 @@ Source: k8stopologyawareschedwg/noderesourcetopology-api, v1alpha1 and v1alpha2.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
@@ -15,7 +17,8 @@ from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
-from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS
+from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, OF_MEMORY
+from mooring.inputs.machines.formats.cpulists import places_of
 from mooring.inputs.machines.formats.description import (
     ASSUMED_CORES,
     ASSUMED_DISTANCES,
@@ -25,9 +28,9 @@ from mooring.inputs.machines.formats.description import (
     REMOTE_DISTANCE,
     DescribedNode,
     Description,
-    places_of,
     row_of,
 )
+from mooring.inputs.machines.formats.linux_tools import described_table
 
 KIND: Final = "NodeResourceTopology"
 _ZONE: Final = re.compile(r"node-?([0-9]{1,5})", re.ASCII)
@@ -39,6 +42,8 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     Raises:
         InputError: a zone cannot be understood, or there is none.
     """
+    if detail := _json_annotation(content, "node.koordinator.sh/cpu-topology").get("detail"):
+        return _with_zones(content, detail)
     amounts: dict[int, dict[str, int]] = {}
     costs: dict[int, dict[int, int]] = {}
     zones: dict[int, Mapping[str, Any]] = {}
@@ -77,6 +82,88 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     )
 
 
+def _json_annotation(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    field = f"metadata.annotations.{name}"
+    text = text_at(mapping_at(mapping_at(content, "metadata"), "annotations"), name)
+    try:
+        return as_mapping(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
+        raise InputError("is not valid JSON", field=field, remedy="give the object as the API server has it") from None
+    except InputError as error:
+        raise inside(error, field) from None
+
+
+def _with_zones(content: Mapping[str, Any], detail: object) -> Description:
+    """Return the machine of Koordinator's list of CPUs, with the memory of zones where they are NUMA nodes.
+
+    Source: https://koordinator.sh/docs/designs/fine-grained-cpu-orchestration
+    """
+    rows = detail if isinstance(detail, list) else []
+    table = [
+        (f"detail[{index}]", {("cpu" if key == "id" else key): str(value) for key, value in row.items()})
+        for index, row in enumerate(rows)
+        if isinstance(row, dict)
+    ]
+    machine = described_table(table, "", "NodeResourceTopology of Koordinator")
+    zones = {
+        int(match[1]): zone
+        for zone in list_at(content, "zones")
+        if isinstance(zone, dict) and (match := _ZONE.fullmatch(str(zone.get("name"))))
+    }
+    kubelet = _json_annotation(content, "kubelet.koordinator.sh/cpu-manager-policy")
+    published = _published(content, zones)
+    fields = {"cpuManagerPolicy": kubelet.get("policy"), "reservedSystemCPUs": kubelet.get("reservedCPUs")}
+    published = replace(published, fields={**published.fields, **{k: str(v) for k, v in fields.items() if v}})
+    sizes = {node: _amounts(zone, "capacity").get("memory", 0) for node, zone in zones.items()}
+    return _measured(machine, content, sizes, published)
+
+
+def _measured(
+    machine: Description, content: Mapping[str, Any], sizes: Mapping[int, int], published: PublishedNode
+) -> Description:
+    """Return a machine with the memory of its nodes where all have some, under the object's name."""
+    name = text_at(mapping_at(content, "metadata"), "name")
+    if not all(sizes.get(node.id) for node in machine.nodes):
+        return replace(machine, name=name, published=published)
+    origin = machine.origin
+    known = replace(
+        origin,
+        unknown=tuple(part for part in origin.unknown if part != OF_MEMORY),
+        assumed=tuple(text for text in origin.assumed if text != ASSUMED_MEMORY),
+    )
+    nodes = tuple(replace(node, size=sizes[node.id]) for node in machine.nodes)
+    return replace(machine, origin=known, nodes=nodes, name=name, published=published)
+
+
+_VOLCANO: Final = {
+    "CPUManagerPolicy": "cpuManagerPolicy",
+    "TopologyManagerPolicy": "topologyManagerPolicy",
+}
+
+
+def read_numatopology(content: Mapping[str, Any]) -> Description:
+    """Return the machine of Volcano's Numatopology; what is 0 is not written there.
+
+    Source: https://github.com/volcano-sh/apis, nodeinfo/v1alpha1.
+
+    Raises:
+        InputError: it has no CPUs, or one cannot be understood.
+    """
+    spec = mapping_at(content, "spec")
+    detail = mapping_at(spec, "cpuDetail") or mapping_at(spec, "cpudetail")
+    table = [
+        (
+            f"spec.cpuDetail.{cpu}",
+            {"cpu": cpu} | {column: str(as_mapping(place).get(name, 0)) for column, name in _OF_CPU.items()},
+        )
+        for cpu, place in detail.items()
+    ]
+    policies = mapping_at(spec, "policies")
+    fields = {ours: str(policies[name]) for name, ours in _VOLCANO.items() if policies.get(name)}
+    return _measured(described_table(table, "", "Numatopology"), content, {}, PublishedNode(fields))
+
+
+_OF_CPU: Final = {"node": "numa", "socket": "socket", "core": "core"}
 _POLICIES: Final = {
     "None": "none",
     "BestEffort": "best-effort",

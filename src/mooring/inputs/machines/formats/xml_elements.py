@@ -16,8 +16,9 @@ from mooring.engine.core.bits import mask_of
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
-from mooring.engine.core.machineinfo import HugePages
+from mooring.engine.core.machineinfo import HIGHEST_NODE, HugePages
 from mooring.inputs.machines.formats.description import (
+    ASSUMED_CORES,
     ASSUMED_DISTANCES,
     DescribedCache,
     DescribedCPU,
@@ -91,7 +92,8 @@ def read_xml(data: bytes, source: str) -> Element:
     """
     reader = _Reader(source)
     try:
-        reader.parser.Parse(data, True)
+        is_cells = data.lstrip().startswith(b"<cell ")
+        reader.parser.Parse(b"<cells>%b</cells>" % data if is_cells else data, True)
     except expat.ExpatError as error:
         problem = expat.ErrorString(error.code)
         raise InputError(
@@ -146,15 +148,62 @@ _UNITS: Final = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "
 _KINDS: Final = {"both": "Unified", "data": "Data", "code": "Instruction"}
 
 
-def read_capabilities(root: Element) -> Description:
-    """Return the host of the document.
+def libvirt_machine(root: Element) -> Description | None:
+    """Return the host of ``virsh capabilities``, of its topology or cells alone, or the guest of a domain.
 
     Raises:
         InputError: it has no NUMA cells, or an element cannot be understood.
     """
-    cells = root.first("host", "topology", "cells")
-    if cells is None or cells.first("cell") is None:
+    if root.tag == "domain":
+        cells = root.first("cpu", "numa")
+        return None if cells is None or cells.first("cell") is None else _guest(root, cells)
+    topology = root.first("host", "topology") if root.tag == "capabilities" else root
+    cells = root if root.tag == "cells" else topology.first("cells") if topology is not None else None
+    if cells is not None and cells.first("cell") is not None:
+        return _host(root, cells)
+    if root.tag == "capabilities":
         raise root.error("has no host topology", remedy=f"capture it on the node: {LIBVIRT_CAPTURE}")
+    return None
+
+
+def _guest(root: Element, numa: Element) -> Description:
+    """Return the machine of a domain as its guest has it; threads of a core are neighbours there.
+
+    Source: libvirt, domain XML, "CPU model and topology".
+    """
+    shape = root.first("cpu", "topology")
+    threads = (shape.number("threads") if shape is not None else None) or 1
+    per_socket = threads * (
+        (_required(shape, "cores") * (shape.number("dies") or 1)) if shape is not None else HIGHEST_NODE
+    )
+    places: dict[int, DescribedCPU] = {}
+    cells = list(numa.all("cell"))
+    ids = [number if (number := cell.number("id")) is not None else index for index, cell in enumerate(cells)]
+    for node, cell in zip(ids, cells, strict=True):
+        for cpu in _list(cell, "cpus"):
+            core, socket = cpu // threads * threads, cpu // per_socket
+            places[cpu] = DescribedCPU(core, cpu % per_socket // threads, socket, socket, node)
+    return Description(
+        MachineOrigin(
+            "libvirt domain",
+            ("caches", "huge pages", "PCI devices", *([] if shape is not None else ["cores", "sockets"])),
+            () if shape is not None else (ASSUMED_CORES,),
+        ),
+        places,
+        tuple(
+            DescribedNode(node, _bytes(cell, _required(cell, "memory")), distances=row_of(_siblings(cell), node, ids))
+            for node, cell in sorted(zip(ids, cells, strict=True), key=lambda one: one[0])
+        ),
+        name="".join(one.text.strip() for one in root.all("name")),
+    )
+
+
+def _siblings(cell: Element) -> dict[int, int]:
+    found = [one for group in cell.all("distances") for one in group.all("sibling")]
+    return {_required(one, "id"): _required(one, "value") for one in found}
+
+
+def _host(root: Element, cells: Element) -> Description:
     places: dict[int, DescribedCPU] = {}
     offline: list[int] = []
     for cell in cells.all("cell"):
@@ -230,14 +279,12 @@ def _bytes(element: Element, value: int) -> int:
 def _node(cell: Element, ids: list[int]) -> DescribedNode:
     memory = cell.first("memory")
     pools = sorted((_bytes(page, _required(page, "size")), page.content()) for page in cell.all("pages"))
-    siblings = [one for group in cell.all("distances") for one in group.all("sibling")]
-    distances = {_required(one, "id"): _required(one, "value") for one in siblings}
     node = _required(cell, "id")
     return DescribedNode(
         node,
         0 if memory is None else _bytes(memory, memory.content()),
         tuple(HugePages(size // 1024, count) for size, count in pools[1:]),
-        row_of(distances, node, ids),
+        row_of(_siblings(cell), node, ids),
     )
 
 

@@ -23,12 +23,11 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.monitoring.shadow import folder as folders
-    from mooring.monitoring.shadow import pods as bound
-    from mooring.monitoring.shadow import published, text
+    from mooring.monitoring.shadow import judgement as judgements
     from mooring.monitoring.shadow import shadow as shadows
+    from mooring.monitoring.shadow import sources, text
     from mooring.monitoring.shadow import tally as tallies
     from mooring.monitoring.shadow.commands import shadow as beside
-    from mooring.monitoring.shadow.judging import judgement as judgements
     from mooring.service import daemon
 
 if TYPE_CHECKING:
@@ -37,7 +36,8 @@ if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
     from mooring.inputs.pods.defaults import PodGates
     from mooring.monitoring.shadow.shadow import Shadow
-    from mooring.service.cluster.following import Follower
+    from mooring.service.following import Follower
+
 
 EPILOG = """\b
 Examples:
@@ -111,26 +111,26 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
     Raises:
         InputError: the API server does not answer, or a node publishes nothing.
     """
-    connect, nodes = connector(kubeconfig), published.PublishedNodes()
-    _start(published.followers_of(nodes, names, connect, _report), stack, "what nodes publish", patience)
+    connect, nodes = connector(kubeconfig), sources.PublishedNodes()
+    _start(sources.followers_of(nodes, names, connect, _report), stack, "what nodes publish", patience)
     for name in names:
         try:
             nodes.known(name)
-        except published.UnpublishedError as error:
+        except sources.UnpublishedError as error:
             remedy = "run mooring publish on it, or mooring record without NODE"
             raise InputError(str(error), source=_SOURCE, remedy=remedy) from None
     found, followers = [], []
     for name in names:
-        source = published.PublishedKubelet(name, nodes)
-        pods = bound.BoundPods(_gates(source), _report)
-        followers.append(bound.follower_of(pods, connect, name))
+        source = sources.PublishedKubelet(name, nodes)
+        pods = sources.BoundPods(_gates(source), _report)
+        followers.append(sources.follower_of(pods, connect, name))
         tally = tallies.Tally(name, "", tallies.now_text())
-        found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=published.QUIET))
+        found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=sources.QUIET))
     _start(followers, stack, "the pods of the nodes", patience)
     return found
 
 
-def _gates(source: published.PublishedKubelet) -> Callable[[], PodGates]:
+def _gates(source: sources.PublishedKubelet) -> Callable[[], PodGates]:
     return lambda: source.gates
 
 

@@ -31,9 +31,8 @@ with lazily():
     from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults
     from mooring.monitoring.shadow import folder as folders
-    from mooring.monitoring.shadow import pods as bound
-    from mooring.monitoring.shadow import publishing, text
     from mooring.monitoring.shadow import shadow as shadows
+    from mooring.monitoring.shadow import sources, text
     from mooring.monitoring.shadow import tally as tallies
     from mooring.service import daemon, http
     from mooring.service import options as service_options
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
 
     from mooring.engine.core.machine import Finding
     from mooring.monitoring.shadow.shadow import Shadow
-    from mooring.service.cluster.following import Follower
+    from mooring.service.following import Follower
+
 
 EPILOG = """\b
 Examples:
@@ -172,17 +172,17 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float
         InputError: an option cannot be used, or the API server does not list the pods of the node.
     """
     teller = "kubelet" if asked.kubelet_pods else "API server"
-    known = bound.BoundPods(lambda: gates, _report, teller)
+    known = sources.BoundPods(lambda: gates, _report, teller)
     connect = pods_connector(asked) if asked.kubelet_pods else connector(asked.kubeconfig)
     source, end = kubelet_source(asked, known.names)
     stack.callback(end)
     facts = source.facts
     gates = defaults.PodGates.of_node(facts.config, facts.mooring)
-    follower: Follower | bound.KubeletPods
+    follower: Follower | sources.KubeletPods
     if asked.kubelet_pods:
-        follower = bound.KubeletPods(connect, known)
+        follower = sources.KubeletPods(connect, known)
     else:
-        follower = bound.follower_of(known, connect, asked.name)
+        follower = sources.follower_of(known, connect, asked.name)
     follower.start()
     stack.callback(follower.stop)
     if not follower.has_listed.wait(patience):
@@ -218,8 +218,8 @@ def _report(finding: Finding) -> None:
     warn([finding])
 
 
-def _publishing(shadow: Shadow, asked: Asked) -> publishing.ShadowPublisher:
-    return publishing.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report).start()
+def _publishing(shadow: Shadow, asked: Asked) -> folders.ShadowPublisher:
+    return folders.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report).start()
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:

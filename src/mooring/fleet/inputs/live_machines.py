@@ -1,0 +1,263 @@
+"""The machine of a node that publishes nothing: named by the person, or by its instance type.
+
+The table knows common types of AWS, Google Cloud and Azure. It is an assumption: a provider may place an instance on
+another processor, and documents sockets and NUMA nodes of few types.
+
+A v1 Node, as far as it is read.
+
+Source: Kubernetes API v1, Node; kube-scheduler v1.37.1, plugin NodeUnschedulable.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    caused_in,
+    flag_at,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    texts_at,
+)
+from mooring.inputs.decoding.quantities import resource_list
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
+from mooring.inputs.pods.scheduling_fields import Taint, taints_at
+
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage", "pods")
+_STATE_TAINTS: Final = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready")
+"""What ``closed`` says already."""
+_CORDONED: Final = "cordoned"
+_NOT_READY: Final = "not ready"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObject:
+    """One node."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Mapping[str, int]
+    """cpu in millicores, everything else in whole units."""
+    capacity: Mapping[str, int]
+    """As above."""
+    version: str
+    """Of its kubelet; empty where it is not told."""
+    closed: str
+    """Why it takes no pods; empty where it does."""
+
+    @property
+    def extended(self) -> Mapping[str, int]:
+        """Allocatable resources of device plugins."""
+        return {
+            name: amount
+            for name, amount in self.allocatable.items()
+            if name not in _NATIVE and not name.startswith("hugepages-")
+        }
+
+
+def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
+    """Return a node.
+
+    Raises:
+        InputError: a field is of the wrong type, or the name is missing.
+    """
+    try:
+        metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
+        name = name_at(metadata, "name")
+        check_name(name, "name", SUBDOMAIN)
+    except InputError as error:
+        raise inside(error, "metadata").at(source) from None
+    try:
+        labels = texts_at(metadata, "labels") if metadata.get("labels") else {}
+        taints = taints_at(spec)
+        allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
+        cordoned = flag_at(spec, "unschedulable", default=False)
+        closed = _CORDONED if cordoned else "" if _is_ready(status) else _NOT_READY
+        return NodeObject(
+            name,
+            labels,
+            tuple(one for one in taints if one.key not in _STATE_TAINTS),
+            allocatable or capacity,
+            capacity,
+            text_at(mapping_at(status, "nodeInfo"), "kubeletVersion"),
+            closed,
+        )
+    except InputError as error:
+        raise error.at(f"{source}: node {name}") from None
+
+
+def check_names(names: Iterable[str], kind: str, source: str) -> None:
+    """Refuse two objects of one name.
+
+    Args:
+        names: of all objects of a kind; of pods with their namespace.
+        kind: of the objects, such as ``node``.
+        source: where they are listed.
+
+    Raises:
+        InputError: there are two.
+    """
+    twice = next((name for name, count in Counter(names).items() if count > 1), "")
+    if twice:
+        raise InputError(
+            "is there twice", source=f"{source}: {kind} {twice}", remedy=f"give the {kind}s of one cluster"
+        )
+
+
+def _amounts(status: Mapping[str, Any], field: str) -> dict[str, int]:
+    found = resource_list(status, field)
+    for name, one in found.items():
+        if one.nano < 0:
+            raise InputError(f"must not be negative, but is {one}", field=f"{field}.{name}")
+    return {name: one.milli if name == "cpu" else one.units for name, one in found.items()}
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    """Tell whether a node takes pods; one without conditions was written by hand and does."""
+    conditions = [as_mapping(one) for one in list_at(status, "conditions")]
+    ready = [text_at(one, "status") for one in conditions if text_at(one, "type") == "Ready"]
+    return not ready or ready[0] == "True"
+
+
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+OLD_INSTANCE_TYPE: Final = "beta.kubernetes.io/instance-type"
+EVERY: Final = "*"
+"""Stands for all nodes of which nothing else is known."""
+_KIB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """A row of the table."""
+
+    name: str
+    memory: str
+    sockets: int
+    numa: int
+    cores: int
+    threads: int
+
+    def machine(self, memory: int, threads: int) -> Machine:
+        """Return the machine.
+
+        Args:
+            memory: bytes that the Node object tells; 0 for the nominal ones.
+            threads: of each core.
+        """
+        size = f"{memory // (_KIB * self.numa) * self.numa}Ki" if memory else self.memory
+        shape = f"sockets={self.sockets} numa={self.numa} cores={self.cores} threads={threads}"
+        return parse_compact(f"{shape} memory={size}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMachine:
+    """What ``--machine KIND:MACHINE`` says: the machine of some nodes."""
+
+    kind: str
+    """An instance type, ``label=value``, or :data:`EVERY`."""
+    machine: Machine
+
+    def is_of(self, node: NodeObject) -> bool:
+        """Tell whether a node is of the kind."""
+        label, equals, value = self.kind.partition("=")
+        if equals:
+            return node.labels.get(label) == value
+        return self.kind in (EVERY, instance_type(node))
+
+
+@cache
+def instance_types() -> Mapping[str, InstanceType]:
+    """Return the table by name."""
+    text = (files(__package__) / "instances.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    counts = ("sockets", "numa", "cores", "threads")
+    return {row["type"]: InstanceType(row["type"], row["memory"], *(int(row[name]) for name in counts)) for row in rows}
+
+
+def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
+    """Return what ``--machine`` says.
+
+    Raises:
+        InputError: one has another form, or names no machine.
+    """
+    found = []
+    for text in given:
+        kind, colon, source = text.partition(":")
+        if not (kind and colon and source):
+            raise InputError(
+                f"{text!r:.80} is not KIND:MACHINE",
+                source="--machine",
+                remedy="write an instance type or label=value, a colon, and what --machine takes elsewhere, such as "
+                "pool=gpu:epyc-7763-2s-nps4",
+            )
+        try:
+            found.append(NamedMachine(kind, load_machine(source)))
+        except InputError as error:
+            raise caused_in(error, "--machine") from None
+    return tuple(found)
+
+
+def instance_type(node: NodeObject) -> str:
+    """Return the instance type of a node; empty where its labels tell none."""
+    return node.labels.get(INSTANCE_TYPE) or node.labels.get(OLD_INSTANCE_TYPE) or ""
+
+
+def machine_of_node(node: NodeObject, named: Sequence[NamedMachine]) -> Machine | None:
+    """Return the machine of a node; None where its kind is not known.
+
+    Args:
+        node: the node.
+        named: machines that the person named; the first that is of the node counts.
+
+    Raises:
+        InputError: the node has another number of CPUs than the machine of its kind.
+    """
+    chosen = next((one.machine for one in named if one.is_of(node)), None)
+    cpus = node.capacity.get("cpu", 0) // 1000
+    if chosen is not None:
+        _check_cpus(node, chosen, cpus)
+        return chosen
+    kind = instance_types().get(instance_type(node))
+    if kind is None:
+        return None
+    # A core of an instance may have one thread where simultaneous multithreading is switched off.
+    threads = 1 if cpus == kind.cores else kind.threads
+    machine = kind.machine(node.capacity.get("memory", 0), threads)
+    _check_cpus(node, machine, cpus)
+    return machine
+
+
+def _check_cpus(node: NodeObject, machine: Machine, cpus: int) -> None:
+    if cpus and machine.info.num_cores != cpus:
+        raise InputError(
+            f"has {cpus} CPUs, and the machine of its kind {machine.info.num_cores}",
+            source=f"node {node.name}",
+            field="status.capacity.cpu",
+            remedy=f"name its machine: --machine {instance_type(node) or 'LABEL=VALUE'}:MACHINE",
+        )
+
+
+def devices_of_node(node: NodeObject, machine: Machine) -> Mapping[str, tuple[Device, ...]]:
+    """Return devices for the extended resources of a node, spread evenly over the NUMA nodes with CPUs."""
+    places = [one.node_id for one in machine.info.topology if one.cores]
+    return {
+        resource: tuple(Device(f"{index:04d}", (places[index * len(places) // count],)) for index in range(count))
+        for resource, count in node.extended.items()
+        if count and places
+    }

@@ -1,1 +1,0 @@
-"""Simulations side by side: variants, sizes, where they run, which is best."""

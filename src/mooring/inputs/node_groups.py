@@ -1,0 +1,178 @@
+"""Groups of equal nodes in a document of kind Cluster: their machine, configuration, labels and taints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.releases.catalog import release_of
+from mooring.inputs.configuration.devices import KIND as DEVICES
+from mooring.inputs.configuration.devices import offered_devices
+from mooring.inputs.configuration.kubelet_config import KIND as KUBELET
+from mooring.inputs.configuration.mooring_config import KIND as MOORING
+from mooring.inputs.configuration.node_configuration import configuration_of
+from mooring.inputs.configuration.sources import load_sources
+from mooring.inputs.decoding.documents import load_documents, located
+from mooring.inputs.decoding.fields import (
+    Document,
+    as_mapping,
+    caused_in,
+    check_names,
+    count_at,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    texts_at,
+)
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.pods.scheduling_fields import Taint, taints_at
+
+KIND: Final = "Cluster"
+API_VERSION: Final = "mooring/v1alpha1"
+MOST_NODES: Final = 100_000
+_FIELDS: Final = ("apiVersion", "kind", "metadata", "groups", "events")
+_GROUP_FIELDS: Final = (
+    "name", "count", "machine", "config", "kubelet", "mooring", "devices", "release", "labels", "taints", "zones",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """A group of a document, as it is described."""
+
+    name: str
+    count: int
+    machine: Machine
+    config: KubeletConfig
+    mooring: MooringConfig
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    devices: Mapping[str, tuple[Device, ...]]
+    zones: tuple[str, ...]
+
+
+def load_groups(path: str) -> tuple[DescribedGroup, ...]:
+    """Read the groups of a file.
+
+    Raises:
+        InputError: it cannot be read, or is no document of kind Cluster.
+    """
+    document = single_cluster([one for one in load_documents(path) if one.content is not None], path)
+    with located(document):
+        return groups_in(document)
+
+
+def single_cluster(documents: Sequence[Document], path: str) -> Document:
+    """Return the one document of a file.
+
+    Raises:
+        InputError: there is none, or another.
+    """
+    if len(documents) != 1:
+        raise InputError(f"has {len(documents)} documents", source=path, remedy=f"give one of kind {KIND}")
+    return documents[0]
+
+
+def groups_in(document: Document, config: tuple[str, ...] = ()) -> tuple[DescribedGroup, ...]:
+    """Return the groups of a document of kind Cluster.
+
+    Args:
+        document: the document.
+        config: configuration files of every node, where a group names none.
+
+    Raises:
+        InputError: it is of another kind, or a group cannot be understood.
+    """
+    content = as_mapping(document.content)
+    check_names(content, _FIELDS)
+    if (kind := text_at(content, "kind")) != KIND:
+        raise InputError(f"{kind!r:.60} is not a cluster", field="kind", remedy=f"write {KIND}")
+    if (version := text_at(content, "apiVersion")) != API_VERSION:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    folder = Path(document.file).parent
+    groups: list[DescribedGroup] = []
+    for index, entry in enumerate(list_at(content, "groups")):
+        try:
+            groups.append(_group(as_mapping(entry), folder, config))
+        except InputError as error:
+            raise inside(error, f"groups[{index}]") if not error.source else error from None
+    if not groups:
+        raise InputError("must not be empty", field="groups", remedy="list at least one group of nodes")
+    names = [one.name for one in groups]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise InputError(f"{twice!r:.60} is the name of two", field="groups", remedy="give each its own name")
+    if sum(one.count for one in groups) > MOST_NODES:
+        raise InputError(f"are more than {MOST_NODES} nodes", field="groups", remedy="lower a count")
+    return tuple(groups)
+
+
+def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) -> DescribedGroup:
+    check_names(content, _GROUP_FIELDS)
+    name = name_at(content, "name")
+    count = count_at(content, "count", 1, least=0)
+    machine = _machine(name_at(content, "machine"))
+    files = [str(folder / one) for one in _texts(content, "config")] or list(config)
+    sources = [source for path in files for source in load_sources(path)]
+    inline = [
+        Document({"apiVersion": _VERSIONS[kind], "kind": kind, **mapping_at(content, field)}, f"{name}.{field}", 1, 1)
+        for field, kind in _INLINE.items()
+        if content.get(field) is not None
+    ]
+    try:
+        configuration = configuration_of([*sources, *inline], machine=machine.info)
+    except InputError as error:
+        raise _in_group(error, name) from None
+    mooring = configuration.mooring
+    if release := text_at(content, "release"):
+        mooring = replace(mooring, release=release_of(release, "release"))
+    return DescribedGroup(
+        name,
+        count,
+        machine,
+        configuration.kubelet,
+        mooring,
+        texts_at(content, "labels") if content.get("labels") else {},
+        taints_at(content),
+        offered_devices(configuration.devices, machine.pci),
+        tuple(_texts(content, "zones")),
+    )
+
+
+def _machine(text: str) -> Machine:
+    try:
+        return load_machine(text)
+    except InputError as error:
+        raise caused_in(error, "machine") from None
+
+
+def _in_group(error: InputError, name: str) -> InputError:
+    """Return an error about fields that stand in the group itself as one of the group."""
+    field = error.source.removeprefix(f"{name}.")
+    if field not in _INLINE:
+        return error
+    return inside(InputError(error.problem, field=error.field, remedy=error.remedy), field)
+
+
+_INLINE: Final = {"kubelet": KUBELET, "mooring": MOORING, "devices": DEVICES}
+"""Field of a group -> kind of the configuration whose fields stand there."""
+_VERSIONS: Final = {
+    KUBELET: "kubelet.config.k8s.io/v1beta1",
+    MOORING: "mooring/v1alpha1",
+    DEVICES: "mooring/v1alpha1",
+}
+
+
+def _texts(content: Mapping[str, Any], field: str) -> list[str]:
+    found = list_at(content, field)
+    if not all(isinstance(one, str) for one in found):
+        raise InputError("must be a list of strings", field=field, remedy="put each in quotes")
+    return found

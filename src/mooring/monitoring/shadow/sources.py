@@ -1,0 +1,351 @@
+"""What a shadow observes: the pods that are bound to a node, and kubelets as they publish themselves.
+
+Pods are as the API server has them, deleted ones until they are forgotten; a kubelet without an API server lists them
+itself: static pods with their outcomes.
+
+Nodes publish within about a second of a change, so that more can happen between two observations than beside a kubelet.
+A start of a kubelet is detected by the facts that it changed; one that changed none decides as before.
+
+Source: kubelet v1.37.1, pkg/kubelet/kubelet_pods.go (GetPods: the status of a static pod is the kubelet's own), served
+as ``/pods`` on ``port`` and ``readOnlyPort``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.core.machine import Finding
+from mooring.inputs.decoding.fields import Report, ignore, mapping_at, text_at
+from mooring.inputs.pods.defaults import PodGates
+from mooring.monitoring.shadow.observed import ObservedPod, observed_pod
+from mooring.published.facts_document import facts_of
+from mooring.published.naming import Names, names_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, state_of
+from mooring.published.observation import Observation
+from mooring.published.restored import kind_of, restored
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.following import CACHED, PODS, Follower, Pages, mapping_of, pods_of
+
+
+class BoundPods:
+    """Told in a thread what there is; read by another."""
+
+    def __init__(self, gates: Callable[[], PodGates], report: Report = ignore, teller: str = "API server") -> None:
+        """Know nothing yet.
+
+        Args:
+            gates: of the node.
+            report: receives outages, and pods that cannot be read.
+            teller: of the pods, for what is reported.
+        """
+        self._gates, self._report, self._teller = gates, report, teller
+        self._lock = threading.Lock()
+        self._pods: dict[str, ObservedPod] = {}
+        self._items: dict[str, dict[str, Any]] = {}
+        self._is_down = False
+        self.changes = 0
+        """Grows with every change."""
+
+    def snapshot(self) -> Mapping[str, ObservedPod]:
+        """Return the pods by the uid that their kubelet knows them by, in the order of their arrival."""
+        with self._lock:
+            return dict(self._pods)
+
+    def names(self, _pods: object = None) -> Names:
+        """Return the uids by namespace and name."""
+        with self._lock:
+            return names_of(self._items.values())
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Forget pods that are deleted and that the kubelet does not list any more."""
+        with self._lock:
+            for uid in [one for one in uids if one in self._pods and one not in self._items]:
+                del self._pods[uid]
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all pods; those that are not among them were deleted meanwhile."""
+        found = [_content_of(item) for page in pages for item in page]
+        kept = {seen.pod.uid: (seen, item) for item in found if (seen := self._seen(item)) is not None}
+        with self._lock:
+            for uid in self._items.keys() - kept.keys():
+                self._mark_deleted(uid)
+            for uid, (seen, item) in kept.items():
+                self._pods[uid], self._items[uid] = seen, item
+            self._changed()
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take a pod that is new or changed."""
+        content = _content_of(item)
+        seen = self._seen(content)
+        if seen is not None:
+            with self._lock:
+                self._pods[seen.pod.uid], self._items[seen.pod.uid] = seen, content
+                self._changed()
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Keep a deleted pod, as it was last, as one that is leaving."""
+        content = _content_of(item)
+        seen = self._seen(content)
+        if seen is not None:
+            with self._lock:
+                self._pods[seen.pod.uid] = seen
+                self._mark_deleted(seen.pod.uid)
+                self._changed()
+
+    def failed(self, error: ClusterError, times: int) -> None:
+        """Report an outage once; what is known stays."""
+        del times
+        if not self._is_down:
+            self._is_down = True
+            self._report(Finding("warning", self._teller, str(error)))
+
+    def _changed(self) -> None:
+        self.changes += 1
+        if self._is_down:
+            self._is_down = False
+            self._report(Finding("info", self._teller, "answers again"))
+
+    def _mark_deleted(self, uid: str) -> None:
+        seen = self._pods[uid]
+        self._pods[uid] = replace(seen, leaving=True, deleted=True)
+        self._items.pop(uid, None)
+
+    def _seen(self, content: Mapping[str, Any]) -> ObservedPod | None:
+        try:
+            return observed_pod(content, self._gates())
+        except InputError as error:
+            self._report(Finding("warning", self._teller, str(error)))
+            return None
+
+
+def _content_of(item: msgspec.Raw) -> dict[str, Any]:
+    """Return a pod without managedFields, which take half of its size and decide nothing."""
+    content = mapping_of(item)
+    if isinstance(metadata := content.get("metadata"), dict):
+        metadata.pop("managedFields", None)
+    return content
+
+
+def follower_of(pods: BoundPods, connect: Callable[[], Cluster], node: str) -> Follower:
+    """Return what keeps the pods of a node up to date once it is started."""
+    return Follower(connect, PODS, pods, query=pods_of(node), first=CACHED, name=node)
+
+
+PATH: Final = "pods"
+ASKING: Final = 0.5
+"""Seconds between two questions."""
+STARTING: Final = 5.0
+"""Seconds in which a kubelet that has just begun to answer may not have read all of its manifests yet."""
+
+
+@dataclass(slots=True)
+class KubeletPods:
+    """Asks a kubelet for its pods in a thread."""
+
+    connect: Callable[[], Cluster]
+    """Opens the way to the kubelet."""
+    pods: BoundPods
+    clock: Callable[[], float] = time.monotonic
+    has_listed: threading.Event = field(default_factory=threading.Event)
+    """Set when the pods have been listed once."""
+    _known: Mapping[str, bytes] = field(default_factory=dict)
+    """By uid, as listed last."""
+    _answering: float | None = None
+    """Since when the kubelet answers; None while it does not."""
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread = threading.Thread(target=self._run, name="follow-kubelet-pods", daemon=True)
+        self._thread.start()
+
+    def stop(self, patience: float = 5.0) -> None:
+        """End the thread, and wait for it for a while."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(patience)
+
+    def ask(self, cluster: Cluster) -> None:
+        """Ask once, and pass on what has changed.
+
+        Raises:
+            ClusterError: the kubelet does not answer, or not with objects.
+            InputError: an object is no pod.
+        """
+        found = {_uid(mapping_of(item)): bytes(item) for page in Pages(cluster.http, PATH) for item in page}
+        now, has_begun = self.clock(), self._answering is None
+        if self._answering is None:
+            self._answering = now
+        if now - self._answering < STARTING:
+            found = {**self._known, **found}
+        if has_begun or found != self._known:
+            self._known = found
+            self.pods.listed(iter([[msgspec.Raw(one) for one in found.values()]]))
+        self.has_listed.set()
+
+    def failed(self, error: MooringError) -> None:
+        """Keep what is known while the kubelet does not answer."""
+        self._answering = None
+        self.pods.failed(ClusterError(str(error)), 1)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with self.connect() as cluster:
+                    while not self._stopping.is_set():
+                        self.ask(cluster)
+                        self._stopping.wait(ASKING)
+            except MooringError as error:
+                self.failed(error)
+            self._stopping.wait(ASKING)
+
+
+def _uid(content: Mapping[str, Any]) -> str:
+    return text_at(mapping_at(content, "metadata"), "uid")
+
+
+QUIET: Final = 3.0
+"""Seconds without a change after which a change is judged: pods change before nodes publish."""
+_FACTS: Final = f"apis/{GROUP}/{VERSION}/{PLURALS[FACTS]}"
+_STATES: Final = f"apis/{GROUP}/{VERSION}/{PLURALS[STATE]}"
+
+
+class UnpublishedError(MooringError):
+    """A node publishes nothing, or nothing that can be read."""
+
+
+class PublishedNodes:
+    """Facts and states by name; written by threads, read by another."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._lock = threading.Lock()
+        self._facts: dict[str, NodeFacts | str] = {}
+        self._states: dict[str, NodeState | str] = {}
+
+    def known(self, node: str) -> tuple[NodeState, NodeFacts]:
+        """Return what a node publishes.
+
+        Raises:
+            UnpublishedError: it publishes nothing, or nothing that can be read.
+        """
+        with self._lock:
+            state = self._states.get(node, f"node {node} publishes nothing")
+            if isinstance(state, str):
+                raise UnpublishedError(state)
+            facts = self._facts.get(state.facts, f"the facts of node {node} are not known")
+        if isinstance(facts, str):
+            raise UnpublishedError(facts)
+        return state, facts
+
+    def take_facts(self, content: dict[str, Any]) -> None:
+        """Take facts; they never change, and a state may name them after their object is gone."""
+        found = _read(facts_of, content)
+        with self._lock:
+            self._facts[_name(content)] = found
+
+    def take_state(self, content: dict[str, Any]) -> None:
+        """Take what a node publishes."""
+        found = _read(state_of, content)
+        with self._lock:
+            self._states[_name(content)] = found
+
+    def drop_state(self, content: dict[str, Any]) -> None:
+        """Forget what a node published."""
+        with self._lock:
+            self._states.pop(_name(content), None)
+
+
+class PublishedKubelet:
+    """What one node publishes, as a source of a shadow; used by one thread."""
+
+    def __init__(self, node: str, nodes: PublishedNodes) -> None:
+        """Observe nothing yet."""
+        self._node, self._nodes = node, nodes
+        self._seen: Observation | None = None
+        self.starts = 1
+        """How often the kubelet has started with other facts while it was observed, counted from 1."""
+
+    @property
+    def gates(self) -> PodGates:
+        """Of the node, as it publishes itself.
+
+        Raises:
+            UnpublishedError: it does not.
+        """
+        _, facts = self._nodes.known(self._node)
+        return PodGates.of_node(facts.config, facts.mooring)
+
+    def observe(self) -> Observation:
+        """Return what the node publishes now, the same object while nothing changes.
+
+        Raises:
+            UnpublishedError: nothing that can be read.
+        """
+        found, facts = self._nodes.known(self._node)
+        # It counts how often it was written.
+        state = replace(found, sequence=0)
+        if self._seen is not None and state == self._seen.state:
+            return self._seen
+        if self._seen is not None and state.facts != self._seen.state.facts:
+            self.starts += 1
+        kind = kind_of(state.facts, facts)
+        kubelet = kind if isinstance(kind, str) else restored(kind, state, {})
+        if isinstance(kubelet, str):
+            self._seen = Observation(facts, state, None, kubelet)
+        else:
+            self._seen = Observation(facts, state, kubelet.node)
+        return self._seen
+
+
+class _Objects:
+    """Brings objects of one kind."""
+
+    def __init__(self, take: Callable[[dict[str, Any]], None], drop: Callable[[dict[str, Any]], None], report: Report):
+        self._take, self._drop, self._report = take, drop, report
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        for page in pages:
+            for item in page:
+                self._take(mapping_of(item))
+
+    def changed(self, item: msgspec.Raw) -> None:
+        self._take(mapping_of(item))
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        self._drop(mapping_of(item))
+
+    def failed(self, error: ClusterError, times: int) -> None:
+        if times == 1:
+            self._report(Finding("warning", "API server", str(error)))
+
+
+def followers_of(
+    nodes: PublishedNodes, names: Iterable[str], connect: Callable[[], Cluster], report: Report = ignore
+) -> list[Follower]:
+    """Return what keeps the objects of nodes up to date once they are started."""
+    states = _Objects(nodes.take_state, nodes.drop_state, report)
+    queries = [{"fieldSelector": f"metadata.name={name}"} for name in names]
+    return [
+        Follower(connect, _FACTS, _Objects(nodes.take_facts, lambda _: None, report), name="record"),
+        *(Follower(connect, _STATES, states, query=query, name="record") for query in queries),
+    ]
+
+
+def _read(read: Callable[[object], Any], content: dict[str, Any]) -> Any:
+    try:
+        return read(content)
+    except InputError as error:
+        return str(error)
+
+
+def _name(content: dict[str, Any]) -> str:
+    return text_at(mapping_at(content, "metadata"), "name")

@@ -1,0 +1,325 @@
+"""On which files, and with which pods in which order, a kubelet may have started.
+
+Nothing that can be seen tells whether an operator removed the state files while the kubelet was away, and of pods that
+were created in the same second nothing tells which is asked about first. Both decide only where files are gone: with
+them every pod keeps what it has.
+
+Source: kubelet v1.37.1, pkg/kubelet/kubelet.go (HandlePodAdditions sorts by time of creation, in seconds), and
+devicemanager manager.go (readCheckpoint: no devices until plugins register again).
+
+Where a interval begins: what the engine may have been, on the observed state or as a kubelet starts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
+from typing import Final
+
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
+from mooring.engine.kubelet.admit import AdmitResult, admit
+from mooring.engine.kubelet.events import Restart
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import NotStarted, restart_kubelet
+from mooring.inputs.pods.pod_fields import with_statuses
+from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
+from mooring.monitoring.shadow.orders import Changes, OrderSearch, with_started
+from mooring.monitoring.shadow.unseen import Window
+from mooring.published.objects import PodKey
+from mooring.published.restored import kind_of, restored
+
+MOST_ASKED: Final = 4000
+"""Pods that are asked about until an order fits."""
+MOST_ORDERS: Final = 32
+"""Orders that fit each pod, and are tried with what the kubelet did afterwards."""
+_Reached = tuple[StateTexts, tuple[str, ...]]
+"""What a kubelet has become, and the uids of the pods that it has not been asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """A restart of a kubelet, as far as it is known."""
+
+    restart: Restart
+    before: KubeletConfig
+    """The configuration until then."""
+    created: Mapping[str, str]
+    """When pods were created, by uid, in seconds."""
+    fits: Callable[[AdmitResult, Kubelet], bool]
+    """Tells whether the kubelet did with a pod what an answer says, in which it became this one."""
+    goal: Kubelet
+    """At the end."""
+    counted: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
+    """By uid, pods of which more is known than their specification: as the kubelet may have counted them."""
+
+    def begun(self, base: Kubelet, leaving: Sequence[str]) -> Iterator[Kubelet]:
+        """Yield the node before the restart in the forms that it may have had, the likely first.
+
+        Args:
+            base: as it was observed last.
+            leaving: uids of the pods that are gone afterwards and were not refused.
+        """
+        for node in self._with_files(base):
+            yield node
+            if node.files != base.files or self.counted:
+                yield from islice(self._ordered(node, frozenset(leaving)), MOST_ORDERS)
+            if node.files == base.files and leaving:
+                # They ended before the start: their requests do not count, and the files have what they held.
+                yield absent(node, leaving)
+
+    def _with_files(self, base: Kubelet) -> Iterator[Kubelet]:
+        """Yield it with its files and without; a kubelet with another policy would not have started on them."""
+        after = self.restart.kubelet or self.before
+        cpu = (base.cpu_file, None) if self.before.cpu_manager_policy == after.cpu_manager_policy else (None,)
+        memory = (
+            (base.memory_file, None) if self.before.memory_manager_policy == after.memory_manager_policy else (None,)
+        )
+        found = [replace(base, cpu_file=one, memory_file=other) for one, other in product(cpu, memory)]
+        # One of two files is removed less often than both.
+        yield from sorted(found, key=lambda one: (one.cpu_file is None) != (one.memory_file is None))
+
+    def _ordered(self, base: Kubelet, leaving: frozenset[str]) -> Iterator[Kubelet]:
+        """Yield the node with its pods in the orders in which all answers fit, one for each end that they lead to."""
+        started = restart_kubelet(base, self.restart.kubelet, release=self.restart.release)
+        if isinstance(started, NotStarted):
+            return
+        pods = tuple(sorted(base.node.active.values(), key=self._second))
+        for found in islice(self._orders(started, pods, leaving, set()), MOST_ASKED):
+            if found is not None:
+                node = absent(base, base.node.active.keys() - {pod.uid for pod in found}).node
+                yield replace(base, node=replace(node, active={pod.uid: pod for pod in found}))
+
+    def _orders(
+        self, kubelet: Kubelet, left: tuple[Pod, ...], leaving: frozenset[str], seen: set[_Reached]
+    ) -> Iterator[tuple[Pod, ...] | None]:
+        """Yield the orders in which all answers fit, and None for every pod that was asked about.
+
+        Args:
+            kubelet: as it has become.
+            left: the pods that it has not been asked about.
+            leaving: uids of the pods that may have ended before it was asked about them.
+            seen: from where all orders were followed already.
+        """
+        if not left:
+            yield ()
+            return
+        reached = (kubelet.files, tuple(pod.uid for pod in left))
+        if reached in seen:
+            return
+        seen.add(reached)
+        for pod in [one for one in left if self._second(one) == self._second(left[0])]:
+            others = tuple(one for one in left if one is not pod)
+            for counted in self.counted.get(pod.uid, (pod,)):
+                yield None
+                try:
+                    then, answer = admit(kubelet, counted, running=True)
+                except KubeletCrashError:
+                    continue
+                if self.fits(answer, then) and not self._takes(then, others):
+                    for rest in self._orders(then, others, leaving, seen):
+                        yield None if rest is None else (counted, *rest)
+        if left[0].uid in leaving:
+            yield from self._orders(kubelet, left[1:], leaving, seen)
+
+    def _takes(self, kubelet: Kubelet, left: Iterable[Pod]) -> bool:
+        """Tell whether CPUs have been given away that pods have at the end: a starting kubelet releases none."""
+        goal, state = self.goal.node.cpu.assignments, kubelet.node.cpu
+        waiting = (goal.get(pod.uid, {}) for pod in left if pod.uid not in state.assignments)
+        return any(cpus & ~state.default for containers in waiting for cpus in containers.values())
+
+    def _second(self, pod: Pod) -> str:
+        return self.created.get(pod.uid, "")
+
+
+def counted_by_status(
+    before: Mapping[str, ObservedPod], later: Mapping[str, ObservedPod], gates: PodLevelGates
+) -> dict[str, Sequence[Pod]]:
+    """Return pods that a kubelet which starts may not count by their specification, by uid, in the forms they may have.
+
+    While the containers of a pod are made, their statuses allocate nothing.
+
+    Args:
+        before: the pods at the last observation before the start.
+        later: as they were observed last.
+        gates: of the kubelet that starts.
+
+    Source: kubelet v1.34.4, cm/cpumanager/policy_static.go and cm/memorymanager/policy_static.go
+    (AllocatedResources of the container's status); spec: releases.md section 7.
+    """
+    found: dict[str, Sequence[Pod]] = {}
+    for uid, one in before.items() if gates.statuses is not StatusSizes.NONE else ():
+        form = _with_statuses(one)
+        lasting = [container.allocated for container in form.containers if container.kind is not ContainerKind.INIT]
+        forms = [form]
+        if not all(lasting):
+            forms += [_with_statuses(later[uid])] if uid in later else []
+            forms += [_allocating_nothing(one.pod)] if None in lasting else []
+        counted = [[gates.requests_of(container) for container in each.containers] for each in (*forms, one.pod)]
+        if any(amounts != counted[-1] for amounts in counted):
+            found[uid] = [each for number, each in enumerate(forms) if counted[number] not in counted[:number]]
+    return found
+
+
+def _with_statuses(seen: ObservedPod) -> Pod:
+    return replace(seen.pod, containers=tuple(with_statuses(seen.content, seen.pod.containers)))
+
+
+def _allocating_nothing(pod: Pod) -> Pod:
+    containers = (one if one.kind is ContainerKind.INIT else replace(one, allocated={}) for one in pod.containers)
+    return replace(pod, containers=tuple(containers))
+
+
+def absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
+    """Return the kubelet without pods about which it is not asked when it starts: its files have what they held."""
+    node = kubelet.node
+    for uid in uids:
+        node = node.withdraw(uid)
+    return replace(kubelet, node=node)
+
+
+_ANYTHING = PodKey("", "")
+"""In a state of which it is not known which pods its files may name."""
+
+
+def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: bool = True) -> Kubelet | str:
+    """Return the engine on a state that was observed; a text says why it would not start.
+
+    Args:
+        seen: the state.
+        known: what is known of its pods.
+        dropped: whether the managers have dropped what pods that are gone left behind; a kubelet that starts does so
+            only when it has asked about the pods that are there.
+    """
+    kind = kind_of(seen.state.facts, seen.facts)
+    if isinstance(kind, str):
+        return kind
+    admitted = _admitted(seen, known)
+    pods = {uid: one.pod for uid, one in known.items() if uid in admitted}
+    state = replace(seen.state, pods=tuple(key for key in seen.state.pods if key.uid not in known or key.uid in pods))
+    if not dropped:
+        devices = replace(state.devices, held={**seen.left, **state.devices.held})
+        state = replace(state, pods=(*state.pods, _ANYTHING), devices=devices)
+    found = restored(kind, state, pods)
+    if isinstance(found, str):
+        return found
+    # A kubelet that starts admits its pods in the order of their creation.
+    active = sorted(found.node.active.items(), key=lambda item: (_created(known, item[0]), item[0]))
+    return replace(found, node=replace(found.node, active=dict(active))).counting(found.used)
+
+
+def _admitted(seen: ObservedNode, known: Mapping[str, ObservedPod]) -> frozenset[str]:
+    """Return the uids of listed pods that were admitted.
+
+    One that is refused later can be listed while it is asked about. One that ran can be refused, too, when its kubelet
+    starts again.
+    """
+    listed = known.keys() & (seen.listed - seen.waiting)
+    return frozenset(uid for uid in listed if not known[uid].reason or seen.runs(uid))
+
+
+def possible_starts(
+    base: Kubelet, before: ObservedNode, changes: Changes, window: Window, search: OrderSearch
+) -> Iterator[tuple[Kubelet, Changes]]:
+    """Yield what the node may have been at a interval's begin, and what happened to it then, the likely first.
+
+    Args:
+        base: the engine on the state that was observed.
+        before: the observation.
+        changes: what happened, as far as it was observed.
+        window: what is known of the pods.
+        search: of the order that fits.
+    """
+    return (_observed if changes.restart is None else _started)(base, before, changes, window, search)
+
+
+def _observed(
+    base: Kubelet, before: ObservedNode, changes: Changes, window: Window, search: OrderSearch
+) -> Iterator[tuple[Kubelet, Changes]]:
+    """Yield the node, and where memory lies on several NUMA nodes the node as it was seen, with what pods left behind.
+
+    What is released first decides on which node the memory of others counts then, and the kubelet releases in random
+    order.
+
+    Source: kubelet v1.37.1, cm/memorymanager/memory_manager.go (removeStaleState: a walk over a map) and
+    policy_static.go (releaseMemory); spec: memory-manager.md section 5.
+    """
+    yield base, changes
+    started = with_started(base)
+    if started.files != base.files:
+        yield started, changes
+    whole = engine_on(before, window.pods, dropped=False)
+    if isinstance(whole, str) or not (is_over_several(whole) or is_over_several(search.goal)):
+        return
+    whole = absent(whole, before.waiting)
+    left = tuple(uid for uid in whole.node.active if uid not in base.node.active)
+    refused = tuple(one.pod for uid, one in window.refused.items() if uid not in window.used)
+    happened = replace(changes, leaving=(*changes.leaving, *left))
+    if left:
+        yield whole, happened
+    if refused:
+        yield whole, replace(happened, refused=refused)
+
+
+def is_over_several(kubelet: Kubelet) -> bool:
+    """Tell whether memory of a container lies on several NUMA nodes."""
+    return any(len(node.cells) > 1 for node in kubelet.node.memory.nodes.values())
+
+
+def _started(
+    base: Kubelet, before: ObservedNode, changes: Changes, window: Window, search: OrderSearch
+) -> Iterator[tuple[Kubelet, Changes]]:
+    """Yield what the node may have been when its kubelet started, and what happened to it then.
+
+    The managers learn that all pods were read when the first of them have been asked about, and release nothing until
+    then (removeStaleState and UpdateAllocatedDevices return until sourcesReady.AllReady()).
+
+    Source: kubelet v1.37.1, pkg/kubelet/kubelet.go (syncLoopIteration), cm/cpumanager/cpu_manager.go,
+    cm/memorymanager/memory_manager.go and cm/devicemanager/manager.go; spec: cpu-manager.md section 11 and
+    topology-manager.md section 7.1.
+    """
+    if changes.restart is None:
+        raise AssertionError("only a kubelet that started is asked on what")
+    created = {uid: one.created for uid, one in window.pods.items()}
+    restarting = Restarting(
+        changes.restart,
+        before.facts.config,
+        created,
+        lambda answer, kubelet: search.unlike(answer, kubelet) is None,
+        search.goal,
+        counted_by_status(before.pods, window.pods, search.goal.settings.pod_level),
+    )
+    gone = [uid for uid in changes.leaving if uid not in window.pods or not window.pods[uid].reason]
+    whole = engine_on(before, window.pods, dropped=False)
+    nodes = [base]
+    whole = whole if isinstance(whole, str) else absent(whole, before.waiting)
+    if not isinstance(whole, str) and whole.node.active.keys() != base.node.active.keys():
+        # What refused pods left behind is there still, and such a pod is not asked about again.
+        left = [uid for uid in whole.node.active if uid not in base.node.active]
+        nodes = [absent(whole, left), whole, base]
+    for node in nodes:
+        left = [uid for uid in node.node.active if uid not in base.node.active]
+        happened = replace(changes, leaving=(*changes.leaving, *left))
+        for begun in restarting.begun(node, gone):
+            yield begun, happened
+    if listed := _listed(changes, window):
+        for node in nodes:
+            for begun in restarting.begun(node, gone):
+                yield begun, replace(changes, listed=listed)
+
+
+def _listed(changes: Changes, window: Window) -> tuple[tuple[Pod, ...], ...]:
+    """Return the new pods that a starting kubelet may find in its first list, by the second of their creation."""
+    refused = [one.pod for uid, one in window.refused.items() if uid not in window.used]
+    # A pod of the shared pool has no entry in the state files: its admission is unknown until its status is published.
+    shared = [one.pod for one in window.waiting.values() if one.pod.qos is not QoS.GUARANTEED]
+    created: dict[str, list[Pod]] = {}
+    for pod in (*changes.admitted, *refused, *shared):
+        created.setdefault(window.pods[pod.uid].created, []).append(pod)
+    return tuple(tuple(pods) for _, pods in sorted(created.items()))
+
+
+def _created(known: Mapping[str, ObservedPod], uid: str) -> str:
+    return known[uid].created if uid in known else ""

@@ -1,1 +1,0 @@
-"""The API server: connections, lists and watches."""

@@ -1,0 +1,166 @@
+"""Which of several replicas works: the one that holds a Lease.
+
+A holder renews the Lease every second, and may work until :data:`VALID` seconds after it sent the last renewal that
+succeeded. Another replica takes the Lease over when its holder gave it up, or when it saw no renewal for
+:data:`DURATION` seconds by its own clock. So no clock is compared with another one, and for two seconds in between
+nobody works.
+
+Source: the algorithm of client-go v0.37 (tools/leaderelection), with its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
+
+PERIOD: Final = 1.0
+"""Seconds between two tries."""
+DURATION: Final = 6
+"""Seconds without a renewal after which another replica takes over."""
+VALID: Final = 4.0
+"""Seconds for which a renewal allows its holder to work."""
+ANSWER_TIME: Final = 2.0
+"""Seconds for a request: a later answer would not help."""
+
+Lease = dict[str, Any]
+
+
+class LeaseAPI(Protocol):
+    """Where the Lease is read and written."""
+
+    def read(self) -> Lease:
+        """Return the Lease.
+
+        Raises:
+            ClusterError: it cannot be had.
+        """
+
+    def write(self, lease: Lease) -> None:
+        """Write a Lease that was read; refused where another one was written since.
+
+        Raises:
+            ClusterError: it was not written; with code 0 or of the server it may be written all the same.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLease:
+    """The API server's Lease."""
+
+    connect: Callable[[], Cluster]
+    namespace: str
+    name: str
+
+    def read(self) -> Lease:
+        """Return the Lease."""
+        with cluster_errors(), self.connect() as cluster:
+            response = cluster.http.get(self._path)
+            check_response(response)
+            found: Lease = response.json()
+            return found
+
+    def write(self, lease: Lease) -> None:
+        """Write it."""
+        with cluster_errors(), self.connect() as cluster:
+            check_response(cluster.http.put(self._path, json=lease))
+
+    @property
+    def _path(self) -> str:
+        return f"apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{self.name}"
+
+
+class Election:
+    """One replica's part in it; used by one thread, except for :meth:`may_work_for`."""
+
+    def __init__(self, server: LeaseAPI, name: str, clock: Callable[[], float]) -> None:
+        """Begin as a standby.
+
+        Args:
+            server: has the Lease.
+            name: of this replica, for people.
+            clock: seconds that only go forward.
+        """
+        self._server, self._clock = server, clock
+        # A replica that starts again is another one: nobody can tell what the first has on the way.
+        self._identity = f"{name}_{uuid4().hex[:12]}"
+        self._until = clock()
+        self._seen: tuple[object, ...] = ()
+        self._seen_at = clock()
+        self._holder = ""
+
+    def may_work_for(self, seconds: float) -> bool:
+        """Tell whether the Lease is held, and will be for some seconds."""
+        return self._clock() + seconds < self._until
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica works."""
+        return self.may_work_for(0.0)
+
+    def step(self, *, stands: bool = True) -> None:
+        """Renew the Lease, or take it where it is free.
+
+        Args:
+            stands: whether this replica wants the Lease.
+
+        Raises:
+            ClusterError: the Lease cannot be read or written.
+        """
+        lease = self._server.read()
+        spec = lease.get("spec") or {}
+        self._notice(spec)
+        is_held = bool(self._holder) and self._clock() - self._seen_at < (spec.get("leaseDurationSeconds") or DURATION)
+        if not stands or (is_held and self._holder != self._identity):
+            return
+        if not self._write(lease, self._identity):
+            return
+        self._holder = self._identity
+
+    def release(self) -> None:
+        """Give the Lease up, once this replica has stopped working.
+
+        Raises:
+            ClusterError: it cannot be written; then it runs out.
+        """
+        self._until = self._clock()
+        lease = self._server.read()
+        if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
+            self._write(lease, "")
+            self._until = self._clock()
+
+    def _notice(self, spec: Lease) -> None:
+        record = spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")
+        if record != self._seen:
+            self._seen, self._seen_at = record, self._clock()
+        self._holder = str(spec.get("holderIdentity") or "")
+
+    def _write(self, lease: Lease, holder: str) -> bool:
+        """Write the holder; return whether no other replica has written before."""
+        before, now = lease.get("spec") or {}, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        taken = holder != before.get("holderIdentity")
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": DURATION,
+            "acquireTime": now if taken else before.get("acquireTime"),
+            "renewTime": now,
+            "leaseTransitions": (before.get("leaseTransitions") or 0) + int(taken and bool(holder)),
+        }
+        sent = self._clock()
+        try:
+            self._server.write({**lease, "spec": spec})
+        except ClusterError as error:
+            if error.code == 409:
+                return False
+            raise
+        self._until = sent + VALID
+        return True
+
+
+def lease_of(config: Any, namespace: str, name: str) -> ClusterLease:
+    """Return the Lease of an API server, whose answers are waited for shortly."""
+    return ClusterLease(lambda: cluster_of(config, answer_time=ANSWER_TIME), namespace, name)
