@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.command import Answered, mooring
 
-from mooring.answers.base.plan_findings import RESTART
+from mooring.answers.base.restarts import RESTART
 from mooring.answers.doctor import (
     cpu_checks,
     diagnosis,
