@@ -434,7 +434,9 @@ def test_a_pod_with_a_shell_packs_the_machine_that_collect_finds(rejected: FakeC
         ("head -c 200000000 /dev/zero | gzip -c | head -c 1000", "no readable tar archive"),
         ("head -c 70000000 /dev/urandom", "larger than 67108864 bytes"),
         (f"yes | head -c {MOST_BYTES + 1}", f"answers more than {MOST_BYTES} bytes"),
-        ("head -c 600000000 /dev/zero | gzip -1", "unpacks to more than 536870912 bytes"),
+        pytest.param(
+            "head -c 600000000 /dev/zero | gzip -1", "unpacks to more than 536870912 bytes", marks=pytest.mark.long
+        ),
         ("tar -cz -C /dev null", "has no sys/devices/system/cpu"),
     ],
 )
@@ -484,6 +486,7 @@ def test_a_pod_that_does_not_start_is_deleted(rejected: FakeCluster) -> None:
     assert verbs(rejected) == ["create", "wait", "delete"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_program_deletes_the_pod(rejected: FakeCluster, number: signal.Signals) -> None:
     (rejected.folder / "waits").write_text(str(int(number)))
