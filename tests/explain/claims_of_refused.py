@@ -124,14 +124,18 @@ def mismatch(told: Told, say: Say) -> bool:
     return any(cpus.bit_count() != told.need(name) for name, cpus in held.items())
 
 
-@says(rf"{WHO} can get (?P<places>.*), but no set of NUMA nodes suits all of them, which [\w\-]+ requires\.")
+@says(
+    rf"{WHO} can get (?P<places>.*), but no set of NUMA nodes suits all of them, which [\w\-]+ requires"
+    rf"(?:: {NODES.format('there')} lacks? free (?P<short>.*))?\."
+)
 def conflict(told: Told, say: Say) -> bool:
     """Every set that is named is one that the resource prefers, and no set is preferred by all of them."""
     name = subject(say["container"])
     given = (told.decision.hints or {}).get(name) if name else told.decision.pod_hints
     assert given is not None
     single = told.after.settings.topology_policy == "single-numa-node"
-    named = [place.split(" on ", 1) for place in re.split(r", | and ", say["places"])]
+    groups = [group.split(" on ", 1) for group in say["places"].split("; ")]
+    named = [(label, text) for labels, text in groups for label in re.split(r", | and ", labels)]
     assert named
     preferred = {resource: wanted(hints, single=single) for resource, hints in given.items() if hints is not None}
     preferred = {resource: sets for resource, sets in preferred.items() if sets is not None}
@@ -139,6 +143,10 @@ def conflict(told: Told, say: Say) -> bool:
         sets = preferred["cpu" if label == "CPUs" else label]
         assert sets is not None
         assert named_sets(text) <= sets
+    for label in re.split(r", | and ", say["short"]) if say["short"] else ():
+        short = preferred["cpu" if label == "CPUs" else label]
+        assert short is not None
+        assert not short & {1 << node for node in ids(say["there"])}
     return not set.intersection(*(sets for sets in preferred.values() if sets is not None))
 
 

@@ -171,3 +171,23 @@ def test_a_field_that_is_only_checked_is_removed() -> None:
     refusal = refusal_of(start_on(question.machine, question.config, question.mooring, question.files))
     assert refusal is not None
     assert start_advice(question, refusal) == "Remove enforceNodeAllocatable: the kubelet then starts (run here)."
+
+
+@pytest.mark.parametrize(
+    ("gate", "ended"),
+    [
+        ("TopologyManager", "always on since 1.27"),
+        ("ValidatingAdmissionPolicy", "always on since 1.31 or earlier"),
+        ("WinDSR", ""),
+        ("VolumeCapacityPriority", "gone since 1.33"),
+    ],
+)
+def test_a_gate_that_is_gone_is_removed_and_its_end_is_said(gate: str, ended: str) -> None:
+    question = Question(SMALL, replace(STATIC, feature_gates={gate: True}))
+    refusal = refusal_of(start_on(question.machine, question.config, question.mooring, question.files))
+    if not ended:
+        assert refusal is None
+        return
+    assert refusal is not None
+    advice = f"Remove featureGates.{gate} ({ended})"
+    assert start_advice(question, refusal) == f"{advice}: the kubelet then starts (run here)."

@@ -215,7 +215,7 @@ def node_sets(masks: Iterable[int]) -> str:
     """Return sets of NUMA nodes (masks) as alternatives, the smallest first.
 
     >>> node_sets([0b110, 0b1]), node_sets([1, 2]), node_sets([1, 4, 8, 16, 32])
-    ('node 0 or nodes 1-2', 'node 0 or 1', 'node 0 or any of 2-5')
+    ('node 0 or nodes 1-2', 'node 0 or 1', 'any of nodes 0,2-5')
     >>> node_sets([0b0011, 0b0101, 0b0110]), node_sets([0b11, 0b1100, 0b110000, 0b1001, 0b100001])
     ('any 2 of nodes 0-2', 'nodes 0-1 or nodes 0,3 or nodes 0,5 or 2 more sets')
     """
@@ -240,8 +240,4 @@ def _any_of(nodes_: Sequence[int]) -> str:
     """Return single NUMA nodes as alternatives; ids ascend."""
     if len(nodes_) < 3:
         return f"node {' or '.join(map(str, nodes_))}"
-    ranges = list_text(mask_of(nodes_)).split(",")
-    if len(ranges) == 1 or len(ranges) > 3:
-        return f"any of nodes {','.join(ranges)}"
-    first, *others = [f"any of {one}" if "-" in one else one for one in ranges]
-    return " or ".join([f"node {first}" if first.isdigit() else first.replace("any of", "any of nodes"), *others])
+    return f"any of nodes {list_text(mask_of(nodes_))}"

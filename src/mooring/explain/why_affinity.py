@@ -68,13 +68,19 @@ def _label(name: str) -> str:
 
 
 def _conflict(opinions: Sequence[Opinion], policy: str) -> str:
-    """Say that every resource could be served well, but not all in the same place."""
-    parts = [
-        f"{_label(opinion.resource)} on {node_sets(_wanted(opinion, policy))}"
-        for opinion in opinions
-        if not opinion.indifferent
-    ]
-    return f"can get {joined(parts)}, but no set of NUMA nodes suits all of them, which {policy} requires"
+    """Say that every resource could be served well, but not all in the same place; and what is short where one is."""
+    wanted = {_label(one.resource): _wanted(one, policy) for one in opinions if not one.indifferent}
+    places: dict[str, list[str]] = {}
+    for label, sets in wanted.items():
+        places.setdefault(node_sets(sets), []).append(label)
+    parts = "; ".join(f"{joined(labels)} on {sets}" for sets, labels in places.items())
+    clause = f"can get {parts}, but no set of NUMA nodes suits all of them, which {policy} requires"
+    rare = min(wanted.values(), key=len)
+    short = [label for label, sets in wanted.items() if not {*sets} & {*rare}]
+    if not short or any(mask.bit_count() != 1 for sets in wanted.values() for mask in sets):
+        return clause
+    where = nodes(mask.bit_length() - 1 for mask in rare)
+    return f"{clause}: {where} {'lacks' if len(rare) == 1 else 'lack'} free {joined(short)}"
 
 
 def _wanted(opinion: Opinion, policy: str) -> list[int]:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import or_
 
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Placement
-from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import exclusive_cpus, withheld
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateFile
-from mooring.engine.kubelet.start import crash_at_start, refusal_of, restart_kubelet
 from mooring.engine.node import Decision
-from mooring.engine.node.node import placements_of
 from mooring.engine.node.providers import Providers
 from mooring.explain import reason as code
 from mooring.explain.chapters import Circumstances
@@ -224,23 +218,3 @@ def _with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
     if not fact.offline and not fact.kept:
         return answer
     return replace(answer, why=f"{answer.why} {left_out_words(fact)}.", facts=(*answer.facts, fact))
-
-
-def is_kept(begun: Kubelet, pod: Pod, decision: Decision) -> bool:
-    """Tell whether a start admits a pod with what it has."""
-    kept = dict(decision.containers), decision.pod
-    return decision.admitted and placements_of(begun.node.providers, pod) == kept
-
-
-def cpus_of(containers: Mapping[str, Placement], pod: Placement) -> CPUSet:
-    """Return the exclusive CPUs of a pod, those of the pod as a whole included."""
-    return reduce(or_, (one.cpus for one in containers.values()), pod.cpus)
-
-
-def next_start_error(kubelet: Kubelet) -> str:
-    """Return why a kubelet does not start again on its own state files; empty when it does."""
-    try:
-        refusal = refusal_of(restart_kubelet(kubelet))
-    except KubeletCrashError as error:
-        refusal = crash_at_start(error)
-    return "" if refusal is None else refusal.message

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from mooring.answers.base.answering import Answer, answer_of, corrected, is_kept, with_assumed
+from mooring.answers.base.answering import Answer, answer_of, corrected, with_assumed
 from mooring.answers.base.plan_findings import (
-    RESTART,
-    STATE_FILES,
     chance_findings,
-    core_list_findings,
     crash_findings,
     device_findings,
     idle_findings,
@@ -29,12 +26,12 @@ from mooring.answers.base.plan_findings import (
     recorded_findings,
     release_finding,
     reserved_findings,
-    restart_findings,
     twice_findings,
     unasked_finding,
     uncore_findings,
     wrap_findings,
 )
+from mooring.answers.base.restarts import RESTART, STATE_FILES, core_list_findings, restart_findings
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -322,7 +319,9 @@ def make_plan(question: Question) -> AnyPlan:
     noticed += pool_findings(start, made.answers, made.kubelet)
     noticed += reserved_findings(made.answers, made.kubelet)
     noticed += [*twice_findings(made.kubelet), *core_list_findings(made.answers)]
-    noticed += restart_findings(start, made.answers, made.kubelet, lambda: _kept_if_fixed(question))
+    noticed += restart_findings(
+        start, made.answers, made.kubelet, lambda other: opened_for(replace(question, pods=(), mooring=other)).start
+    )
     noticed += recorded_findings(made.answers, question.recorded)
     if not question.stop_at_crash:
         noticed += crash_findings(made.answers, question.machine.info)
@@ -342,23 +341,6 @@ def make_plan(question: Question) -> AnyPlan:
         release=question.mooring.release,
         facts=tuple(made.facts),
     )
-
-
-_RESTART_DEFECTS = ("pod-restart", "socket-restart", "memory-nil-hints")
-"""Defects by which a start rejects or moves pods that run (spec: README.md section 5)."""
-
-
-def _kept_if_fixed(question: Question) -> dict[str, set[str]]:
-    """Return the uids of the running pods that keep what they have at this start if a defect is fixed, by its name."""
-    kept = {}
-    for defect in _RESTART_DEFECTS:
-        mooring = replace(question.mooring, fixed_defects=question.mooring.fixed_defects | {defect})
-        start = opened_for(replace(question, pods=(), mooring=mooring)).start
-        if isinstance(start, NotStarted):
-            continue
-        decided = [one.result.admissions[0] for one in run(start, map(Readmit, question.active))]
-        kept[defect] = {one.pod.uid for one in decided if is_kept(start, one.pod, one.decision)}
-    return kept
 
 
 def restarted_later(question: Question, plan: Plan) -> list[Finding]:

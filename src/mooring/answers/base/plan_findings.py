@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from mooring.answers.base.answering import Answer, cpus_of, is_kept, next_start_error
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.restarts import OTHER_CORES, RESTART, STATE_FILES
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -26,13 +27,11 @@ from mooring.engine.devicemanager.state import Preference
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
-from mooring.engine.node.node import placements_of
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.options import PREFER_CLOSEST
-from mooring.explain.phrases import joined, plural
+from mooring.explain.phrases import plural
 from mooring.explain.reason import CRASHES, POOL_EMPTY
-from mooring.explain.remarks import other_cores
 from mooring.lazy import lazily
 
 with lazily():
@@ -51,11 +50,8 @@ _OFF = frozenset({"false", "False", "FALSE", "f", "F", "0"})
 """How a kubelet reads false, for options that it does not read under policy none."""
 _WITHOUT_SMT = "each core of this machine has one CPU online"
 RECORDED = "MOOR-519"
-RESTART = "MOOR-547"
-OTHER_CORES = "MOOR-548"
 OF_A_STORY = frozenset({RECORDED, RESTART, OTHER_CORES})
 """Codes of findings that the story of a pod has as remarks."""
-STATE_FILES = "state files"
 
 
 def machine_findings(machine: Machine, config: KubeletConfig) -> list[Finding]:
@@ -229,49 +225,6 @@ def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejectio
     return found
 
 
-def restart_findings(
-    begun: Kubelet,
-    answers: Iterable[Answer],
-    kubelet: Kubelet,
-    kept_if_fixed: Callable[[], Mapping[str, Collection[str]]],
-) -> list[Finding]:
-    """Name the running pods that a defect of a restart moves or rejects, CPUs that it loses, and a later start.
-
-    Args:
-        begun: the kubelet that has started again, before the first answer.
-        answers: in order.
-        kubelet: the kubelet after all.
-        kept_if_fixed: returns the uids of the pods that keep what they have without a defect, by its name.
-    """
-    found, running, cpu = [], [answer for answer in answers if answer.running], kubelet.node.cpu
-    owned = reduce(or_, cpu.pods.values(), cpu.default | cpu.held | cpu.withheld)
-    changed = []
-    for answer in running:
-        held, whole = placements_of(begun.node.providers, answer.pod)
-        if not is_kept(begun, answer.pod, answer.decision) and any(
-            one.cpus or one.mems for one in (whole, *held.values())
-        ):
-            changed.append((answer, cpus_of(held, whole)))
-    fixed = kept_if_fixed() if changed else {}
-    for answer, before in changed:
-        defects = [f"defect {name}" for name, uids in fixed.items() if answer.pod.uid in uids]
-        after, lost = cpus_of(answer.decision.containers, answer.decision.pod), CPUSet(CPUMask(before.mask & ~owned))
-        moves = (
-            f"moves it: CPUs {before} become {after or 'the shared pool'}" if before != after else "moves its memory"
-        )
-        message = f"a start of the kubelet on its state {moves if answer.admitted else 'rejects it, although it runs'}"
-        message += f"; CPUs {lost} are lost, in no pool and of no container" if lost else ""
-        message += f" ({joined(defects)})" if defects else ""
-        if defects or lost:
-            found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESTART))
-    as_wholes = begun.node.cpu.pods.keys() | begun.node.memory.pods.keys()
-    if changed or any(answer.pod.uid in as_wholes for answer in running):
-        error = next_start_error(kubelet)
-        message = f"after a start of the kubelet on them, its next start fails: {error}"
-        return [*found, Finding("warning", STATE_FILES, message, RESTART)] if error else found
-    return found
-
-
 def twice_findings(kubelet: Kubelet) -> list[Finding]:
     """Name the pods that hold a CPU of a pod before them.
 
@@ -293,12 +246,6 @@ def twice_findings(kubelet: Kubelet) -> list[Finding]:
                 found.append(Finding("warning", name, message, HELD_TWICE))
         owners.append((name, own))
     return found
-
-
-def core_list_findings(answers: Iterable[Answer]) -> list[Finding]:
-    """Name the containers that name CPUs which they do not get."""
-    named = ((one.pod, text) for one in answers if one.admitted for text in other_cores(one.pod, one.decision))
-    return [Finding("info", f"{pod.namespace}/{pod.name}", text, OTHER_CORES) for pod, text in named]
 
 
 def order_findings(facts: Collection[object]) -> list[Finding]:

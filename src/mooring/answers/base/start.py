@@ -23,6 +23,7 @@ from mooring.engine.releases.gates import cpu_option_groups, known_gates, topolo
 from mooring.engine.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.explain.phrases import joined, size
 from mooring.explain.reason import remedy
+from mooring.inputs.configuration.kubelet_config import ended_gate
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.inputs.decoding.fields import nearest
 
@@ -131,8 +132,7 @@ def _options_gate(question: Question, _: Fault) -> Iterator[StartChange]:
 
 def _reserve_a_core(question: Question, _: Fault) -> Iterator[StartChange]:
     threads = (core.thread_ids for node in question.machine.info.topology for core in node.cores)
-    lowest = min(threads, key=min, default=())
-    core = list_text(mask_of(lowest))
+    core = list_text(mask_of(min(threads, key=min, default=())))
     if core:
         yield _set(question, "reservedSystemCPUs", core)
 
@@ -141,10 +141,6 @@ def _not_online(question: Question, fault: Fault) -> Iterator[StartChange]:
     if fault.values[0]:
         yield _set(question, "reservedSystemCPUs", fault.values[0])
     yield from _reserve_a_core(question, fault)
-
-
-def _not_reservable(question: Question, fault: Fault) -> Iterator[StartChange]:
-    return _remove(question, fault.field, fault.names[0])
 
 
 def _too_much_reserved(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -156,10 +152,6 @@ def _too_much_reserved(question: Question, fault: Fault) -> Iterator[StartChange
 
 def _more_nodes(question: Question, _: Fault) -> Iterator[StartChange]:
     yield _put(question, TOPOLOGY_OPTIONS, MAX_ALLOWABLE, str(max(len(question.machine.info.topology), 8)))
-
-
-def _no_distances(question: Question, _: Fault) -> Iterator[StartChange]:
-    return _remove(question, TOPOLOGY_OPTIONS, PREFER_CLOSEST)
 
 
 def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -261,9 +253,9 @@ def _gate(question: Question, fault: Fault) -> Iterator[StartChange]:
         gates = {close if one == name else one: value for one, value in question.config.feature_gates.items()}
         config = replace(question.config, feature_gates=gates)
         yield StartChange(f"write featureGates.{close} for {name}", replace(question, config=config))
-    since = None if is_known else ALWAYS_ON.get(name)
+    ended = "" if is_known else ended_gate(name, question.mooring.release.name)
     for change in _remove(question, "featureGates", name):
-        yield replace(change, words=f"{change.words} (always on since {since})") if since else change
+        yield replace(change, words=f"{change.words} ({ended})") if ended else change
 
 
 def _field(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -327,10 +319,10 @@ _BY_CAUSE: Mapping[Cause, Callable[[Question, Fault], Iterator[StartChange]]] = 
     Cause.NO_RESERVED_CPUS: _reserve_a_core,
     Cause.TOO_FEW_CPUS: _reserve_a_core,
     Cause.CPUS_NOT_ONLINE: _not_online,
-    Cause.NOT_RESERVABLE: _not_reservable,
+    Cause.NOT_RESERVABLE: lambda question, fault: _remove(question, fault.field, fault.names[0]),
     Cause.OVERCOMMITTED: _too_much_reserved,
     Cause.TOO_MANY_NODES: _more_nodes,
-    Cause.NO_DISTANCES: _no_distances,
+    Cause.NO_DISTANCES: lambda question, _: _remove(question, TOPOLOGY_OPTIONS, PREFER_CLOSEST),
     Cause.TOPOLOGY_OPTION_GROUP: _group_off,
     Cause.RESERVED_SUM: _reserved_sum,
     Cause.RESERVED_NODE: _unknown_node,

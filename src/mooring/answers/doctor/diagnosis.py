@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.plan import Question, RefusedPlan, make_plan
-from mooring.answers.base.plan_findings import RESTART, STATE_FILES, machine_findings, uncore_findings, wrap_findings
+from mooring.answers.base.plan_findings import machine_findings, uncore_findings, wrap_findings
+from mooring.answers.base.restarts import RESTART, STATE_FILES
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (

@@ -26,6 +26,7 @@ from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.releases.catalog import minor_of
 from mooring.engine.releases.config_fields import (
     CHECKED_FIELDS,
     CPU_OPTIONS,
@@ -357,3 +358,14 @@ DURATIONS = frozenset(_DURATIONS.split())
 
 KNOWN = frozenset(fields_of(KIND))
 """Every field of the type."""
+
+
+def ended_gate(gate: str, release: str) -> str:
+    """Return how a gate ended that a release lacks; empty for one that it does not have yet, or that none has."""
+    if gate in ALWAYS_ON:
+        return f"always on since {ALWAYS_ON[gate]}"
+    stages = [one.split(" ", 1) for one in GATE_HISTORY.get(gate, "").split(", ")]
+    if len(stages) < 2 or stages[-1][1] != "removed" or (minor_of(stages[-1][0]) or 0) > (minor_of(release) or 0):
+        return ""
+    on = [since for since, stage in stages if stage.startswith("GA on")]
+    return f"always on since {on[0]}{' or earlier' * (on[0] == '1.31')}" if on else f"gone since {stages[-1][0]}"

@@ -6,6 +6,7 @@ Kubernetes decodes strictly by type: a number where a text belongs is an error, 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -212,9 +213,20 @@ def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
     return "" if len(name) > _LONGEST_NAME else _nearest(name, frozenset(known))
 
 
+def _words(name: str) -> list[str]:
+    """Return the words of a name, such as ``topology`` and ``manager`` of ``topologyManager``, in small letters."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+
+
 @lru_cache(maxsize=1024)
 def _nearest(name: str, known: frozenset[str]) -> str:
     close = get_close_matches(name, sorted(known), n=1)
+    words = set(_words(name))
+    # The words of a name count for more than its letters: of names that look alike the one without other words wins.
+    shared = {one: len(words & set(_words(one))) for one in known}
+    best = max(shared, key=lambda one: (shared[one], -len(_words(one)), one), default="")
+    if shared.get(best, 0) > max(1, shared.get(close[0], 0) if close else 1) or (not close and shared.get(best, 0) > 1):
+        return best
     if close:
         return close[0]
     same = [candidate for candidate in sorted(known) if candidate.lower() == name.lower()]
