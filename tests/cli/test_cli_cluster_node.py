@@ -437,7 +437,9 @@ def test_a_pod_with_a_shell_packs_the_machine_that_collect_finds(rejected: FakeC
         ("head -c 200000000 /dev/zero | gzip -c | head -c 1000", "no readable tar archive"),
         ("head -c 70000000 /dev/urandom", "larger than 67108864 bytes"),
         (f"yes | head -c {MOST_BYTES + 1}", f"answers more than {MOST_BYTES} bytes"),
-        ("head -c 600000000 /dev/zero | gzip -1", "unpacks to more than 536870912 bytes"),
+        pytest.param(
+            "head -c 600000000 /dev/zero | gzip -1", "unpacks to more than 536870912 bytes", marks=pytest.mark.long
+        ),
         ("tar -cz -C /dev null", "has no sys/devices/system/cpu"),
     ],
 )
@@ -509,6 +511,7 @@ def test_on_a_terminal_the_person_is_asked_first(rejected: FakeCluster, typed: s
     assert verbs(rejected) == (["create", "wait", "exec", "delete"] if collects else [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_program_deletes_the_pod(rejected: FakeCluster, number: signal.Signals) -> None:
     (rejected.folder / "waits").write_text(str(int(number)))
