@@ -37,7 +37,7 @@ def test_the_names_on_the_command_line_are_those_of_the_planner() -> None:
 
 
 def test_the_best_stands_first_and_the_given_one_is_shown_below(loose: Path) -> None:
-    answered = mooring("compare", *PODS, *NODE, "--with", loose, "--top", "1")
+    answered = mooring("compare", *PODS, *NODE, "--with", loose, "--top", "1", "--by", "admitted")
     assert answered.code == 0
     lines = answered.out.splitlines()
     assert lines[1] == "11 pods under 2 variants."
@@ -56,7 +56,7 @@ def test_a_configuration_alone_is_compared_with_the_other_topology_policies() ->
 
 
 def test_without_a_variant_that_admits_all_the_answer_is_no() -> None:
-    answered = mooring("compare", *VARIED)
+    answered = mooring("compare", *VARIED, "--by", "admitted")
     assert answered.code == 1
     assert "Admitted by none: core/timekeeper." in answered.out
     assert "What makes the best of kubelet.yaml:" in answered.out
@@ -102,7 +102,7 @@ def test_the_document_has_every_variant_with_the_same_keys() -> None:
         ("kubelet.yaml", [], 8)
     ]
     assert [variant["group"] for variant in document["variants"]] == [1, 2, 3, 4]
-    assert [one["alignmentPromise"] for one in document["variants"]] == ["attempt", "nothing", "guarantee", "guarantee"]
+    assert [one["alignmentPromise"] for one in document["variants"]] == ["guarantee", "guarantee", "attempt", "nothing"]
     assert document["neverAdmitted"] == ["core/timekeeper"]
 
 
@@ -235,4 +235,49 @@ def test_alternatives_alone_are_compared_with_one_another(loose: Path) -> None:
         "compare", *PODS, *NODE[:2], "--with", loose, "--with", str(EXAMPLES / "kubelet.yaml"), "-o", "json"
     )
     assert (answered.code, answered.err) == (0, "")
-    assert [variant["name"] for variant in answered.document["variants"]] == ["loose.yaml", "kubelet.yaml"]
+    assert [variant["name"] for variant in answered.document["variants"]] == ["kubelet.yaml", "loose.yaml"]
+
+
+def test_what_guarantees_alignment_comes_before_what_admits_most_and_columns_are_explained() -> None:
+    told = " ".join(mooring("compare", *PODS, *NODE, "--top", "1").out.split())
+    assert (
+        "Best that guarantees alignment: 1. Admits most: 3 (10 of 11), and guarantees no alignment (policy best-effort)"
+    ) in told
+    assert "3. 10 of 11" in told, "it is shown although only the best are"
+    assert "stranded: CPUs that no more pod like these can use" in told
+
+
+def test_rows_that_differ_in_nothing_shown_are_one(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.yaml").write_text(
+        "{kind: KubeletConfiguration, cpuManagerPolicy: static, reservedSystemCPUs: '0'}"
+    )
+    config = ("--config", tmp_path / "kubelet.yaml", "--machine", "sockets=2 cores=16 threads=2 memory=64Gi")
+    (tmp_path / "pod.yaml").write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: ["
+        "{name: c, resources: {limits: {cpu: 2, memory: 1Gi}}}]}}"
+    )
+    told = mooring("compare", "-f", tmp_path / "pod.yaml", *config, "--vary", "cpu-options", "--top", "0").out
+    assert "      the same figures also with: strict-cpu-reservation" in told
+    rows = [line.split() for line in told.splitlines() if line.strip()[:2].rstrip(".").isdigit()]
+    assert len({tuple(row[1:]) for row in rows}) == len(rows)
+
+
+def test_a_machine_and_its_devices_are_one_pair(tmp_path: Path) -> None:
+    """Virtual functions of one card, under NPS1 and NPS4: the NUMA nodes of the one are not those of the other."""
+    (tmp_path / "kubelet.yaml").write_text(
+        "{kind: KubeletConfiguration, cpuManagerPolicy: static, topologyManagerPolicy: single-numa-node, "
+        "reservedSystemCPUs: '0'}"
+    )
+    for name, nodes in (("nps1", (0, 1)), ("nps4", (1, 5))):
+        offered = [{"id": f"vf{number}", "numa": [nodes[number % 2]]} for number in range(4)]
+        devices = {"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": {"example.com/vf": offered}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(devices))
+    pod = "{{apiVersion: v1, kind: Pod, metadata: {{name: p{}}}, spec: {{containers: [{}]}}}}"
+    container = "{name: c, resources: {limits: {cpu: 20, memory: 1Gi, example.com/vf: 1}}}"
+    (tmp_path / "pods.yaml").write_text("\n---\n".join(pod.format(number, container) for number in range(4)))
+    asked = ("compare", "-f", tmp_path / "pods.yaml", "--config", tmp_path / "kubelet.yaml", "-o", "json")
+    pairs = [f"epyc-7763-2s-{name},{tmp_path / name}.yaml" for name in ("nps4", "nps1")]
+    found = mooring(*asked, "--pair", pairs[0], "--pair", pairs[1]).document["variants"]
+    assert [(one["machine"], one["admitted"]) for one in found] == [("epyc-7763-2s-nps1", 4), ("epyc-7763-2s-nps4", 2)]
+    assert mooring(*asked, "--pair", "epyc-7763-2s-nps1").code == 2
+    assert mooring(*asked, "--pair", pairs[0], "--machine", "small-1s8").code == 2

@@ -38,11 +38,13 @@ def trainer(name: str, cpus: int, gpus: int) -> Pod:
     )
 
 
-def by_policy(pods: list[Pod], config: KubeletConfig = STATIC, gpus: tuple[int, ...] = (0, 1)) -> Comparison:
+def by_policy(
+    pods: list[Pod], config: KubeletConfig = STATIC, gpus: tuple[int, ...] = (0, 1), by: str = "guaranteed"
+) -> Comparison:
     """Compare the topology policies on a node with a GPU on each of some NUMA nodes."""
     devices = {GPU: tuple(Device(f"gpu-{number}", (node,)) for number, node in enumerate(gpus))}
     variants = [replace(one, devices=devices) for one in varied(NODE, config, Dimension.TOPOLOGY_POLICY)]
-    return compare(trace(pods), variants)
+    return compare(trace(pods), variants, by=by)
 
 
 def policies(comparison: Comparison) -> list[str]:
@@ -76,10 +78,12 @@ def test_a_policy_that_promises_nothing_does_not_win_when_it_aligns_as_much() ->
     assert not found.groups[0].first.outcome.measures.is_luck
 
 
-def test_a_policy_that_promises_nothing_wins_by_admitting_more_and_luck_is_marked() -> None:
-    found = by_policy([trainer("one", 2, 0), trainer("two", 2, 0), trainer("three", 3, 0)])
+def test_a_policy_that_promises_nothing_wins_by_admitting_more_only_where_that_is_the_measure() -> None:
+    pods = [trainer("one", 2, 0), trainer("two", 2, 0), trainer("three", 3, 0)]
+    found = by_policy(pods, by="admitted")
     assert policies(found)[:2] == ["best-effort", "none"]
     assert found.groups[0].first.outcome.measures.is_luck
+    assert policies(by_policy(pods))[-2:] == ["best-effort", "none"]
 
 
 def test_align_by_socket_guarantees_sockets_and_not_numa_nodes() -> None:

@@ -235,14 +235,23 @@ def json_text(document: Any) -> str:
 
 
 def warn(findings: Iterable[Finding | FindingPart]) -> None:
-    """Print warnings and what was left out to standard error, one line each."""
+    """Print warnings and what was left out to standard error, one line each; of many subjects the first."""
+    told: dict[tuple[str, str], dict[str, None]] = {}
     for finding in findings:
         if finding.severity == "warning" or finding.code in _NOTES:
             kind = "warning" if finding.severity == "warning" else "note"
             mark = f"[{finding.code}]" if finding.code else ""
-            tell(errors.clean(f"{kind}{mark}: {finding.subject}: {finding.message}"))
+            told.setdefault((f"{kind}{mark}", finding.message), {})[finding.subject] = None
+    for (kind, message), subjects in told.items():
+        names = [*subjects]
+        if len(names) > _MOST_SUBJECTS:
+            names = [f"{names[0]} and {len(names) - 1} more (-o json lists them)"]
+        for name in names:
+            tell(errors.clean(f"{kind}: {name}: {message}"))
 
 
+_MOST_SUBJECTS = 2
+"""Findings with one message that are printed each."""
 _REMEDY = "name a file in a directory that can be written"
 
 

@@ -256,7 +256,7 @@ Watch = Callable[[Iterable[VariantOutcome]], Iterable[VariantOutcome]]
 
 
 def compare(
-    trace: Trace, variants: Sequence[Variant], *, by: str = "admitted", jobs: int = 1, watch: Watch = iter
+    trace: Trace, variants: Sequence[Variant], *, by: str = "guaranteed", jobs: int = 1, watch: Watch = iter
 ) -> Comparison:
     """Run every variant through the trace and rank them.
 

@@ -40,8 +40,16 @@ Examples:
 DIMENSIONS = ("cpu-policy", "cpu-options", "memory-policy", "topology-policy", "topology-scope", "topology-options")
 """Names of what ``--vary`` varies; those of :class:`mooring.answers.compare.variant.Dimension`."""
 
-MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread")
+MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "socket", "spread", "guaranteed")
 """Names of what ``--by`` ranks by; those of :data:`mooring.answers.compare.measures.MEASURES`."""
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Return the machine and the file of a pair; a machine's text can hold commas."""
+    machine, comma, devices = text.rpartition(",")
+    if not (comma and machine and devices):
+        raise click.BadParameter(f"{text!r:.60} is not MACHINE,DEVICES", param_hint="--pair")
+    return machine, devices
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -69,6 +77,14 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     multiple=True,
     metavar="MACHINE",
     help="A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
+)
+@click.option(
+    "--pair",
+    "pairs",
+    multiple=True,
+    metavar="MACHINE,DEVICES",
+    help="A machine with its own devices, a file with a document of kind NodeDevices, instead of --machine; "
+    "repeatable.",
 )
 @click.option(
     "--cluster",
@@ -110,7 +126,13 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "for all variants. Default: the node's own where it is known, else the newest.",
 )
 @click.option(
-    "--by", "by", type=click.Choice(MEASURES), default="admitted", show_default=True, help="Measure to rank by first."
+    "--by",
+    "by",
+    type=click.Choice(MEASURES),
+    default="guaranteed",
+    show_default=True,
+    help="Measure to rank by first; guaranteed: variants whose policy guarantees alignment, then how many pods each "
+    "admits.",
 )
 @click.option(
     "--top", type=click.IntRange(0), default=10, show_default=True, help="How many of the best to show; 0 shows all."
@@ -129,6 +151,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 def command(
     trace: str,
     machines: tuple[str, ...],
+    pairs: tuple[str, ...],
     cluster: str,
     alternatives: tuple[str, ...],
     vary: tuple[str, ...],
@@ -160,8 +183,20 @@ def command(
     if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
         # Without a base the first alternative is one: the kubelet's defaults were not asked for.
         inputs, alternatives = replace(inputs, config=alternatives[:1]), alternatives[1:]
+    paired = [_pair(text_) for text_ in pairs]
+    if paired and (machines or trace or cluster or versions):
+        raise click.UsageError(
+            "--pair brings machines with their devices: remove --machine, --trace, --cluster and --kubelet-version"
+        )
+    if paired:
+        machines = tuple(machine for machine, _ in paired)
     releases = [version.strip() for text_ in versions for version in text_.split(",")]
-    described = replace(inputs, machine=machines[0] if machines else "", kubelet_version=(releases or [""])[0])
+    described = replace(
+        inputs,
+        machine=machines[0] if machines else "",
+        kubelet_version=(releases or [""])[0],
+        config=(*inputs.config, *(paired[0][1:] if paired else ())),
+    )
     if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
         return _releases(described, releases, form, to, others=others)
@@ -173,6 +208,7 @@ def command(
             trace,
             _dimensions(vary, all_options=all_options),
             cluster,
+            tuple(devices for _, devices in paired),
         )
     )
     check = compare_inputs.check_of(compared, described, cluster) if is_check or cluster else None

@@ -22,6 +22,7 @@ from mooring.answers.base.inputs.node import (
     with_devices,
 )
 from mooring.answers.base.plan import AnyPlan, Question, make_plan
+from mooring.answers.base.published import with_published
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
@@ -63,6 +64,8 @@ class CompareOptions:
     dimensions: Collection[Dimension]
     cluster: str = ""
     """A file with a document of kind Cluster, whose groups are compared."""
+    devices: Sequence[str] = ()
+    """A file of devices for each machine; empty where all have those of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +228,12 @@ def _asked(options: CompareOptions) -> tuple[tuple[Question, tuple[Document, ...
     sites = [_Site(question.machine, question.devices)]
     if len(options.machines) > 1:
         archive = read_node(options.node.node)
-        for machine in map(load_machine, options.machines[1:]):
-            declared = read_config(options.node.config, archive, machine=machine).devices
-            sites.append(_Site(machine, offered_devices(declared, machine.pci)))
+        for place, machine in enumerate(map(load_machine, options.machines[1:]), 1):
+            # The first pair's devices are the last file of the configuration.
+            files = (*options.node.config[:-1], options.devices[place]) if options.devices else options.node.config
+            declared = read_config(files, archive, machine=machine).devices
+            published = with_published(replace(question, machine=machine, devices={}), lambda _: True)
+            sites.append(_Site(machine, {**published.devices, **offered_devices(declared, machine.pci)}))
     return (question, tuple(read.manifests)), given, sites
 
 

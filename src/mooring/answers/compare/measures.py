@@ -128,6 +128,11 @@ class Measures:
         return holders > 0 and self.promise is not AlignmentPromise.GUARANTEE
 
     @property
+    def is_guaranteed(self) -> bool:
+        """Tell whether something is aligned, and a policy guarantees that for CPUs, memory and devices."""
+        return self.exclusive + self.memory.holders + self.devices.holders > 0 and not self.is_luck
+
+    @property
     def is_socket_luck(self) -> bool:
         """Tell whether no policy guarantees that containers are aligned to sockets either."""
         return self.is_luck and self.promise is not AlignmentPromise.SOCKET
@@ -311,6 +316,7 @@ MEASURES: Mapping[str, Value] = {
     "stranded": lambda found: (found.stranded.total,),
     "socket": lambda found: (0 if found.is_socket_luck else -found.aligned.socket,),
     "spread": lambda found: (found.is_luck, found.spread),
+    "guaranteed": lambda found: (not found.is_guaranteed,),
 }
 """Name of a measure on the command line -> its value, the smaller the better, in the order in which they count.
 
@@ -328,7 +334,7 @@ def observed_key(found: Measures) -> tuple[int | Fraction, ...]:
     return (*(-one for one in aligned), found.spread)
 
 
-def rank_key(found: Measures, by: str = "admitted") -> tuple[int | Fraction, ...]:
+def rank_key(found: Measures, by: str = "guaranteed") -> tuple[int | Fraction, ...]:
     """Return what variants are sorted by, the best first.
 
     Args:

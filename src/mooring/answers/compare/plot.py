@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_lowercase
 
 from mooring.answers.base.picture import machine_view
@@ -78,6 +78,8 @@ class Row:
     """How many more decide the same."""
     given: tuple[str, ...] = ()
     """Names of the configurations as given that this entry stands for."""
+    alike: tuple[str, ...] = ()
+    """Options with which the same policies have the same figures, although they decide otherwise."""
 
     @property
     def is_given(self) -> bool:
@@ -88,11 +90,22 @@ class Row:
 def rows_of(comparison: Comparison, *, grouped: bool) -> list[Row]:
     """Return the entries in order: one a group, or one a variant."""
     if grouped:
-        return [
-            Row(rank, group.first, len(group.results) - 1, _given(group.results))
-            for rank, group in enumerate(comparison.groups, 1)
-        ]
+        rows: list[Row] = []
+        for group in comparison.groups:
+            row = Row(len(rows) + 1, group.first, len(group.results) - 1, _given(group.results))
+            if rows and not row.given and _figures(row.result) == _figures(rows[-1].result):
+                own = option_words(with_defaults(row.result.variant.config).cpu_manager_policy_options)
+                rows[-1] = replace(rows[-1], alike=(*rows[-1].alike, " + ".join(own) or "no option"))
+            else:
+                rows.append(row)
+        return rows
     return [Row(rank, result, 0, _given([result])) for rank, result in enumerate(comparison.results, 1)]
+
+
+def _figures(result: Result) -> tuple[object, ...]:
+    """Return what is shown of a variant, but for its CPU manager's options."""
+    config = replace(with_defaults(result.variant.config), cpu_manager_policy_options={}, feature_gates={})
+    return id(result.variant.machine), repr(result.outcome.measures), result.outcome.refusal, repr(config)
 
 
 def _given(results: Sequence[Result]) -> tuple[str, ...]:

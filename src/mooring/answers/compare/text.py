@@ -58,6 +58,19 @@ CELLS: dict[str, _Cell] = {
 }
 """Heading -> cell."""
 
+_NOTES: dict[frozenset[str], str] = {
+    frozenset({"admitted", "lost"}): "admitted: pods",
+    frozenset({"lost"}): "lost: running pods that a start refuses",
+    frozenset({"NUMA", "socket", "L3"}): "NUMA, socket, L3: of the containers with exclusive CPUs, how many lie on the "
+    "fewest that can hold them",
+    frozenset({"core"}): "core: how many have their cores to themselves",
+    frozenset({"memory", "devices"}): "memory, devices: of the containers that have them, how many have them on the "
+    "NUMA nodes of their CPUs",
+    frozenset({"stranded"}): "stranded: CPUs that no more pod like these can use",
+    frozenset({"spread"}): "spread: mean number of NUMA nodes of a container",
+}
+"""Headings -> what they mean."""
+
 _DISPENSABLE = ("socket", "spread", "memory", "core", "L3", "devices")
 """Columns that are left out where there is no room, in this order."""
 
@@ -192,9 +205,16 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
         view = machine_view(machine)
         yield title_line(view)
     yield Text(_counts(comparison, rows))
-    yield Text("")
     # What is given but not among the best is shown below them, so that it can be compared.
-    given = [row for row in rows[len(shown) :] if row.is_given]
+    most = max(rows, key=lambda row: (row.result.outcome.measures.admitted, -row.rank))
+    given = [row for row in rows[len(shown) :] if row.is_given or row is most]
+    best, admitted = rows[0].result.outcome.measures, most.result.outcome.measures
+    if comparison.by == "guaranteed" and most is not rows[0] and best.is_guaranteed:
+        yield Text(
+            f"Best that guarantees alignment: {rows[0].rank}. Admits most: {most.rank} ({admitted.admitted} of "
+            f"{admitted.asked}), and guarantees {_promise_words(most.result)}."
+        )
+    yield Text("")
     columns = _chosen_columns([*shown, *given], width)
     yield columns.heading()
     for row in shown:
@@ -204,6 +224,8 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
         yield from _entry(row, rows, columns)
     yield Text("")
     yield from (Text(line) for line in _remarks(comparison, rows))
+    notes = [text for names, text in _NOTES.items() if columns.widths.keys() & names]
+    yield Text(f"Columns: {'; '.join(notes)}.", "dim")
 
 
 def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
@@ -225,6 +247,8 @@ def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[Renderab
     rejected = result.outcome.measures.rejected
     if rejected and not not_started(result):
         yield _below(f"rejected: {reasons_words(rejected)}")
+    if row.alike:
+        yield _below(f"the same figures also with: {', '.join(row.alike)}")
     if row.others:
         others = plural(row.others, "other")
         yield _below(f"and {others} that decide{'s' if row.others == 1 else ''} the same")
