@@ -18,7 +18,7 @@ from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.core.release import Release
+from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -89,7 +89,7 @@ def test_sentences_about_recorded_pods_are_true(name: str) -> None:
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("release", list(RELEASES.values())[:-1], ids=str)
+@pytest.mark.parametrize("release", [one for one in RELEASES.values() if one.tag < NEWEST.tag], ids=str)
 def test_sentences_about_recorded_pods_of_older_releases_are_true(release: Release) -> None:
     known = load_machines([str(CORPORA / "releases" / "machines.jsonl")])
     checked = 0
