@@ -24,7 +24,7 @@ with lazily():
     from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer
-    from mooring.engine.checkpoint import device_file, formats, salvage, store
+    from mooring.engine.checkpoint import device_file, formats, salvage
     from mooring.engine.node import start
     from mooring.engine.releases import catalog
 
@@ -91,7 +91,7 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
     if state:
         names = formats.ALLOCATED_FILE, formats.ACTUATED_FILE
-        pod_files = {name: store.read_state_file(Path(state) / name) for name in names}
+        pod_files = {name: published.state_text(state, name) for name in names}
         diagnosis = diagnosing.with_pod_files(diagnosis, pod_files)
     backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
     if form == "json":
