@@ -28,7 +28,7 @@ THEIRS = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("service.cluster.following", "agent.pods.writer"):
+    for module in ("service.following", "agent.pods.writer"):
         monkeypatch.setattr(f"mooring.{module}.pause_before", lambda _tries, _node: 0.01)
 
 

@@ -497,19 +497,6 @@ def test_pods_that_run_unpinned_are_placed_exclusive_ones_first() -> None:
     assert Counter(written) == Counter(["a-main-0", "s-main-0"])
 
 
-def test_a_restart_changes_nothing() -> None:
-    before = started(started(small_state(), guaranteed("a", "2")), shared("s"))
-    stored = Stored(before.kubelet.files, before.kubelet.node.active)
-    resumed = resume(before.kubelet.info, before.kubelet.settings.config, before.kubelet.mooring, stored).state
-    listed = [replace(running("a", cpus="1-2", mems="0"), pid=99), running("s", cpus="0,3-7")]
-    listed[0] = replace(listed[0], resources=replace(listed[0].resources, quota=-1))
-    assert not unknown_pods(resumed, [sandbox("a"), sandbox("s")], listed)
-    made = synchronize(resumed, [sandbox("a"), sandbox("s")], listed, {})
-    assert made.answer == Accepted()
-    assert made.state.kubelet.files == before.kubelet.files
-    assert not kinds(made.effects, AgentReport)
-
-
 def test_a_pod_that_is_gone_gives_its_place_back_with_a_report() -> None:
     before = started(small_state(), guaranteed("a", "2"))
     made = synchronize(before, [], [], {})

@@ -464,6 +464,23 @@ def test_a_missed_resize_that_cannot_be_is_reported_and_the_cpus_stay() -> None:
     assert [one.finding for one in reports] == [ReportKind.RESIZE_MISSED]
 
 
+def test_a_missed_resize_without_room_is_made_up_for_when_a_pod_leaves() -> None:
+    state = started(started(resizable(RESIZING), guaranteed("a", "2")), guaranteed("b", "4"))
+    found = again(
+        state,
+        SOON,
+        sizes_of={
+            "a": replace(sizes(4), cpus="1-2", mems="0", quota=-1),
+            "b": replace(sizes(4), cpus="3-6", mems="0", quota=-1),
+        },
+    )
+    assert cpus(found.state, "a") == 0b110
+    left = end_sandbox(found.state, sandbox("b"))
+    assert cpus(left.state, "a") == 0b11110
+    assert answers(left) == ["accepted"]
+    assert [str(one.cpus) for one in left.effects if isinstance(one, WriteCPUSet)] == ["1-4"]
+
+
 @pytest.mark.parametrize("order", [1, -1], ids=["left-over-first", "left-over-last"])
 def test_a_container_left_over_by_a_restart_of_the_runtime_does_not_resize_its_successor(order: int) -> None:
     state = update(started(resizable(RESIZING), guaranteed("a", "2")), "a", sizes(4)).state

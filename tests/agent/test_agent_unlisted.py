@@ -17,6 +17,7 @@ from mooring.agent.nri.types import ContainerState, Event, LinuxResources, Runti
 from mooring.agent.reactor.containers import ListedGroup, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
+from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.state import AgentState, LastSeen, Phase
 from mooring.agent.storage.journal import JournalWriter, read_journal
@@ -209,6 +210,19 @@ def test_the_journal_of_an_agent_that_was_told_nothing_yet_keeps_what_ran() -> N
     fresh = replace(small_state(), remembered=made.pods, last_seen=made.last_seen)
     assert read_journal(JournalWriter().text(fresh)).last_seen == made.last_seen
     assert synchronize(fresh, [], [], {}).state.last_seen == LastSeen()
+
+
+def test_a_pod_that_waits_waits_on_after_a_restart_although_its_container_is_not_listed() -> None:
+    big = {"big": guaranteed("big", "6")}
+    boxes, live = [sandbox("own"), sandbox("other")], [running("own", cpus="1-2"), running("other", cpus="0,3-7")]
+    state = synchronize(state_of_two(), [*boxes, sandbox("big")], [*live, running("big", cpus="0-7")], big).state
+    assert {*state.held} == {"big"}
+    made = read_journal(JournalWriter().text(state))
+    settings = state.kubelet.settings.config
+    fresh = resume(state.kubelet.info, settings, state.kubelet.mooring, Stored(made.texts, made.pods)).state
+    fresh = replace(fresh, last_seen=made.last_seen)
+    assert [one.uid for one in unknown_pods(fresh, boxes, live, {"big-main-0"})] == ["big"]
+    assert {*synchronize(fresh, boxes, live, big, running={"big-main-0"}).state.held} == {"big"}
 
 
 def test_a_journal_from_before_has_no_sandboxes_and_is_read() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,8 @@ elif words[0] == "exec":
     shell = json.loads((folder / "shell").read_text()) if (folder / "shell").exists() else ["sh"]
     environment = {{**os.environ, "TMPDIR": str(folder / "tmp")}}
     sys.exit(subprocess.run([*shell, "-s"], input=script.encode(), env=environment).returncode)
+elif words[0] == "get" and any(word.startswith("jsonpath") for word in words):
+    print((folder / "never-ready").read_text())
 elif words[0] == "get":
     named = [word for word in words[1:] if not word.startswith("-") and "/" not in word]
     path = folder / ("-".join(named) or "configz-json")
@@ -73,7 +76,7 @@ class FakeCluster:
         return [json.loads(line) for line in (self.folder / "asked").read_text().splitlines()]
 
 
-def node_object(boot: str = "boot-1", version: str = "v1.37.1") -> dict[str, Any]:
+def node_object(boot: str = "boot-1", version: str = "v1.37.2") -> dict[str, Any]:
     about = {"kubeletVersion": version, "bootID": boot}
     return {"metadata": {"name": "edge-7", "uid": "uid-of-edge-7"}, "status": {"nodeInfo": about}}
 
@@ -365,7 +368,7 @@ def test_a_node_that_was_collected_is_kept_until_it_starts_again_or_is_collected
 
     assert explained("--debug-image", "busybox").code == 1
     assert len(verbs(rejected)) == 8
-    for change in (node_object(boot="boot-2"), node_object(version="v1.37.2")):
+    for change in (node_object(boot="boot-2"), node_object(version="v1.37.1")):
         rejected.has("node-edge-7", change)
         assert "nothing is published" in explained().complaint
     assert explained("--debug-image", "busybox").code == 1
@@ -434,7 +437,9 @@ def test_a_pod_with_a_shell_packs_the_machine_that_collect_finds(rejected: FakeC
         ("head -c 200000000 /dev/zero | gzip -c | head -c 1000", "no readable tar archive"),
         ("head -c 70000000 /dev/urandom", "larger than 67108864 bytes"),
         (f"yes | head -c {MOST_BYTES + 1}", f"answers more than {MOST_BYTES} bytes"),
-        ("head -c 600000000 /dev/zero | gzip -1", "unpacks to more than 536870912 bytes"),
+        pytest.param(
+            "head -c 600000000 /dev/zero | gzip -1", "unpacks to more than 536870912 bytes", marks=pytest.mark.long
+        ),
         ("tar -cz -C /dev null", "has no sys/devices/system/cpu"),
     ],
 )
@@ -477,13 +482,36 @@ def test_an_image_with_mooring_collects_by_itself(rejected: FakeCluster) -> None
         assert "mooring-node/mooring-node.json" in archive.getnames()
 
 
-def test_a_pod_that_does_not_start_is_deleted(rejected: FakeCluster) -> None:
-    (rejected.folder / "never-ready").touch()
+def test_a_pod_that_does_not_start_is_deleted_and_its_reason_told(rejected: FakeCluster) -> None:
+    (rejected.folder / "never-ready").write_text('{"reason":"ImagePullBackOff"}')
     answered = explained("--debug-image", "example/none")
     assert "cannot be collected in a pod of example/none: error: timed out waiting" in answered.complaint
+    assert '{"reason":"ImagePullBackOff"}' in answered.complaint
     assert verbs(rejected) == ["create", "wait", "delete"]
 
 
+def test_a_pod_that_cannot_be_deleted_is_named_and_the_answer_given(rejected: FakeCluster) -> None:
+    (rejected.folder / "forbidden").write_text("delete")
+    answered = explained("--debug-image", "busybox")
+    assert answered.code == 1, answered
+    [told] = [line for line in answered.err.splitlines() if "is not deleted, and ends by itself" in line]
+    assert told.startswith("warning[MOOR-585]: pod mooring-collect-")
+
+
+@pytest.mark.parametrize(("typed", "collects"), [("y", True), ("n", False)])
+def test_on_a_terminal_the_person_is_asked_first(rejected: FakeCluster, typed: str, *, collects: bool) -> None:
+    terminal, end = os.openpty()
+    os.write(terminal, f"{typed}\n".encode())
+    words = [sys.executable, "-m", "mooring", "explain", "shop/trainer"]
+    ended = subprocess.run(words, stdin=end, capture_output=True, text=True, check=False, timeout=60)
+    os.close(terminal)
+    os.close(end)
+    assert "Nothing is published about edge-7. Read its files in a pod of busybox:stable there" in ended.stderr
+    assert ended.returncode == (1 if collects else 2), ended
+    assert verbs(rejected) == (["create", "wait", "exec", "delete"] if collects else [])
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_program_deletes_the_pod(rejected: FakeCluster, number: signal.Signals) -> None:
     (rejected.folder / "waits").write_text(str(int(number)))

@@ -140,7 +140,8 @@ def test_one_state_file_is_enough(folder: Path) -> None:
     active = ("--active", str(folder / "pod.yaml"))
     answer = plan(folder, *active, "--state", str(saved / "cpu_manager_state"), pods="second.yaml")
     assert "main       exclusive     4  0     whole cores, one L3  3-4,19-20" in answer.out
-    (folder / "copy.txt").write_text((saved / "cpu_manager_state").read_text())
+    text = (saved / "cpu_manager_state").read_text()
+    (folder / "copy.txt").write_text(f"# cat /var/lib/kubelet/cpu_manager_state\n{text}")
     again = plan(folder, *active, "--state", str(folder / "copy.txt"), pods="second.yaml")
     assert again.out == answer.out
     refused = plan(folder, "--state", str(folder / "pod.yaml"))

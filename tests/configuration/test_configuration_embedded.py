@@ -306,6 +306,83 @@ GIVEN: dict[str, tuple[str, dict[str, Any], str]] = {
         BOTH,
         "given:1",
     ),
+    "Terraform with Bottlerocket": (
+        """  bootstrap_extra_args = <<-EOT
+    settings.kubernetes.cpu-manager-policy = "static"
+    settings.kubernetes.max-pods = 7
+  EOT
+""",
+        {**BOTH, "kubeReserved.cpu": "90m"},
+        "given:2",
+    ),
+    "Terraform with RKE": (
+        """kubelet {
+  extra_args = {
+    cpu-manager-policy = "static"
+    max-pods           = "7"
+  }
+}
+""",
+        BOTH,
+        "given:3",
+    ),
+    "a list of flags alone": (
+        """- "cpu-manager-policy=static" # pins
+- "max-pods=7"
+""",
+        BOTH,
+        "given:1:3",
+    ),
+    "flags in a variable of a script": (
+        """#!/bin/bash
+KubeletExtraArguments="--cpu-manager-policy=static --max-pods=7"
+cat << EOF > /etc/systemd/system/kubelet.service.d/90.conf
+[Service]
+Environment='USERDATA_EXTRA_ARGS=$KubeletExtraArguments'
+EOF
+""",
+        BOTH,
+        "given:2",
+    ),
+    "Kubean": (
+        """kind: ConfigMap
+data:
+  group_vars.yml: |
+    kubelet_max_pods: 7
+    kubelet_cpu_manager_policy: static
+    kubelet_config_extra_args: {kubeAPIQPS: 50}
+    kube_cpu_reserved: 1
+""",
+        {**BOTH, "kubeReserved.cpu": "1"},
+        "given:5",
+    ),
+    "MKE": (
+        """[cluster_config]
+  custom_kubelet_flags = ["--cpu-manager-policy=static"]
+  kubelet_max_pods = 7
+""",
+        BOTH,
+        "given:2",
+    ),
+    "a charm's configuration": (
+        """juju config kubernetes-worker kubelet-extra-config='{cpuManagerPolicy: static, maxPods: 7}'
+""",
+        BOTH,
+        "given:1",
+    ),
+    "a charm's flags": (
+        """juju config kubernetes-worker kubelet-extra-args="cpu-manager-policy=static max-pods=7"
+""",
+        BOTH,
+        "given:1",
+    ),
+    "k3d": (
+        """k3d cluster create --k3s-arg "--kubelet-arg=cpu-manager-policy=static@agent:*" \\
+ --k3s-arg "--kubelet-arg=max-pods=7@agent:*"
+""",
+        BOTH,
+        "given:1",
+    ),
     "Markdown": (f"This is the file:\n\n```yaml\n{FILE}```\n\nThanks!\n", BOTH, "given:6:1"),
     "e-mail": ("".join(f"> {line}\n" for line in FILE.splitlines()), BOTH, "given:3:1"),
     "colours and Windows": (FILE.replace("\n", "\x1b[0m\r\n"), BOTH, "given:3:1"),
@@ -355,6 +432,11 @@ def test_of_several_objects_one_is_chosen_by_kind_and_name(tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"InstanceGroup/a\.spec\.kubelet, InstanceGroup/b\.spec\.kubelet"):
         loaded(tmp_path, text)
     assert loaded(tmp_path, text, "#InstanceGroup/b").kubelet.max_pods == 2
+
+
+def test_a_log_of_defaults_alone_is_a_kubelet_with_defaults(tmp_path: Path) -> None:
+    text = 'I0626 19:05:10.4 5492 flags.go:33] FLAG: --cpu-manager-policy="none"\n'
+    assert loaded(tmp_path, text).kubelet.cpu_manager_policy == "none"
 
 
 def test_what_was_found_is_said_with_its_line(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_every_field_that_the_managers_read_is_read(tmp_path: Path) -> None:
 
 
 def test_known_fields_are_those_of_the_type() -> None:
-    assert len(KNOWN) == 126 + len({"apiVersion", "kind"})
+    assert len(KNOWN) == 128 + len({"apiVersion", "kind"})
     assert "userNamespaces" in KNOWN
 
 

@@ -163,6 +163,7 @@ PASTED = {
     "numactl without memory": "node 0 cpus: 0 1 4 5\nnode 1 cpus: 2 3 6 7\n",
     "lstopo of hwloc 1": f"$ lstopo-no-graphics\n{LSTOPO_1}",
     "lstopo of hwloc 2": LSTOPO_2,
+    "lstopo, wrapped by mail": LSTOPO_1.replace(" + Core", " +\nCore"),
     "nvidia-smi": f"$ nvidia-smi topo -m\n{MATRIX}",
     "nvidia-smi, tabs lost": MATRIX.replace("\t", "    "),
     "cells of libvirt": CELLS,

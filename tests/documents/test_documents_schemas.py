@@ -92,7 +92,7 @@ def test_every_fact_of_the_engine_is_in_the_schema_with_its_members() -> None:
     assert {found["properties"]["fact"]["const"]: found["required"] for found in variants} == {
         kind.__name__: [
             "fact",
-            *(_camel(NAMES.get(field.name, field.name)) for field in fields(kind) if field.name not in ELSEWHERE),
+            *(_camel(field.name) for field in fields(kind) if field.name not in ELSEWHERE),
         ]
         for kind in every_fact()
     }
@@ -130,9 +130,8 @@ def test_each_class_of_a_document_is_used_once() -> None:
 
 MEMBERS = Path(__file__).parent / "golden-members.txt"
 ROOMS = (cpu_facts, extension_facts, memory_facts, device_facts, topology_facts, node_facts, plugin_facts)
-ELSEWHERE = {"declared", "choices"}
-"""Fields that stand elsewhere: the pod itself, and the choices of a merge, which the story tells."""
-NAMES = {"state": "held"}
+ELSEWHERE = {"declared", "choices", "state"}
+"""Fields that stand elsewhere: the pod itself, the choices of a merge, which the story tells, and the state."""
 PARTS = {"KubeletStarted", "Candidate"}
 FOUND = Finding("warning", "configuration", "Something is odd.", "MOOR-400")
 

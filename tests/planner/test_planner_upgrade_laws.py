@@ -14,13 +14,13 @@ from tests.releases.flipped import FOLDER, machines, recorded
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.upgrade.answer import UpgradeDocument, upgrade_of
-from mooring.answers.upgrade.decisions import UpgradeOutcome
 from mooring.answers.upgrade.node import KubeletSetup, NodePods, UpgradedNode
 from mooring.answers.upgrade.settings import SettingEffect
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.releases.catalog import RELEASES
+from mooring.explain.story import PodVerdict
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
@@ -182,7 +182,7 @@ def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decide
         for one, answer in zip(upgrade.pods, last["readmitted"], strict=True):
             if one.reason.startswith("OutOf"):
                 break
-            assert (one.outcome != UpgradeOutcome.REJECTED) == answer["admitted"], content["id"]
+            assert (one.outcome != PodVerdict.REJECTED) == answer["admitted"], content["id"]
             assert (one.reason, one.message) == (answer["reason"], answer["message"]), content["id"]
             if answer["admitted"]:
                 placed = {name: {"cpus": held.cpus, "mems": held.mems} for name, held in one.after.items()}

@@ -101,7 +101,8 @@ class RuntimeAdapter:
             ).pod
             for one in unknown
         }
-        specs = {uid: self._plain(pod) for uid, pod in found.items()}
+        # Of one whose containers are not listed there may be nothing at all.
+        specs = {uid: self._plain(pod) for uid, pod in found.items() if pod.containers}
         devices = self._all_devices({**state.kubelet.node.active, **state.remembered, **found})
         now = self._clock()
         return updates_of(

@@ -244,6 +244,7 @@ READ_WITH: Mapping[str, str] = {
     "knows_pod_resources": "the kubelet release",
     "huge_page_requests_of_containers": "the kubelet release",
     "huge_page_limits_beside_requests": "the kubelet release",
+    "amounts_wrap": "the kubelet release",
     "reads_statuses": "featureGates.InPlacePodVerticalScaling",
 }
 """What decides how pods are read, attribute of the gates -> its name. All readers of pods keep the gates of the
@@ -288,24 +289,18 @@ def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
     before = _restarted(kubelet, kubelet.settings.config, kubelet.mooring)
     if isinstance(before, str):
         return ""
-    for uid, why in after.refused.items():
-        if uid not in before.refused:
+    for uid, why in after[1].items():
+        if uid not in before[1]:
             pod = kubelet.node.active[uid]
             return f"the running pod {pod.namespace}/{pod.name} would be refused: {why}"
-    return "" if _keep_theirs(before.node, after.node) else "running containers would be placed elsewhere"
+    return "" if _keep_theirs(before[0], after[0]) else "running containers would be placed elsewhere"
 
 
-@dataclass(frozen=True, slots=True)
-class _Restarted:
-    """A node after a restart on a copy of the state."""
+def _restarted(kubelet: Kubelet, config: KubeletConfig, mooring: MooringConfig) -> tuple[Node, Mapping[str, str]] | str:
+    """Return the node after a restart on a copy of the state, and why active pods are not admitted again, by uid.
 
-    node: Node
-    refused: Mapping[str, str]
-    """Active pods that are not admitted again: uid -> reason."""
-
-
-def _restarted(kubelet: Kubelet, config: KubeletConfig, mooring: MooringConfig) -> _Restarted | str:
-    """Return what a restart comes to, or why there can be none."""
+    A text says why there can be no restart.
+    """
     try:
         start = start_kubelet(kubelet.info, config, mooring, kubelet.files)
         if isinstance(start, NotStarted):
@@ -319,7 +314,7 @@ def _restarted(kubelet: Kubelet, config: KubeletConfig, mooring: MooringConfig) 
         for decision in readmission.decisions
         if not decision.admitted
     }
-    return _Restarted(after.node, refused)
+    return after.node, refused
 
 
 def _keep_theirs(before: Node, after: Node) -> bool:

@@ -205,6 +205,8 @@ class AgentState:
     """Uids of the pods for which each claim of the ledger is reserved, by its uid."""
     without_devices: Mapping[str, DevicesFound] = field(default_factory=dict)
     """What was known of the devices of pods that were decided about before all was known, by uid."""
+    missed: frozenset[str] = frozenset()
+    """Pods that were resized while the agent was away, and wait for the room: no kubelet asks for that again."""
     unverified: frozenset[str] = frozenset()
     """Containers with an update in the last reply, whose effect is not verified yet."""
     unstarted: Mapping[tuple[str, str], Rejection] = field(default_factory=dict)

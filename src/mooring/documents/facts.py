@@ -30,7 +30,6 @@ from mooring.documents.plan import (
 from mooring.engine.core.bits import NUMAMask, list_text, members
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager import facts as cpu
-from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager import facts as devices
 from mooring.engine.extensions import facts as extensions
 from mooring.engine.memorymanager import facts as memory
@@ -208,11 +207,10 @@ def fact_structs() -> list[type[Struct]]:
 def _struct(kind: type) -> type[Struct]:
     described = _descriptions(kind)
     members: list[tuple[str, Any]] = []
-    for field, _, form in _forms(kind):
-        name = _NAMES.get(field, field)
+    for name, _, form in _forms(kind):
         # The text about a mask would be about bits.
-        plain = form.schema in (str, bool, int, Count) and field in described
-        members.append((name, Annotated[form.schema, Meta(description=described[field])] if plain else form.schema))
+        plain = form.schema in (str, bool, int, Count) and name in described
+        members.append((name, Annotated[form.schema, Meta(description=described[name])] if plain else form.schema))
     return defstruct(
         kind.__name__,
         members,
@@ -251,7 +249,6 @@ def _forms(kind: type) -> tuple[tuple[str, str, _Form], ...]:
 
 
 def _member(name: str) -> str:
-    name = _NAMES.get(name, name)
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
 
@@ -302,8 +299,6 @@ def _requests(pod: Pod) -> dict[str, dict[str, str]]:
     return {one.name: {name: str(amount) for name, amount in one.requests.items()} for one in pod.containers}
 
 
-_NAMES: Final = {"state": "held"}
-"""Of the CPU manager's state documents have what containers hold."""
 _FORMS: Final[Mapping[Any, _Form]] = {
     str: _Form(_same, str),
     bool: _Form(_same, bool),
@@ -312,7 +307,6 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     float: _Form(_same, float),
     _CPUs: _Form(list_text, CPUList),
     _Nodes: _Form(list_text, NodeList),
-    CPUState: _Form(lambda state: list_text(state.held), CPUList),
     Hint: _Form(hint_part, HintPart),
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),

@@ -30,6 +30,10 @@ class PodVerdict(StrEnum):
     """What can become of a pod."""
 
     ADMITTED = "admitted"
+    KEPT = "kept"
+    """It is admitted again with the CPUs and memory that it has."""
+    MOVED = "moved"
+    """It is admitted again with other CPUs or memory."""
     REJECTED = "rejected"
     ENDLESS = "endless"
     """The kubelet never returns from its admission."""

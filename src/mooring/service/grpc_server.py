@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -80,25 +79,18 @@ def serve_at_once(
 _Request = TypeVar("_Request", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class _Malformed:
-    """Bytes of a peer that are no message."""
-
-    problem: str
-
-
 def _handler(name: str, method: Method[_Request], log: Log) -> grpc.RpcMethodHandler[Message, Message]:
     def read(data: bytes) -> Any:
-        # An exception here would be logged by gRPC itself, with a traceback.
+        # An exception here would be logged by gRPC itself, with a traceback; a text says what is wrong with the bytes.
         try:
             return method.request.FromString(data)
         except DecodeError as error:
-            return _Malformed(f"{len(data)} bytes are no {method.request.DESCRIPTOR.name}: {error}")
+            return f"{len(data)} bytes are no {method.request.DESCRIPTOR.name}: {error}"
 
-    def called(asked: _Request | _Malformed, context: grpc.ServicerContext) -> Message:
-        if isinstance(asked, _Malformed):
-            log.warning("a malformed gRPC request was refused", method=name, problem=asked.problem)
-            _abort(context, "INVALID_ARGUMENT", asked.problem)
+    def called(asked: _Request | str, context: grpc.ServicerContext) -> Message:
+        if isinstance(asked, str):
+            log.warning("a malformed gRPC request was refused", method=name, problem=asked)
+            _abort(context, "INVALID_ARGUMENT", asked)
         try:
             return method.answer(asked)
         except CallRefusedError as refused:

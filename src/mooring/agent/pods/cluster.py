@@ -52,15 +52,6 @@ MOST_REMEMBERED = 1024
 _Signature = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    """One file as it was read."""
-
-    signature: _Signature
-    pod: Pod | None
-    """Under the name of its manifest; None where the file is none of a pod."""
-
-
 class StaticPods:
     """Pods of a manifest folder, or of a single manifest file. Safe to use from several threads."""
 
@@ -80,7 +71,8 @@ class StaticPods:
         self._gates = replace(gates, api_server=False)
         self._report = report
         self._lock = threading.Lock()
-        self._files: dict[Path, _Manifest] = {}
+        # Each file with the pod under the name of its manifest; None where it is none of a pod.
+        self._files: dict[Path, tuple[_Signature, Pod | None]] = {}
         self._known: OrderedDict[str, Pod] = OrderedDict()
         self._unreadable = ""
 
@@ -121,7 +113,7 @@ class StaticPods:
         if not sandbox.name.endswith(self._suffix):
             return None
         key = (sandbox.namespace or "default", sandbox.name.removesuffix(self._suffix))
-        found = [one.pod for one in self._files.values() if one.pod and (one.pod.namespace, one.pod.name) == key]
+        found = [pod for _, pod in self._files.values() if pod and (pod.namespace, pod.name) == key]
         if len(found) > 1:
             message = f"{len(found)} manifests describe the pod {key[0]}/{key[1]}: which of them runs is unknown"
             self._report(Finding("warning", shown(self._path), message))
@@ -135,7 +127,7 @@ class StaticPods:
 
     def _names_uid(self, uid: str) -> bool:
         """Tell whether a manifest gives its uid itself: then the uid stays when the manifest changes."""
-        return any(one.pod is not None and one.pod.uid == uid for one in self._files.values())
+        return any(pod is not None and pod.uid == uid for _, pod in self._files.values())
 
     def _scan(self) -> None:
         seen: dict[Path, _Signature] = {}
@@ -152,8 +144,8 @@ class StaticPods:
             del self._files[file]
         for file, signature in seen.items():
             before = self._files.get(file)
-            if before is None or before.signature != signature:
-                self._files[file] = _Manifest(signature, self._read(file))
+            if before is None or before[0] != signature:
+                self._files[file] = signature, self._read(file)
 
     def _candidates(self) -> list[Path]:
         if not self._path.is_dir():

@@ -183,7 +183,7 @@ def kept_sandboxes(
         running: ids of those of :func:`unlisted` that have processes.
     """
     needed = {one.pod_sandbox_id for one in containers}
-    needed |= {one.sandbox_id for one in _kept_containers(state, containers, running)}
+    needed |= {one.sandbox_id for one in kept_containers(state, containers, running)}
     ids = {one.id for one in sandboxes}
     labelled = {one.pod_sandbox_id: made for one in containers if (made := labelled_sandbox(one)) is not None}
     known = {**labelled, **_known_sandboxes(state)}
@@ -225,7 +225,7 @@ def listed(
             shown=None if before is None else before.shown,
             claims=container.claims,
         )
-    for one in _kept_containers(state, containers, running):
+    for one in kept_containers(state, containers, running):
         # Without its sandbox no event would end it.
         if one.sandbox_id in boxes:
             known[one.id] = replace(one, unlisted=True)
@@ -238,9 +238,10 @@ def listed(
     return Listing(_with_what_is_there(state, boxes, known), tuple(reports))
 
 
-def _kept_containers(
+def kept_containers(
     state: AgentState, containers: Sequence[RuntimeContainer], running: AbstractSet[str]
 ) -> Iterable[KnownContainer]:
+    """Return the containers that run although they are not listed."""
     ids = {one.id for one in containers}
     return [one for one in _known_containers(state) if one.id in running and one.id not in ids]
 

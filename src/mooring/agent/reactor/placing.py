@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind, warning_about
+from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind, ResizeAnswered, warning_about
 from mooring.agent.pods.resolve import with_granted
 from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.desired import DesiredSettings
@@ -161,10 +161,18 @@ def place_waiting(state: AgentState, observer: Observer | None = None) -> Placed
 
     These are all of a pod that was refused, or those that joined a placed pod while the agent was away. Before them
     come containers that lost offline CPUs: free CPUs may replace them. Only the agent asks again for the
-    eviction of a pod that runs and has to wait on.
+    eviction of a pod that runs and has to wait on. Resizes that were missed and refused for lack of room are asked for
+    again first.
     """
     effects: list[Effect] = []
     state = replace(state, kubelet=state.kubelet.replanned(observer))
+    for uid in sorted(state.missed & state.kubelet.node.waiting.keys()):
+        pod = state.kubelet.node.waiting[uid].pod
+        kubelet, answer = state.kubelet.resize(pod, observer)
+        if answer.rejection is None and not pool_is_missed(state, kubelet, pod):
+            state = replace(state, kubelet=kubelet, missed=state.missed - {uid})
+            text = f"{pod.namespace}/{pod.name}: resized, as its containers were while the agent was disconnected"
+            effects.append(ResizeAnswered("accepted", text, uid))
     for uid, held in _in_order(state, observer):
         known = state.kubelet.node.active.get(uid)
         placed_names = () if known is None else _names(known)

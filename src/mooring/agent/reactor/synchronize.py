@@ -16,7 +16,7 @@ from types import MappingProxyType
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, warning_about
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.quota import lift_of_pod
-from mooring.agent.reactor.containers import kept_sandboxes, listed
+from mooring.agent.reactor.containers import kept_containers, kept_sandboxes, listed
 from mooring.agent.reactor.desired import DesiredSettings, difference, files_after_restart, nodes_of, sweep, write_of
 from mooring.agent.reactor.devices import with_devices
 from mooring.agent.reactor.placing import (
@@ -61,6 +61,8 @@ def unknown_pods(
     names: dict[str, set[str]] = {}
     for container in containers:
         names.setdefault(container.pod_sandbox_id, set()).add(container.name)
+    for kept in kept_containers(state, containers, running):
+        names.setdefault(kept.sandbox_id, set()).add(kept.name)
     found = []
     for sandbox in (*sandboxes, *kept_sandboxes(state, sandboxes, containers, running)):
         pod = node.active.get(sandbox.uid) or state.remembered.get(sandbox.uid)

@@ -73,6 +73,7 @@ def update_container(
     # Clients may update a container that has ended long ago.
     phase = _PHASES.get(container.state, Phase.RUNNING) if known is None else known.phase
     state = recorded(state, sandbox, container, phase)
+    state = replace(state, missed=state.missed - {sandbox.uid})
     found = _resized(state, sandbox, container, resources, target, now, observer)
     if found.refusal:
         return outcome(before, found.state, Refused(found.refusal), found.effects)
@@ -207,7 +208,8 @@ def resize_missed(
         return found
     text = f"{container.name} was resized while the agent was disconnected: {found.refusal}"
     report = AgentReport(ReportKind.RESIZE_MISSED, text, uid, container.id)
-    return replace(found, refusal="", effects=(*found.effects, report))
+    after = replace(found.state, missed=found.state.missed | {uid})
+    return Resized(after, "", (*found.effects, report))
 
 
 def resizes_missed(

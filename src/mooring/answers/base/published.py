@@ -67,7 +67,9 @@ def state_text(state: str, name: str) -> str | None:
     path = Path(state)
     if not path.is_file():
         return read_state_file(path / name)
-    text = read_state_file(path) or ""
+    head, brace, body = (read_state_file(path) or "").partition("{")
+    # What a terminal shows before the file's text.
+    text = f"{brace}{body}" if "_manager_state" in head or "checkpoint" in head else f"{head}{brace}{body}"
     marks = {
         CPU_FILE: '"defaultCpuSet"',
         MEMORY_FILE: '"machineState"',

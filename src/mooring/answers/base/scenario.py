@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -345,11 +346,20 @@ def refusal_alternatives(
 
 
 def _alone(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig) -> Iterator[StartRefusal]:
-    """Yield how each unknown gate and each bad option is refused when it is the only one."""
+    """Yield how each unknown gate, behind any of the locked ones, and each bad option is refused alone."""
+    unknown, locked = [], []
     for name, on in config.feature_gates.items():
         found = _refusal(info, replace(config, feature_gates={name: on}), mooring)
-        if found is not None and any(fault.names == (name,) and not fault.values for fault in found.faults):
-            yield found
+        for fault in () if found is None else found.faults:
+            if found is not None and fault.names == (name,) and fault.values:
+                locked.append(fault)
+            elif found is not None and fault.names == (name,):
+                unknown.append(found)
+    for one in unknown:
+        prefix = one.message.removesuffix(one.faults[0].text)
+        for count in range(len(locked) + 1):
+            for before in combinations(locked, count):
+                yield StartRefusal.of(one.stage, *before, *one.faults, prefix=prefix)
     for name, value in config.cpu_manager_policy_options.items():
         found = _refusal(info, replace(config, cpu_manager_policy_options={name: value}), mooring)
         if found is not None and name in found.faults[0].names:

@@ -16,7 +16,7 @@ from msgspec import Meta, structs
 
 from mooring.answers.base.plan import AnyPlan, RefusedPlan, start_error
 from mooring.answers.upgrade.causes import Cause, GateDefault, gates_for
-from mooring.answers.upgrade.decisions import UpgradeOutcome, pod_upgrades
+from mooring.answers.upgrade.decisions import pod_upgrades
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.documents.plan import Count, DocumentPart, one_of
 from mooring.engine.core.bits import list_text
@@ -27,6 +27,7 @@ from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, T
 from mooring.engine.releases.flags import unknown_flag
 from mooring.engine.releases.gates import known_gates
 from mooring.explain.phrases import joined, plural
+from mooring.explain.story import PodVerdict
 
 
 class AdviceKind(Enum):
@@ -166,7 +167,7 @@ class _Attempt:
         """Return an advice with what becomes of the pods that run, of which ``again`` are created again."""
         outcomes = [one.outcome for one in pod_upgrades(self.before, self.plan, self.uids) if one.running]
         kept, moved, rejected = (
-            outcomes.count(one) for one in (UpgradeOutcome.KEPT, UpgradeOutcome.MOVED, UpgradeOutcome.REJECTED)
+            outcomes.count(one) for one in (PodVerdict.KEPT, PodVerdict.MOVED, PodVerdict.REJECTED)
         )
         return _with_effect(advice, kept, moved + again, rejected, starts=self.starts)
 
@@ -304,7 +305,7 @@ def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvi
     ]
     yield from harmless
     upgrades = list(pod_upgrades(attempt.before, attempt.plan, attempt.uids))
-    rejected = [one for one in upgrades if one.running and one.outcome == UpgradeOutcome.REJECTED]
+    rejected = [one for one in upgrades if one.running and one.outcome == PodVerdict.REJECTED]
     if harmless or not rejected:
         return
     uids = [pod.uid for pod in rejected]

@@ -15,7 +15,6 @@ from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
 from mooring.answers.upgrade.causes import UpgradeCausePart, causes
 from mooring.answers.upgrade.decisions import (
     UpgradedPodPart,
-    UpgradeOutcome,
     pod_upgrades,
 )
 from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
@@ -43,6 +42,7 @@ from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.explain.story import PodVerdict
 
 
 class HopPart(DocumentPart, kw_only=True):
@@ -148,7 +148,7 @@ def upgrade_of(
     pods = list(pod_upgrades(before, after, {pod.uid for pod in node.pods_of(from_setup).running}))
     refused = after if isinstance(after, RefusedPlan) else None
     again = next_start_error(after.kubelet) or None if isinstance(after, Plan) else None
-    kept = all(pod.outcome == UpgradeOutcome.KEPT for pod in pods if pod.running)
+    kept = all(pod.outcome == PodVerdict.KEPT for pod in pods if pod.running)
     return after, UpgradeDocument(
         node=node.name,
         machine=node.machine.name,
@@ -205,9 +205,9 @@ def _node(upgrade: UpgradeDocument) -> UpgradedNodePart:
         safe=upgrade.safe,
         changed=upgrade.changed,
         start_error=upgrade.start_error,
-        kept=outcomes.count(UpgradeOutcome.KEPT),
-        moved=outcomes.count(UpgradeOutcome.MOVED),
-        rejected=[one.as_pod for one in running if one.outcome == UpgradeOutcome.REJECTED],
+        kept=outcomes.count(PodVerdict.KEPT),
+        moved=outcomes.count(PodVerdict.MOVED),
+        rejected=[one.as_pod for one in running if one.outcome == PodVerdict.REJECTED],
         causes=[one.name for one in upgrade.causes],
     )
 
@@ -227,8 +227,8 @@ def _hops(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup) -> Iterator[
         after = replace(old, release=RELEASES[RELEASE_NAMES[place]])
         plans = node.plan(UpgradeSituation.RESTART, before), node.plan(UpgradeSituation.RESTART, after)
         found = list(pod_upgrades(*plans, ()))
-        rejected = [one.as_pod for one in found if one.outcome == UpgradeOutcome.REJECTED]
-        moved = [one.as_pod for one in found if one.outcome == UpgradeOutcome.MOVED]
+        rejected = [one.as_pod for one in found if one.outcome == PodVerdict.REJECTED]
+        moved = [one.as_pod for one in found if one.outcome == PodVerdict.MOVED]
         yield HopPart(
             from_=before.release.tag,
             to=after.release.tag,

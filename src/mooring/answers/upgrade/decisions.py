@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, structs
@@ -15,20 +14,7 @@ from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, o
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.node import placements_of
-
-
-class UpgradeOutcome(StrEnum):
-    """What becomes of a pod in an upgrade."""
-
-    KEPT = "kept"
-    """It keeps its CPUs and memory."""
-    MOVED = "moved"
-    """It is admitted with other CPUs or memory."""
-    ADMITTED = "admitted"
-    """It is admitted, and had no place before."""
-    REJECTED = "rejected"
-    NOT_ASKED = "not asked"
-    """The kubelet does not start, or does not return from an admission before."""
+from mooring.explain.story import PodVerdict
 
 
 class UpgradedPodPart(DocumentPart, kw_only=True):
@@ -59,7 +45,7 @@ class UpgradedPodPart(DocumentPart, kw_only=True):
     @property
     def is_affected(self) -> bool:
         """Tell whether the pod does not keep what it has, and a restart of the old kubelet would not do the same."""
-        return self.changed and self.outcome != UpgradeOutcome.KEPT
+        return self.changed and self.outcome != PodVerdict.KEPT
 
     @property
     def as_pod(self) -> PodPart:
@@ -85,7 +71,7 @@ def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterat
         is_running = pod.uid in running
         held = placements(old, pod) if is_running else ({}, Placement())
         changed = pod.uid not in unasked_before
-        yield _part(pod, UpgradeOutcome.NOT_ASKED, held, ({}, Placement()), running=is_running, changed=changed)
+        yield _part(pod, PodVerdict.NOT_ASKED, held, ({}, Placement()), running=is_running, changed=changed)
 
 
 _Placed: TypeAlias = tuple[Mapping[str, Placement], Placement]
@@ -97,9 +83,9 @@ def _of_answer(answer: Answer, held: _Placed, *, changed: bool) -> UpgradedPodPa
     placed = decision.containers, decision.pod
     if decision.admitted:
         same = (dict(placed[0]), placed[1]) == (dict(held[0]), held[1])
-        outcome = UpgradeOutcome.ADMITTED if not held[0] else UpgradeOutcome.KEPT if same else UpgradeOutcome.MOVED
+        outcome = PodVerdict.ADMITTED if not held[0] else PodVerdict.KEPT if same else PodVerdict.MOVED
         return _part(answer.pod, outcome, held, placed, running=answer.running, changed=changed)
-    part = _part(answer.pod, UpgradeOutcome.REJECTED, held, ({}, Placement()), running=answer.running, changed=changed)
+    part = _part(answer.pod, PodVerdict.REJECTED, held, ({}, Placement()), running=answer.running, changed=changed)
     return structs.replace(
         part,
         reason=decision.reason or ("crash" if answer.crash else endless.defect if endless is not None else ""),
@@ -110,7 +96,7 @@ def _of_answer(answer: Answer, held: _Placed, *, changed: bool) -> UpgradedPodPa
 
 
 def _part(
-    pod: Pod, outcome: UpgradeOutcome, held: _Placed, placed: _Placed, *, running: bool, changed: bool
+    pod: Pod, outcome: PodVerdict, held: _Placed, placed: _Placed, *, running: bool, changed: bool
 ) -> UpgradedPodPart:
     return UpgradedPodPart(
         uid=pod.uid,
@@ -119,7 +105,7 @@ def _part(
         running=running,
         outcome=outcome.value,
         changed=changed,
-        admitted=outcome not in (UpgradeOutcome.REJECTED, UpgradeOutcome.NOT_ASKED),
+        admitted=outcome not in (PodVerdict.REJECTED, PodVerdict.NOT_ASKED),
         before={name: placement_part(one) for name, one in held[0].items()},
         pod_before=placement_part(held[1]),
         after={name: placement_part(one) for name, one in placed[0].items()},

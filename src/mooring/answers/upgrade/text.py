@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mooring.answers.upgrade.answer import HopPart, RollbackPart, UpgradeDocument
 from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, placements_text
-from mooring.answers.upgrade.decisions import UpgradedPodPart, UpgradeOutcome
+from mooring.answers.upgrade.decisions import UpgradedPodPart
 from mooring.answers.upgrade.node import UpgradeSituation
 from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect, StateFileFormatsPart
 from mooring.cli.terminal import text_for
@@ -19,6 +19,7 @@ from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explain.phrases import joined, plural
+from mooring.explain.story import PodVerdict
 from mooring.views.console import Breaking, new_table
 
 _INDENT = (0, 0, 0, 2)
@@ -45,7 +46,7 @@ def _parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[RenderableType]:
         yield Text(f"Its start after that fails: {clean(upgrade.next_start_error)}", "bold")
     if upgrade.start_error_before is not None:
         yield Text(f"Kubelet {upgrade.from_} does not start either: {clean(upgrade.start_error_before)}")
-    shown = [one for one in upgrade.pods if wide or one.changed or one.outcome != UpgradeOutcome.KEPT]
+    shown = [one for one in upgrade.pods if wide or one.changed or one.outcome != PodVerdict.KEPT]
     if shown and (upgrade.start_error is None or wide):
         yield from _section("Pods", _table(shown))
     if upgrade.recreated and upgrade.start_error is None:
@@ -79,15 +80,15 @@ def _table(pods: Sequence[UpgradedPodPart]) -> Table:
 
 
 def _after(one: UpgradedPodPart) -> str:
-    note = "" if one.changed or one.outcome == UpgradeOutcome.KEPT else " (as after a restart of the old kubelet)"
+    note = "" if one.changed or one.outcome == PodVerdict.KEPT else " (as after a restart of the old kubelet)"
     match one.outcome:
-        case UpgradeOutcome.KEPT:
+        case PodVerdict.KEPT:
             return "the same" if not one.changed else "the same; the old kubelet, started again, decides differently"
-        case UpgradeOutcome.MOVED:
+        case PodVerdict.MOVED:
             return f"{placements_text(one.after, one.pod_after)}{note}"
-        case UpgradeOutcome.ADMITTED:
+        case PodVerdict.ADMITTED:
             return placements_text(one.after, one.pod_after)
-        case UpgradeOutcome.REJECTED:
+        case PodVerdict.REJECTED:
             return f"rejected, {one.reason}: {one.message}{note}"
         case _:
             return "not asked"
@@ -170,7 +171,7 @@ def _rollback(upgrade: UpgradeDocument, rollback: RollbackPart) -> Iterator[Rend
         yield Text(f"{old} does not start on the files of {new}: {clean(rollback.start_error)}")
         yield Text("Keep a copy of both state files from before the upgrade, or drain the node before the rollback.")
         return
-    affected = [one for one in rollback.pods if one.outcome != UpgradeOutcome.KEPT]
+    affected = [one for one in rollback.pods if one.outcome != PodVerdict.KEPT]
     if not affected:
         yield Text(f"{old} starts on the files of {new}, and all pods keep their CPUs and memory.")
         return
@@ -197,7 +198,7 @@ def _summary(upgrade: UpgradeDocument) -> str:
     if upgrade.start_error is not None:
         return clean(f"does not start: {upgrade.start_error}")
     parts = []
-    for outcome, words in ((UpgradeOutcome.REJECTED, "rejects"), (UpgradeOutcome.MOVED, "moves")):
+    for outcome, words in ((PodVerdict.REJECTED, "rejects"), (PodVerdict.MOVED, "moves")):
         pods = [one for one in upgrade.pods if one.running and one.outcome == outcome]
         parts += [f"{words} {_names(pods)}"] if pods else []
     parts += ["does not start a second time"] if upgrade.next_start_error is not None else []
@@ -212,7 +213,7 @@ def headline_text(upgrade: UpgradeDocument) -> str:
     if upgrade.start_error is not None:
         return "The new kubelet does not start:"
     running = [one for one in upgrade.pods if one.running]
-    affected = [one for one in running if one.outcome != UpgradeOutcome.KEPT]
+    affected = [one for one in running if one.outcome != PodVerdict.KEPT]
     if not running:
         start = "The new kubelet starts."
     elif not affected:
@@ -222,7 +223,7 @@ def headline_text(upgrade: UpgradeDocument) -> str:
         start = f"The new kubelet starts, but {_affected(affected)} of {plural(len(running), 'running pod')}."
     if not upgrade.changed:
         return f"{start} {'A restart of the old one does the same' if affected else 'Nothing is decided differently'}."
-    better = sum(one.changed for one in running if one.outcome == UpgradeOutcome.KEPT)
+    better = sum(one.changed for one in running if one.outcome == PodVerdict.KEPT)
     if better:
         return f"{start} The old kubelet, started again, decides differently about {better} of them."
     return start if affected else f"{start} New pods are decided differently."
@@ -232,9 +233,9 @@ def _affected(affected: Sequence[UpgradedPodPart]) -> str:
     """Return what becomes of pods that do not keep their CPUs and memory, such as ``rejects 1 and moves 2``."""
     outcomes = [one.outcome for one in affected]
     words = (
-        (UpgradeOutcome.REJECTED, "rejects {}"),
-        (UpgradeOutcome.MOVED, "moves {}"),
-        (UpgradeOutcome.NOT_ASKED, "does not return before {}"),
+        (PodVerdict.REJECTED, "rejects {}"),
+        (PodVerdict.MOVED, "moves {}"),
+        (PodVerdict.NOT_ASKED, "does not return before {}"),
     )
     return joined([text.format(outcomes.count(one)) for one, text in words if one in outcomes])
 

@@ -15,7 +15,7 @@ releases.md section 4, resize.md section 5.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import TypeAlias
 
@@ -81,8 +81,8 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     >>> print(cpu_state_text(CPUState("none", 0, {}), pod_level=False, baselines=False))  # doctest: +ELLIPSIS
     {"policyName":"none","defaultCpuSet":"","checksum":1353318690,"data":"{...}","dataChecksum":3028111495}
     """
-    old = _old_part(state)
-    data = old.members
+    common, checksum = _old_part(state)
+    data = common
     if pod_level and state.pods:
         data += f',"podEntries":{{{_pod_entries(state.pods)}}}'
     if baselines and state.baselines:
@@ -94,7 +94,7 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     data = f"{{{data}}}"
     # All special characters were escaped in the data already: only its quotes and backslashes are left to escape again.
     escaped = data.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{{{old.members},"checksum":{old.checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
+    return f'{{{common},"checksum":{checksum},"data":"{escaped}","dataChecksum":{data_checksum(data)}}}'
 
 
 def initial_cpu_text(policy: str, release: str = NEWEST.name, *, pod_level: bool = False) -> str:
@@ -108,8 +108,8 @@ def cpu_text_v2(state: CPUState) -> str:
     >>> cpu_text_v2(CPUState("none", 0b1110000, {}))
     '{"policyName":"none","defaultCpuSet":"4-6","checksum":354655845}'
     """
-    old = _old_part(state)
-    return f'{{{old.members},"checksum":{old.checksum}}}'
+    common, checksum = _old_part(state)
+    return f'{{{common},"checksum":{checksum}}}'
 
 
 def cpu_text_v3(state: CPUState) -> str:
@@ -118,7 +118,7 @@ def cpu_text_v3(state: CPUState) -> str:
     >>> cpu_text_v3(CPUState("static", 0b10000001, {}, {"uid": 0b1110}))
     '{"policyName":"static","defaultCpuSet":"0,7","podEntries":{"uid":{"cpuSet":"1-3"}},"checksum":2296372635}'
     """
-    members = _old_part(state).members
+    members = _old_part(state)[0]
     if state.pods:
         members += f',"podEntries":{{{_pod_entries(state.pods)}}}'
     value = {
@@ -133,17 +133,8 @@ def cpu_text_v3(state: CPUState) -> str:
     return f'{{{members},"checksum":{legacy_checksum(CPU_V3, value, CPU_LEGACY_NAME)}}}'
 
 
-@dataclass(frozen=True, slots=True)
-class _OldPart:
-    """Policy, default set and container entries: what all formats have in common."""
-
-    members: str
-    """The members as JSON, without braces."""
-    checksum: int
-    """Checksum of format V2."""
-
-
-def _old_part(state: CPUState) -> _OldPart:
+def _old_part(state: CPUState) -> tuple[str, int]:
+    """Return what all formats have in common as JSON, without braces, and the checksum of format V2."""
     default = list_text(state.default)
     entries = [_entry(pod, tuple(held.items())) for pod, held in sorted(state.assignments.items())]
     members = f'"policyName":{quoted(state.policy)},"defaultCpuSet":"{default}"'
@@ -154,7 +145,7 @@ def _old_part(state: CPUState) -> _OldPart:
         f"Entries:(map[string]map[string]string)map[{' '.join([entry.dump for entry in entries])}] "
         f"Checksum:(checksum.Checksum)0}}"
     )
-    return _OldPart(members, fnv1a_32(dump.encode(errors="surrogatepass")))
+    return members, fnv1a_32(dump.encode(errors="surrogatepass"))
 
 
 # The pieces below are remembered by content, never by the identity of a mapping that might change. A

@@ -361,9 +361,8 @@ def _regenerated_for_pod(
     """
     holders = [container for container in pod.containers if container.name in held]
     if MEMORY_NIL_HINTS not in policy.fixed_defects:
-        asked: Requests | str = requests
-        if not policy.older.restart_blocks_against_pod:
-            asked = container_requests(pod, holders[0], policy.gates)
+        of_pod = policy.older.restart_blocks_against_pod
+        asked = requests if of_pod else container_requests(pod, holders[0], policy.gates)
         return None if isinstance(asked, str) else hints_as_in_kubelet(held[holders[0].name], asked)
     nodes = NO_NODES
     for container in holders:

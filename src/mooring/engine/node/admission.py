@@ -190,7 +190,8 @@ class Admission:
         return None
 
     def _aligned(self, container: Container, policy: str) -> Verdict:
-        given = self._container_hints(container)
+        self._clean_all()
+        given = container_hints(self.settings, self.providers, self.pod, container, self.observer)
         self.hints[container.name] = joined(given)
         hint = self._merged(given, container.name, policy)
         if hint is None:
@@ -200,7 +201,8 @@ class Admission:
         return self._allocate(container)
 
     def _pod_scope(self) -> Verdict:
-        given = self._whole_pod_hints()
+        self._clean_all()
+        given = pod_hints(self.settings, self.providers, self.pod, self.observer)
         self.pod_hints = joined(given)
         hint = self._merged(given, "", self._policy(""))
         if hint is None:
@@ -242,14 +244,6 @@ class Admission:
 
     # Hints.
 
-    def _container_hints(self, container: Container) -> tuple[ResourceHints | None, ...]:
-        self._clean_all()
-        return container_hints(self.settings, self.providers, self.pod, container, self.observer)
-
-    def _whole_pod_hints(self) -> tuple[ResourceHints | None, ...]:
-        self._clean_all()
-        return pod_hints(self.settings, self.providers, self.pod, self.observer)
-
     def _policy(self, container: str) -> str:
         return policy_of(self.settings, self.providers, self.pod, container)
 
@@ -257,14 +251,12 @@ class Admission:
         """Merge; None when the policy does not admit."""
         if self.observer is not None:
             self.observer(HintsGiven(self.pod.uid, container, joined(given)))
-        if not self.settings.release.rules.hints_without_score:
-            of = (self.settings, self.providers, given, policy)
-            self.scored[container] = HintsAsked(*of, None if container else self.pod)
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
-        if self.observer is not None and container in self.scored:
-            found = self.scored[container].merged(merged.hint)
-            if found is not None:
-                self.observer(HintScored(self.pod.uid, container, found))
+        if not self.settings.release.rules.hints_without_score:
+            of = HintsAsked(self.settings, self.providers, given, policy, None if container else self.pod)
+            self.scored[container] = of
+            if self.observer is not None:
+                self.observer(HintScored(self.pod.uid, container, of.merged(merged.hint)))
         plugins = self.settings.plugins
         if plugins is not None:
             settings = replace(self.settings, topology_policy=policy)

@@ -43,7 +43,8 @@ class HintScored:
     pod: str
     container: str
     """Empty in scope pod."""
-    score: int
+    score: int | None
+    """None where there are too many hints."""
 
 
 @dataclass(frozen=True, slots=True)

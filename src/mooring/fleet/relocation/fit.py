@@ -30,27 +30,20 @@ from mooring.fleet.work import PodDemand
 from mooring.inputs.pods.pod_relations import PodSelector
 
 
-@dataclass(frozen=True, slots=True)
-class MoveRules:
-    """What a plan may move."""
+def fixed(pod: LivePod, live: LiveCluster, question: FitQuestion) -> Fixed | None:
+    """Return why a pod is left alone; None for one that may be moved.
 
-    priority: int
-    """Pods of a higher priority are left alone."""
-    selector: PodSelector = EVERYTHING
-    """Of labels; pods without these are left alone."""
-
-
-def fixed(pod: LivePod, live: LiveCluster, rules: MoveRules) -> Fixed | None:
-    """Return why a pod is left alone; None for one that may be moved."""
+    Pods of a higher priority than the replicas, or without the labels of the selector, are.
+    """
     if pod.leaving:
         return Fixed.LEAVING
     if (stays := pod.stays) is not None:
         return stays
     if not pod.owner:
         return Fixed.ALONE
-    if not rules.selector.matches(pod.pod.namespace, pod.labels):
+    if not question.selector.matches(pod.pod.namespace, pod.labels):
         return Fixed.NOT_CHOSEN
-    if pod.pod.priority > rules.priority:
+    if pod.pod.priority > question.asked.priority:
         return Fixed.PRIORITY
     if any(one.blocks(pod) for one in live.budgets):
         return Fixed.BUDGET
@@ -58,9 +51,9 @@ def fixed(pod: LivePod, live: LiveCluster, rules: MoveRules) -> Fixed | None:
     return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_required_terms or pod.pod.claims else None
 
 
-def fixed_counts(live: LiveCluster, rules: MoveRules) -> Mapping[Fixed, int]:
+def fixed_counts(live: LiveCluster, question: FitQuestion) -> Mapping[Fixed, int]:
     """Return how many pods on nodes are left alone, by reason."""
-    found = (fixed(pod, live, rules) for node, pods in live.pods.items() if node for pod in pods)
+    found = (fixed(pod, live, question) for node, pods in live.pods.items() if node for pod in pods)
     return Counter(one for one in found if one is not None)
 
 
@@ -298,8 +291,7 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
     now = _distributed(nodes, question, question.replicas, seed)
     rest = question.replicas - sum(now.values())
     why = _causes_when_full(live, question, now) if rest else ()
-    rules = MoveRules(question.asked.priority, question.selector)
-    movable = [pod for node, pods in live.pods.items() if node for pod in pods if fixed(pod, live, rules) is None]
+    movable = [pod for node, pods in live.pods.items() if node for pod in pods if fixed(pod, live, question) is None]
     plan = MovePlan((), sum(now.values()), is_exact=not rest)
     after: Mapping[str, int] = now
     cordons: list[list[int]] = []
@@ -317,7 +309,7 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
         after = _distributed(nodes, question, plan.room, seed)
     names = tuple(member.name for member in nodes.table.members)
     closed = tuple(tuple(names[place] for place in one) for one in cordons)
-    return FitAnswer(live, question, now, why, plan, after, fixed_counts(live, rules), names, closed)
+    return FitAnswer(live, question, now, why, plan, after, fixed_counts(live, question), names, closed)
 
 
 def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) -> Mapping[str, int]:

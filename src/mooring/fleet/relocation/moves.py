@@ -136,15 +136,6 @@ class Move:
     """Place of the node that takes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Located:
-    """Where a pod is now."""
-
-    place: int
-    name: str
-    """In the node's state; empty where no manager gives it anything."""
-
-
 class MovingPods:
     """The nodes of a cluster and the pods that may move; used by one thread."""
 
@@ -160,9 +151,9 @@ class MovingPods:
         places = nodes.places
         self.nodes, self.asked, self.most = nodes, asked, most
         self.pods = {pod.uid: pod for pod in pods if pod.node in places}
+        # The place of each pod, and its name in the node's state: empty where no manager gives it anything.
         self._at = {
-            uid: _Located(places[pod.node], nodes.pods[places[pod.node]][pod.name].place)
-            for uid, pod in self.pods.items()
+            uid: (places[pod.node], nodes.pods[places[pod.node]][pod.name].place) for uid, pod in self.pods.items()
         }
         self._rooms = [self._room(place) for place in range(len(nodes.table.members))]
         self.trials = 0
@@ -180,17 +171,17 @@ class MovingPods:
 
     def place_of(self, uid: str) -> int:
         """Return the place of the node of a pod."""
-        return self._at[uid].place
+        return self._at[uid][0]
 
     def pods_on(self, place: int) -> list[LivePod]:
         """Return the pods of a node that may move, large ones first."""
-        found = [pod for uid, pod in self.pods.items() if self._at[uid].place == place]
+        found = [pod for uid, pod in self.pods.items() if self._at[uid][0] == place]
         return sorted(found, key=lambda pod: (-pod.asked.requests.get("cpu", 0), pod.name))
 
     def targets(self, pod: LivePod) -> Iterator[int]:
         """Yield the nodes by whose sums and labels a pod could be there."""
         feasible = passing(self.nodes.table, pod.asked)
-        here = self._at[pod.uid].place
+        here = self._at[pod.uid][0]
         return (place for place in range(len(feasible)) if feasible[place] and place != here)
 
     def waste(self, target: int) -> tuple[int, int]:
@@ -203,7 +194,7 @@ class MovingPods:
         """Return how many replicas would fit on a node without some of its pods."""
         nodes, state = self.nodes, self.nodes.at[place]
         for pod in pods:
-            nodes.remove(place, pod.asked, self._at[pod.uid].name)
+            nodes.remove(place, pod.asked, self._at[pod.uid][1])
         found = self._room(place)
         nodes.at[place] = state
         for pod in pods:
@@ -227,27 +218,27 @@ class MovingPods:
             What undoes it; None when the node refuses the pod.
         """
         self.trials += 1
-        nodes, located = self.nodes, self._at[pod.uid]
-        source = located.place
+        nodes = self.nodes
+        source, held = self._at[pod.uid]
         before = nodes.at[source], nodes.at[target], self._rooms[source], self._rooms[target]
         prediction, name = nodes.admit(target, pod.asked)
         if not prediction.admitted:
             return None
-        nodes.remove(source, pod.asked, located.name)
-        self._at[pod.uid] = _Located(target, name)
+        nodes.remove(source, pod.asked, held)
+        self._at[pod.uid] = target, name
         self._rooms[source], self._rooms[target] = self._room(source), self._room(target)
 
         def undo() -> None:
             nodes.table.remove(target, pod.asked)
             nodes.table.add(source, pod.asked)
             nodes.at[source], nodes.at[target], self._rooms[source], self._rooms[target] = before
-            self._at[pod.uid] = located
+            self._at[pod.uid] = source, held
 
         return undo
 
     def signature(self) -> object:
         """Return what equal situations share."""
-        return tuple(one.place for one in self._at.values()), tuple(state.key for state in self.nodes.at)
+        return tuple(place for place, _ in self._at.values()), tuple(state.key for state in self.nodes.at)
 
     def _room(self, place: int) -> int:
         return room(self.nodes, place, self.asked, self.most)

@@ -68,7 +68,6 @@ _TELLING: Final = frozenset(
     )
 )
 """Fields that no other program has: one of them makes a mapping a kubelet's configuration."""
-_HINT: Final = re.compile(r"kubelet|(?:cpu|memory|topology)-?manager-?policy|reserved", re.IGNORECASE)
 _ARGUMENTS: Final = re.compile(r"arg|flag|option", re.IGNORECASE)
 _LITERAL: Final = re.compile(r"[|>][-+0-9]*\s*(?:#.*)?$")
 _OF_EKS: Final = ("eksctl.io/", "karpenter.k8s.aws/")
@@ -125,8 +124,7 @@ class _Part:
             return {field: owner.source.places([field])[field] for field, owner in owners.items()}
 
         document = replace(self.source.document, content=merged_configuration(first, second))
-        found = f"{self.source.found} and {other.source.found}"
-        return replace(self, source=replace(self.source, document=document, places=places, found=found))
+        return replace(self, source=replace(self.source, document=document, places=places))
 
 
 def embedded(
@@ -221,7 +219,8 @@ def _in_mapping(content: dict[str, Any], path: str, source: ConfigurationSource,
         yield _Part(path, _below(source, path, content, {}))
         return
     names = {} if "kind" in content else _names(content)
-    if "kubelet" not in path.lower().rpartition(".")[2] and not any(one.partition(".")[0] in _TELLING for one in names):
+    told = any(one.partition(".")[0] in _TELLING or key.startswith("kubelet_") for one, key in names.items())
+    if not told and "kubelet" not in path.lower().rpartition(".")[2]:
         names = {}
     if fields := _fields(content, names):
         yield _Part(path, _below(source, path, fields, names))
@@ -248,7 +247,7 @@ def _fields(content: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
     for name, key in names.items():
         above, _, resource = name.partition(".")
         if resource and holds.get(name) is None:
-            fields.setdefault(above, {})[resource] = content[key]
+            fields.setdefault(above, {})[resource] = str(content[key])
         elif not resource and (value := _value(content[key], holds[name])) is not None:
             fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
     return fields
@@ -277,7 +276,7 @@ def _value(value: Any, holds: Holds) -> Any:
 def _flags(content: Any, path: str, last: str) -> list[tuple[str, str]] | None:
     """Return the flags that a mapping or a list is, each with its path; None where it is none."""
     is_named = bool(_ARGUMENTS.search(last))
-    of_kubelet = is_named and "kubelet" in last.lower()
+    of_kubelet = not path or (is_named and "kubelet" in last.lower())
     pairs: list[tuple[str, str]] = []
     if isinstance(content, dict) and is_named:
         for name, value in content.items():
@@ -333,7 +332,7 @@ def _below(
 def _in_text(text: str, path: str, source: ConfigurationSource, depth: int) -> Iterator[_Part]:
     """Yield the parts of a text."""
     unpacked = sources.unpacked(text)
-    if not _HINT.search(unpacked):
+    if not sources.HINT.search(unpacked):
         return
     position = positions_of(source.document, [path])[path] if source.document.text else None
     place = source.places([path])[path]

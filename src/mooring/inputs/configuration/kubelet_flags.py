@@ -185,13 +185,17 @@ _ENVIRONMENT: Final = re.compile(r"(?:export\s+)?(Environment=)?([\"']?)KUBELET_
 _FLAG: Final = re.compile(r"--?[A-Za-z]")
 _BESIDE: Final = re.compile(r"#|\[\w+\]|[A-Z][A-Za-z]*=|[A-Z_]+=")
 """What may stand in such a file before the flags: comments, sections and other settings of a unit."""
-_LOGGED: Final = re.compile(r'\bFLAG: (--[\w-]+)="(.*)"\s*$')
+LOGGED: Final = re.compile(r'\bFLAG: (--[\w-]+)="(.*)"\s*$', re.MULTILINE)
 _ANYWHERE: Final = re.compile(r"(?:^|[\s/\"'=])kubelet[\"']?\s+(?=--[a-z])")
 _CARRIED: Final = re.compile(
-    r"""--(?:kubelet-arg[=\s]+|extra-config[=\s]+["']?kubelet\.)["']?([\w-]+=[^\s"']*)"""
-    r"""|(--)kubelet-extra-args[=\s]+(?:"([^"]*)"|'([^']*)'|(\S+))"""
+    r"""--(?:kubelet-arg[=\s]+|extra-config[=\s]+["']?kubelet\.)["']?([\w-]+=[^\s"'@]*)"""
+    r"""|(--)?kubelet-extra-args[=\s]+(?:"([^"]*)"|'([^']*)'|(--\S+))"""
 )
-"""Flags of the kubelet in those of k3s and RKE2, minikube, and k0s."""
+"""Flags of the kubelet in those of k3s and RKE2, minikube, k0s, and a charm."""
+_ASSIGNED: Final = re.compile(
+    r"""\s*(?:export\s+)?["']?([\w.-]+)["']?\s*[=:]\s*(?:"([^"]*)"|'([^']*)')(?:\s*[,;])?(?:\s*#.*)?"""
+)
+"""A name and a text in quotes: a variable that has flags, or in other languages a flag and its value."""
 BOOTSTRAP: Final = re.compile(r"(?:^|[\s/])bootstrap\.sh(?=\s|$)")
 
 
@@ -229,8 +233,8 @@ def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
 
 def carried_flags(line: str) -> str:
     """Return the kubelet's flags in the flags of another program; empty where it has none."""
-    found = (f"--{one[1]}" if one[1] else one[3] or one[4] or one[5] or "" for one in _CARRIED.finditer(line))
-    return " ".join(found)
+    found = (one[1] or one[3] or one[4] or one[5] or "" for one in _CARRIED.finditer(line))
+    return " ".join(word if word.startswith("-") else f"--{word}" for text in found for word in text.split())
 
 
 def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
@@ -246,7 +250,7 @@ def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
     """
     found: list[Argument] = []
     for number, line in _joined(text):
-        if logged := _LOGGED.search(line):
+        if logged := LOGGED.search(line):
             one = _FIELDS.get(logged[1].lstrip("-"))
             value = READINGS.get(one.holds, str)(logged[2]) if one else ""
             if one and one.member and value and value != one.of(KubeletConfig()):
@@ -255,8 +259,12 @@ def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
             # What follows in quotes, or behind the command, is not the kubelet's.
             rest = re.split(r"[;&|`]|\s#", line[command.end() :], maxsplit=1)[0].replace('"', "").replace("'", "")
             found += (Argument(word, number) for word in rest.split() if not word.startswith("$"))
-        else:
-            found += (Argument(word, number) for word in _words(carried_flags(line), source))
+        elif carried := carried_flags(line):
+            found += (Argument(word, number) for word in _words(carried, source))
+        elif assigned := _ASSIGNED.fullmatch(line):
+            name, value = assigned[1].rpartition(".")[2], assigned[2] or assigned[3] or ""
+            words = value.split() if value.startswith("--") else [f"--{name}={value}"] if name in _FIELDS else []
+            found += (Argument(word, number) for word in words if kubelet_flags(words).fields)
     return tuple(found)
 
 

@@ -15,6 +15,7 @@ import tomllib
 import urllib.parse
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,12 @@ from typing import Final
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration import devices
-from mooring.inputs.configuration.kubelet_flags import bootstrap_arguments_in, kubelet_arguments_in, pasted_arguments_in
+from mooring.inputs.configuration.kubelet_flags import (
+    LOGGED,
+    bootstrap_arguments_in,
+    kubelet_arguments_in,
+    pasted_arguments_in,
+)
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Value
@@ -44,8 +50,10 @@ _NODE_CONFIG: Final = "application/node.eks.aws"
 _SCRIPT: Final = "text/x-shellscript"
 _OWN_KINDS: Final = ("KubeletConfiguration", "MooringConfiguration", "NodeDevices", "AgentConfiguration")
 _OWN_KEYS: Final = frozenset({KUBELET_ARGUMENTS, BOOTSTRAP_OPTIONS, "kubeletconfig"})
-_TOML: Final = re.compile(r"^\[\[?[\w.\"' -]+\]?\]\s*$|^[\w-]+(?:\.[\w-]+)+\s*=", re.MULTILINE)
+_TOML: Final = re.compile(r"^[ \t]*\[\[?[a-z][\w.\"' -]+\]?\]\s*$|^[ \t]*[\w-]+(?:\.[\w-]+)+\s*=", re.MULTILINE)
 _YAML: Final = re.compile(r"^(?:apiVersion|kind)\s*:|^---", re.MULTILINE)
+HINT: Final = re.compile(r"kubelet|(?:cpu|memory|topology)-?manager-?policy|reserved", re.IGNORECASE)
+_INLINE: Final = re.compile(r"kubelet[\w-]*=(['\"])(\{.*\})\1")
 _HEREDOC: Final = re.compile(r"<<[-~]?\s*[\"']?(\w+)[\"']?")
 
 
@@ -134,18 +142,22 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
         if devices.MATRIX.search(text):
             matrix = Document(devices.matrix_document(text, name), name, 1, 1)
             return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, name))]
-        if _TOML.search(text) and not _YAML.search(text):
-            return [_toml(text, name)]
     problem: InputError | None = None
+    given: list[ConfigurationSource] = []
+    if not json_only and _TOML.search(text) and not _YAML.search(text):
+        try:
+            given = [_toml(text, name)]
+        except InputError as error:
+            problem = error
     try:
-        given = list(sources_of(documents_in(data, name, json_only=json_only)))
+        given = given or list(sources_of(documents_in(data, name, json_only=json_only)))
     except InputError as error:
-        problem, given = error, []
+        problem = problem or error
     if any(isinstance(one.document.content, dict) for one in given):
         return [_devices_of(one) for one in given]
     given += _in_script(text, name)
     given = [one for one in given if isinstance(one.document.content, dict)] or given
-    if problem is not None and not given:
+    if problem is not None and not any(isinstance(one.document.content, dict) for one in given):
         raise problem
     return given
 
@@ -157,9 +169,15 @@ def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
         if mark := _HEREDOC.search(line):
             end = next((at for at in range(start + 1, len(lines)) if lines[at].strip() == mark[1]), start)
             body = "\n" * (start + 1) + "".join(f"{one}\n" for one in lines[start + 1 : end])
-            if "kubelet" in body:
-                yield from _written(body.encode(), body, name, json_only=False)
-    if arguments := pasted_arguments_in(text, name):
+            if HINT.search(body):
+                with suppress(InputError):
+                    yield from _written(body.encode(), body, name, json_only=False)
+                lines[start + 1 : end] = [""] * (end - start - 1)
+        elif inline := _INLINE.search(line):
+            text = "\n" * start + inline[2]
+            yield from _written(text.encode(), text, name, json_only=False)
+    arguments = pasted_arguments_in("\n".join(lines), name)
+    if arguments or any(map(LOGGED.search, lines)):
         yield _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
 
 
@@ -186,8 +204,9 @@ def _toml(text: str, name: str) -> ConfigurationSource:
         found = {}
         for field in fields:
             words = [re.escape(word) for word in re.sub(r"\[.*?\]", "", field).split(".") if word]
-            pattern = rf'\s*(?:\[.*{words[-1]}"?\]|"?{words[-1]}"?\s*=)' if words else r"\Z."
-            line = next((number for number, one in enumerate(lines, 1) if re.match(pattern, one)), 0)
+            forms = [rf'\s*(?:\[.*{word}"?\]|(?:[\w.-]+\.)?"?{word}"?\s*=)' for word in reversed(words)]
+            hits = (number for form in forms for number, one in enumerate(lines, 1) if re.match(form, one))
+            line = next(hits, 0)
             found[field] = f"{name}:{line}" if line else name
         return found
 

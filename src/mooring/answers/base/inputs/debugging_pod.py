@@ -16,10 +16,12 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from mooring.answers.base.inputs.cluster_node import PATIENCE, Kubectl, NoAnswerError
+from mooring.cli.output import warn
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.inputs.archive.collect import KUBELET_ROOT, CollectRequest, collect
-from mooring.inputs.archive.reader import ABOUT
+from mooring.inputs.archive.reader import ABOUT, CLUSTER
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.machines.archive import folders_above, read_archive
 from mooring.inputs.machines.capture import CPU_LINKS, GROUP_FILES, INITIATORS, ISOLATION, MACHINE, NAMES
@@ -31,6 +33,7 @@ _START: Final = 120
 """Seconds that a pod may take to start, its image included."""
 _LIFE: Final = 600
 """Seconds after which the pod ends by itself, should nothing delete it."""
+_MOST_WORDS: Final = 500
 _PATTERNS: Final = (
     *(one for one in (*MACHINE, *ISOLATION, *NAMES, INITIATORS, CPU_LINKS) if not one.startswith("proc/self/")),
     *(f"{GROUPS}{'/*' * depth}/{name}" for depth in range(6) for name in GROUP_FILES),
@@ -99,11 +102,10 @@ def packed_node(kubectl: Kubectl, name: str, image: str, version: str, captured:
         with _ended_by_signals():
             try:
                 kubectl.run("create", "-f", "-", seconds=PATIENCE, given=json.dumps(_pod(pod, name, image)).encode())
-                wait = f"--timeout={_START}s"
-                kubectl.run("wait", f"pod/{pod}", "--for=condition=Ready", wait, seconds=_START + PATIENCE)
+                _wait(kubectl, pod)
                 packed = kubectl.run("exec", "-i", pod, "--", "sh", "-s", seconds=_START, given=given.encode())
             finally:
-                kubectl.run("delete", "pod", pod, "--ignore-not-found", "--wait=false", seconds=PATIENCE, apart=True)
+                _delete(kubectl, pod)
         tree = read_archive(f"pod {pod}", packed)
         if tree.data(ABOUT) is not None:
             return packed
@@ -117,6 +119,25 @@ def packed_node(kubectl: Kubectl, name: str, image: str, version: str, captured:
         problem = f"cannot be collected in a pod of {image}: {reason}"
         remedy = "name another image with --debug-image, or collect it with mooring collect"
         raise InputError(problem, source=name, field="--node", remedy=remedy) from None
+
+
+def _wait(kubectl: Kubectl, pod: str) -> None:
+    wait = ("wait", f"pod/{pod}", "--for=condition=Ready", f"--timeout={_START}s")
+    try:
+        kubectl.run(*wait, seconds=_START + PATIENCE)
+    except NoAnswerError as error:
+        why = ""
+        with suppress(NoAnswerError):
+            path = "jsonpath={.status.reason} {.status.message} {.status.containerStatuses[*].state.waiting}"
+            why = kubectl.run("get", "pod", pod, "-o", path, seconds=PATIENCE).decode(errors="replace").strip()
+        raise NoAnswerError(f"{error} {why[:_MOST_WORDS]}".strip()) from None
+
+
+def _delete(kubectl: Kubectl, pod: str) -> None:
+    try:
+        kubectl.run("delete", "pod", pod, "--ignore-not-found", "--wait=false", seconds=PATIENCE, apart=True)
+    except NoAnswerError as error:
+        warn([Finding("warning", f"pod {pod}", f"is not deleted, and ends by itself: {error}", CLUSTER)])
 
 
 @contextmanager

@@ -226,7 +226,8 @@ def read_lstopo_text(text: str, source: str) -> Description:
     Raises:
         InputError: it has no PU.
     """
-    objects = list(_objects(text))
+    # Terminals and mail programs break long lines behind the sign that joins objects.
+    objects = list(_objects(re.sub(r"\+[ \t]*\n[ \t]*", "+ ", text)))
     for one in objects:
         above: _Object | None = one if one.type == "PU" else None
         while above is not None:
