@@ -107,7 +107,7 @@ BAD_INPUT = [
         "plan -f pod.yaml --state nope",
         "nope: --state: no such directory; name a kubelet root directory or a copy of one",
     ),
-    ("plan -f pod.yaml --state binary", "binary: --state: is not a directory"),
+    ("plan -f pod.yaml --state binary", "binary: --state: is no state file of a kubelet; give cpu_manager_state"),
     ("plan -f pod.yaml --save-state binary", "binary: --save-state: is not a directory"),
     ("plan -f pod.yaml --save-state binary/below", "binary/below: "),
     ("plan -f pod.yaml --state empty --save-state empty", "empty: --save-state: is also the directory of --state"),
