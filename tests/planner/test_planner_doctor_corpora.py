@@ -16,6 +16,7 @@ import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.recordings import CORPORA, some
 
+from mooring.answers.base.restarts import RESTART
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.kubelet.kubelet import StateTexts
@@ -132,7 +133,8 @@ def test_a_repaired_node_is_sound() -> None:
     for start in refused("state-files.jsonl.gz")[::16] + refused("admission-lifecycle-restart.jsonl.gz")[::16]:
         diagnosis = diagnose(start.question)
         again = diagnose(replace(start.question, files=with_repairs(start.question.files, diagnosis.repairs)))
-        assert diagnosis.is_blocked or (again.is_sound and not again.repairs), (start.id, errors(again))
+        # No file keeps the kubelet from moving pods at a later start, which it names as an error too.
+        assert diagnosis.is_blocked or (errors(again) <= {RESTART} and not again.repairs), (start.id, errors(again))
 
 
 @pytest.mark.corpus

@@ -11,7 +11,6 @@ import pytest
 from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
-from mooring.answers.upgrade.settings import UNKNOWN
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -22,6 +21,7 @@ from mooring.engine.kubelet.start import start_on
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
 from mooring.monitoring.serve.cluster_html import (
     KEPT_OFF,
+    UNKNOWN,
     FittingSearch,
     TileSheet,
     exported_cluster,

@@ -22,7 +22,6 @@ import click
 from click.core import ParameterSource
 
 from mooring import DISTRIBUTION
-from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 with lazily():
@@ -56,7 +55,7 @@ class Verb(click.Command):
             typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
             values = value if isinstance(value, tuple) else (value,)
             if typed and any(isinstance(one, str) and not one.strip() for one in values):
-                raise InputError(
+                raise errors.InputError(
                     "is empty",
                     field=parameter.opts[0] if isinstance(parameter, click.Option) else "the argument",
                     remedy="give it a value" if parameter.required else "give it a value, or leave it out",
@@ -89,7 +88,7 @@ def needs_extra(name: str, *, source: str) -> Iterator[None]:
     >>> try:
     ...     with needs_extra("fleet", source="mooring fleet"):
     ...         import no_such_package
-    ... except InputError as error:
+    ... except errors.InputError as error:
     ...     print(error.remedy)
     install its packages: pip install 'kube-mooring[fleet]'
     """
@@ -98,7 +97,7 @@ def needs_extra(name: str, *, source: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "mooring").startswith("mooring"):
             raise
-        raise InputError(
+        raise errors.InputError(
             f"the package {error.name} is missing",
             source=source,
             remedy=f"install its packages: pip install '{DISTRIBUTION}[{name}]'",

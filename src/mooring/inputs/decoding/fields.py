@@ -214,8 +214,8 @@ def nearest(name: str, known: Mapping[str, object] | frozenset[str]) -> str:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a name, such as ``topology`` and ``manager`` of ``topologyManager``, in small letters."""
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+    """Return the words of a name, ``topology`` and ``option`` of ``TopologyOptions``: small, singular."""
+    return [word.lower().removesuffix("s") for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
 
 
 @lru_cache(maxsize=1024)
