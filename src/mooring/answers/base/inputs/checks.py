@@ -73,7 +73,9 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
     tree = None if options.node or options.machine not in _LIVE else _computer()
     found = None if tree is None else processes.kubelet_here(tree).process
     if tree is None or found is None:
-        if options.node == NONE or not collection.may_be_cluster_node(asked):
+        # Most questions name neither, and need nothing of what collects a node.
+        names_one = options.node != NONE and (options.node or asks_pod(asked))
+        if not names_one or not collection.may_be_cluster_node(asked):
             return asked
         node = collection.cluster_node(asked)
         return replace(asked, node=node.about.node, running=node)
@@ -94,6 +96,11 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         preferences=preferences,
     )
     return replace(asked, running=collect.running_node(tree, found, request))
+
+
+def asks_pod(options: NodeOptions) -> bool:
+    """Tell whether options name nothing but a pod."""
+    return bool(options.named) and not (options.manifests or options.active)
 
 
 def allocatable_devices(root: str) -> tuple[Mapping[str, tuple[Device, ...]] | None, str]:

@@ -25,6 +25,7 @@ import msgspec
 from mooring.answers.base.inputs.checks import (
     STANDARD_INPUT,
     allocatable_devices,
+    asks_pod,
     check_open,
     node_name,
     preferences_of,
@@ -171,15 +172,11 @@ _UNREAD: Final = "only a pod on the node reads them (--debug-image IMAGE)"
 
 
 def may_be_cluster_node(options: NodeOptions) -> bool:
-    """Tell whether options name a node that is no file, or nothing but a pod, and a cluster can be asked about it."""
+    """Tell whether the node that options name, if they do, is no file, and a cluster can be asked about it."""
     source = options.node
     if source and (not is_node_name(source) or source.endswith(_SUFFIXES) or Path(source).exists()):
         return False
-    return bool(source or _asks_pod(options)) and installed_kubectl() is not None
-
-
-def _asks_pod(options: NodeOptions) -> bool:
-    return bool(options.named) and not (options.manifests or options.active)
+    return installed_kubectl() is not None
 
 
 def cluster_node(options: NodeOptions) -> NodeArchive:
@@ -192,7 +189,7 @@ def cluster_node(options: NodeOptions) -> NodeArchive:
     if kubectl is None:
         raise InputError("is not a file, and kubectl is not installed", source=options.node, field="--node")
     pod = None
-    if _asks_pod(options):
+    if asks_pod(options):
         try:
             pod = named_pod(kubectl, options.named[0])
         except InputError:
