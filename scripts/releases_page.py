@@ -37,7 +37,7 @@ def rules_table() -> list[str]:
     """Return the named rules, one a line."""
     return [
         f"* `{rule.name}` ({rule.span}): {rule.says}."
-        + (f" Matters with {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
+        + (f" With {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
         for rule in RULES
     ]
 

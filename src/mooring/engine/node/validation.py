@@ -173,7 +173,7 @@ def _is_zero(text: str) -> bool:
 
 
 _DEFAULTED: Final = "the kubelet fills in a default"
-_ROUTINE: Final = "checks the objects of another API, which no resource manager reads"
+_ROUTINE: Final = "checks objects of another API"
 
 CHECKS: Final[tuple[StartCheck, ...]] = (
     number_check("nodeLeaseDurationSeconds", 1, 2**31, "nodeLeaseDurationSeconds must be greater than 0", zero=True),
@@ -268,7 +268,7 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
         'memorySwap.swapBehavior %q must be one of: "", "LimitedSwap" or "NoSwap"; memorySwap.swapBehavior cannot be '
         "set when NodeSwap feature flag is disabled",
         checks.swap_errors,
-        note="LimitedSwap on cgroup v1 is not decided: the version of the node's cgroups is not known",
+        note="LimitedSwap on cgroup v1 is not decided: the cgroup version is unknown",
     ),
     StartCheck(
         "crashLoopBackOff.maxContainerRestartPeriod",
@@ -315,7 +315,7 @@ CHECKS: Final[tuple[StartCheck, ...]] = (
     StartCheck(
         "failCgroupV1 singleProcessOOMKill",
         "kubelet is configured to not run on a host using cgroup v1",
-        note="the version of the node's cgroups is not known",
+        note="the cgroup version is unknown",
     ),
     StartCheck(
         "userNamespaces.idsPerPod",
