@@ -390,6 +390,29 @@ class TestAPublishedNode:
         assert answered.code == 0
         assert "running pods are given" in messages(answered)
 
+    def test_pods_of_a_list_that_run_count_in_place_of_its_amounts(self, write: Write) -> None:
+        runs = {**a_pod(cpu="2", memory="1Gi"), "metadata": {"name": "runs"}, "status": {"phase": "Running"}}
+        listed = {"apiVersion": "v1", "kind": "List", "items": [runs, a_pod(cpu="20", memory="10Gi")]}
+        answered = planned(write, listed, *self.words(write, topology()))
+        assert answered.code == 0
+        assert [pod["name"] for pod in answered.document["pods"]] == ["runs", "app"]
+
+
+class TestThisComputer:
+    @pytest.mark.parametrize(("words", "warns"), [((), True), (SIXTEEN_CPUS, False), (("--machine", "live"), False)])
+    def test_a_pod_of_another_node_is_no_pod_of_this_computer(
+        self, write: Write, words: tuple[str, ...], warns: bool
+    ) -> None:
+        pod = a_pod(cpu="1")
+        pod["spec"]["nodeName"] = "worker-12.example.org"
+        assert ("MOOR-529" in planned(write, pod, *words).out) is warns
+
+    def test_an_object_is_no_node_archive(self, write: Write) -> None:
+        node = write("node.json", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-12"}})
+        answered = planned(write, a_pod(cpu="1"), "--node", node)
+        assert answered.code == 2
+        assert "is not a node archive but JSON or YAML" in answered.complaint
+
 
 class TestSecondMachine:
     def test_two_machines_are_an_error(self, write: Write) -> None:

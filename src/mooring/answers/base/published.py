@@ -8,7 +8,7 @@ the highest CPUs that are not reserved, memory, and the first devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -173,12 +173,13 @@ def _listed_pod(namespace: str, name: str, containers: Mapping[str, DumpedContai
     return Pod(f"{namespace}/{name}", name, namespace, tuple(made), QoS.GUARANTEED if exclusive else QoS.BURSTABLE)
 
 
-def with_published(question: Question, sets: Callable[[str], bool]) -> Question:
+def with_published(question: Question, sets: Callable[[str], bool], running: Collection[str] = frozenset()) -> Question:
     """Return a question with what the object says about the node, where nothing else says it.
 
     Args:
         question: about a machine that may be read from such an object.
         sets: tells whether the given configuration sets a field.
+        running: uids of pods of which the cluster says that they run, also where they are asked about.
     """
     published = question.machine.published
     if published is None:
@@ -191,7 +192,7 @@ def with_published(question: Question, sets: Callable[[str], bool]) -> Question:
         for resource, counts in published.devices.items()
     }
     findings = [*question.findings, *findings]
-    known = question.files != StateTexts() or bool(question.active)
+    known = question.files != StateTexts() or bool(question.active) or any(pod.uid in running for pod in question.pods)
     if known and published.taken:
         message = "what the NodeResourceTopology says containers hold is not counted: running pods are given"
         findings.append(Finding("info", "machine", message, PUBLISHED))

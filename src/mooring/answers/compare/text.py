@@ -223,7 +223,7 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
     for row in given:
         yield from _entry(row, rows, columns)
     yield Text("")
-    yield from (Text(line) for line in _remarks(comparison, rows))
+    yield from (Text(line) for line in _remarks(comparison, rows, [*shown, *given]))
     notes = [text for names, text in _NOTES.items() if columns.widths.keys() & names]
     yield Text(f"Columns: {'; '.join(notes)}.", "dim")
 
@@ -262,10 +262,10 @@ def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
     return [f"and {len(rows) - len(shown)} more (--top 0 shows all)"] if len(shown) < len(rows) else []
 
 
-def _remarks(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
+def _remarks(comparison: Comparison, rows: Sequence[Row], drawn: Sequence[Row]) -> Iterator[str]:
     best = rows[0].result
     changes = best.variant.changes
-    if any(row.result.outcome.measures.is_luck for row in rows):
+    if comparison.lucky is not None or any(row.result.outcome.measures.is_luck for row in drawn):
         yield f"{_LUCK} by luck: only policies restricted and single-numa-node guarantee alignment to NUMA nodes."
     if (lucky := comparison.lucky) is not None:
         yield f"More is aligned here with {settings_words(lucky.variant.config)}, but by luck: that does not count."

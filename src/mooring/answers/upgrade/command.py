@@ -90,7 +90,7 @@ def command(
     """Show what another release of the kubelet changes on a node: start, running pods, settings, and the way back.
 
     The kubelet of the new release starts on the state files of the old one and admits the running pods again. With
-    several nodes there is one line for each.
+    several nodes there is one line for each; mooring fleet upgrade --cluster has where pods of a cluster go.
 
     Exit code 0 when nothing is decided differently and all running pods keep what they have, also at a later start;
     else 1; 2 when the input is wrong.

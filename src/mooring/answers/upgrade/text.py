@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -240,11 +241,15 @@ def _affected(affected: Sequence[UpgradedPodPart]) -> str:
     return joined([text.format(outcomes.count(one)) for one, text in words if one in outcomes])
 
 
+_MEANS: Final = {("failCgroupV1", "true"): ": with control groups v1 the kubelet does not start"}
+"""What a new default does to a node, where its name does not say it."""
+
+
 def setting_text(change: SettingChangePart) -> str:
     """Return a setting that another release takes otherwise, as one line.
 
     >>> setting_text(SettingChangePart("failCgroupV1", SettingEffect.DEFAULT, "false", "true"))
-    'failCgroupV1: default false, then true'
+    'failCgroupV1: default false, then true: with control groups v1 the kubelet does not start'
     """
     match change.effect:
         case SettingEffect.REFUSED:
@@ -254,7 +259,7 @@ def setting_text(change: SettingChangePart) -> str:
         case SettingEffect.TAKES_EFFECT:
             words = f"takes effect; {change.before}, then {change.after}"
         case SettingEffect.DEFAULT:
-            words = f"default {change.before}, then {change.after}"
+            words = f"default {change.before}, then {change.after}{_MEANS.get((change.name, change.after), '')}"
         case _:
             words = f"{change.before}, then {change.after}"
     return f"{change.name}: {words}"

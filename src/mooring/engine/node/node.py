@@ -86,6 +86,10 @@ class Node:
     swept: Swept | None = field(default=None, compare=False, repr=False)
     """When stale state was last dropped; as long as nothing has changed there is none."""
 
+    def __repr__(self) -> str:
+        """Name what a reader of a notebook asks about; the fields are pages long."""
+        return f"<Node: {len(self.active)} pods, shared pool {self.shared_pool}>"
+
     @staticmethod
     def fresh(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig | None = None) -> Node:
         """Return a node without state files and pods.

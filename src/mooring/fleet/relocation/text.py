@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -197,23 +198,31 @@ def _upgrade(answer: ClusterUpgrade) -> Iterator[RenderableType]:
         yield Text("Pods that lose their node", "bold")
         yield from _pods(answer.pods)
         yield from _failures(failed)
+    yield Text("")
+    yield Text("mooring upgrade has settings, state files and the way back of one node.", "dim")
 
 
 def _nodes(found: Sequence[NodeUpgrade]) -> RenderableType:
     table = new_table("turn", "node", "what happens")
     table.columns[0].justify = "right"
-    for one in found[:_MOST_ROWS]:
-        if one.drained:
-            what = f"drained first: {one.drained}"
-        elif one.refused:
-            codes = ", ".join(sorted(set(one.refused.values())))
-            what = f"restarts and refuses {plural(len(one.refused), 'pod')} ({codes})"
-        else:
-            what = "restarts; its pods run on"
-        table.add_row(str(one.turn), clean(one.name), clean(what))
-    if len(found) > _MOST_ROWS:
-        table.add_row("", f"{len(found) - _MOST_ROWS} more", "with -o json")
+    alike = [(what, list(nodes)) for what, nodes in groupby(found, _what_happens)]
+    for what, nodes in alike[:_MOST_ROWS]:
+        first, last = nodes[0], nodes[-1]
+        turns = str(first.turn) if first.turn == last.turn else f"{first.turn}-{last.turn}"
+        names = first.name if first is last else f"{first.name} to {last.name} ({plural(len(nodes), 'node')})"
+        table.add_row(turns, clean(names), clean(what))
+    if len(alike) > _MOST_ROWS:
+        table.add_row("", f"{sum(len(nodes) for _, nodes in alike[_MOST_ROWS:])} more", "with -o json")
     return table
+
+
+def _what_happens(node: NodeUpgrade) -> str:
+    if node.drained:
+        return f"drained first: {node.drained}"
+    if node.refused:
+        codes = ", ".join(sorted(set(node.refused.values())))
+        return f"restarts and refuses {plural(len(node.refused), 'pod')} ({codes})"
+    return "restarts; its pods run on"
 
 
 def _pods(found: Sequence[Relocated]) -> Iterator[RenderableType]:

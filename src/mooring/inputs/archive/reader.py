@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
@@ -56,6 +57,8 @@ DEVICES: Final = "mooring/devices.json"
 PODS: Final = "pods.json"
 
 CONFIGURATIONS: Final = (KUBELET_CONFIG, MOORING_CONFIG, DEVICES)
+_OBJECT: Final = (b"{", b"[", b"apiVersion:", b"kind:", b"---")
+"""How an object of kubectl begins, which is often given instead of an archive."""
 
 MACHINE_PART: Final = "machine"
 ISOLATION_PART: Final = "isolation"
@@ -233,6 +236,11 @@ def open_node(source: str) -> NodeArchive:
     Raises:
         InputError: there is no such file, or it is no node archive.
     """
+    if Path(source).is_file():
+        with Path(source).open("rb") as file:
+            if file.read(16).lstrip().startswith(_OBJECT):
+                remedy = "make one with mooring collect, or name a node of the cluster; a Node is given with --active"
+                raise InputError("is not a node archive but JSON or YAML", source=source, remedy=remedy)
     return node_of(open_tree(source))
 
 

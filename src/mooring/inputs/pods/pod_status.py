@@ -117,6 +117,11 @@ def listed_pods(documents: Iterable[Document]) -> list[DescribedPod]:
     return found
 
 
+def uids_that_run(documents: Iterable[Document]) -> frozenset[str]:
+    """Return the uids of the pods of documents of which the cluster says that they run."""
+    return frozenset(one.pod.uid for one in listed_pods(documents) if one.standing is Standing.RUNNING)
+
+
 def _pod_objects(document: Document) -> list[PodObject]:
     found: list[PodObject] = []
     # What is wrong with the document is reported where its pods are read.

@@ -6,8 +6,9 @@ A running kubelet is that of the node that ``--node`` names, or of this computer
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from mooring.cli.options import NodeOptions
 from mooring.cli.output import emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
+from mooring.explain.phrases import plural
 from mooring.lazy import lazily
 
 with lazily():
@@ -35,6 +37,7 @@ with lazily():
         cluster_objects,
         defaults,
         pod_files,
+        pod_status,
         workloads,
     )
     from mooring.service import podresources
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
     from mooring.answers.base.check import Check, NodeType
     from mooring.answers.base.plan import Question
+    from mooring.engine.core.machine import Machine
     from mooring.engine.core.pod import Pod
     from mooring.engine.devicemanager.state import Device, Preference
     from mooring.inputs.archive.reader import RunningKubelet
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from mooring.inputs.machines.tree import Tree
 
 
+OTHER_MACHINE: Final = "MOOR-529"
 NONE = "none"
 """Value of an option that leaves a part of the running kubelet out; a file of that name is ./none."""
 ROOT = "MOORING_ROOT"
@@ -357,3 +362,15 @@ def show_errors(check: Check) -> None:
         if remark.gravity == "error":
             place = f"{remark.place}: " if remark.place is not None else ""
             tell(f"error[{remark.code}]: {place}{remark.text}")
+
+
+def of_another_node(options: NodeOptions, machine: Machine, given: Iterable[Document]) -> Iterator[Finding]:
+    """Say that pods of another node are asked about on this computer, for want of their machine."""
+    here = socket.gethostname().lower().partition(".")[0]
+    bound = frozenset[str]() if options.machine else pod_status.bound_nodes(given)
+    if bound and here not in {name.partition(".")[0] for name in bound}:
+        message = (
+            f"none given: this computer's, with {plural(machine.info.num_cores, 'CPU')}, although the pods are bound "
+            "to another node (give its machine with --machine, or the node with --node)"
+        )
+        yield Finding("warning", "machine", message, OTHER_MACHINE)

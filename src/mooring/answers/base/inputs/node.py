@@ -83,7 +83,10 @@ class NodeInputs:
     def findings(self) -> list[Finding]:
         """What was odd, apart from the pods."""
         noticed = [*self.release.findings, *self.configuration.findings]
-        return [*noticed, *self.archive.findings(_replaced(self.options))] if self.archive else noticed
+        if self.archive is None:
+            given = (*self.listed, *self.manifests)
+            return [*noticed, *running_inputs.of_another_node(self.options, self.machine, given)]
+        return [*noticed, *self.archive.findings(_replaced(self.options))]
 
     def devices(self, pods: Sequence[Pod]) -> node_devices.NodeDevices:
         """Return the devices of the node, and what pods hold of them.
@@ -209,8 +212,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
     manifests = virtual_machines.with_instance_types(
         [one for source in options.manifests for one in decoded_documents.load_documents(source)]
     )
-    takes_pods = archive and not options.active and "active" not in options.left_out
-    archived = archive.pod_documents() if archive and takes_pods else ()
+    archived = archive.pod_documents() if archive and not options.active and "active" not in options.left_out else ()
     asked = pod_status.listed_pods(manifests)
     pods = [*pod_status.listed_pods((*archived, *listed)), *asked]
     options, named = _with_named(options, archive, pods)
@@ -230,8 +232,7 @@ def read_inputs(options: NodeOptions, decides: Release | None = None) -> NodeInp
 
 def with_devices(mooring: MooringConfig, choice: str) -> MooringConfig:
     """Return the configuration in which ``--devices`` is followed; empty for what the configuration says."""
-    others = mooring.extensions - {DEVICE_ALIGNMENT}
-    known = {"kubelet": others, "follow": others | {DEVICE_ALIGNMENT}}
+    known = {"kubelet": mooring.extensions - {DEVICE_ALIGNMENT}, "follow": mooring.extensions | {DEVICE_ALIGNMENT}}
     return replace(mooring, extensions=known.get(choice, mooring.extensions))
 
 
@@ -287,7 +288,8 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
         alone=options.alone,
     )
     asked = published.with_listed(asked, inputs.resources)
-    return published.with_published(asked, lambda field: any(layer.sets(field) for layer in configuration.layers))
+    runs = pod_status.uids_that_run(inputs.manifests)
+    return published.with_published(asked, lambda field: any(layer.sets(field) for layer in configuration.layers), runs)
 
 
 def _with_named(
@@ -382,9 +384,7 @@ def read_node(source: str) -> NodeArchive | None:
     Raises:
         InputError: it is none.
     """
-    if not source:
-        return None
-    return reader.open_node(source)
+    return reader.open_node(source) if source else None
 
 
 def read_machine(machine: str, node: str) -> Machine:
