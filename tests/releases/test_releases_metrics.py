@@ -13,9 +13,10 @@ from tests.releases.flipped import flipped
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
 from mooring.engine.node.metrics import names as name
-from mooring.engine.node.metrics.metrics import Metrics, exposition, fold
+from mooring.engine.node.metrics.metrics import Metrics, exposition, fold, with_devices
 from mooring.engine.node.metrics.names import METRICS
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.flags import METRIC_HISTORY, metric_name
@@ -35,7 +36,7 @@ def names_in(text: str) -> set[str]:
 
 def test_every_history_is_that_of_a_metric() -> None:
     assert set(METRIC_HISTORY) <= {metric.name for metric in METRICS}
-    assert all(metric_name(metric.name, "1.37") == metric.name for metric in METRICS)
+    assert all(metric_name(metric.name, "1.38") == metric.name for metric in METRICS)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,18 @@ def test_up_to_1_36_memory_that_cannot_be_counted_is_a_pinning_request(release: 
     after = fold(metrics, facts)
     assert after.value(name.MEMORY_PINNING_REQUESTS) == counted
     assert after.value(name.MEMORY_PINNING_ERRORS) == counted
+
+
+@pytest.mark.parametrize(("release", "counts"), [("1.37", []), ("1.38", ["2", "1"])])
+def test_since_1_38_devices_are_counted_by_their_health(release: str, counts: list[str]) -> None:
+    devices = {"vendor.example/nic": (Device("nic0"), Device("nic1"), Device("nic2", healthy=False))}
+    told = exposition(with_devices(started(release)[1], devices)).splitlines()
+    healthy, unhealthy = (
+        f'kubelet_device_plugin_devices{{health_state="{state}",resource_name="vendor.example/nic"}}'
+        for state in ("healthy", "unhealthy")
+    )
+    found = dict(line.rsplit(" ", 1) for line in told if line.startswith("kubelet_device_plugin_devices{"))
+    assert [found[one] for one in (healthy, unhealthy) if one in found] == counts
 
 
 # Since v1.38 the gauges are computed from the state (rule gauges-by-difference).

@@ -194,7 +194,8 @@ class Plan:
     @property
     def metrics(self) -> Metrics:
         """The kubelet's metrics after all answers."""
-        return metering.fold(metering.Metrics.initial(self.began.settings, self.began.node.cpu), self.facts)
+        counted = metering.fold(metering.Metrics.initial(self.began.settings, self.began.node.cpu), self.facts)
+        return metering.with_devices(counted, self.kubelet.node.providers.devices.devices)
 
     def kubelets(self) -> Iterator[Kubelet]:
         """Let it all happen again; yield the kubelet before the first answer and after each one.

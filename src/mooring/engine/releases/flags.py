@@ -141,6 +141,7 @@ METRIC_HISTORY: Mapping[str, str] = {
         "pod_resize_duration_milliseconds",
     ),
     **_since("1.37", "pod_deferred_resize_duration_seconds", "pod_level_resources_admission_total"),
+    **_since("1.38", "device_plugin_devices"),
     "kubelet_resource_manager_allocations_total": (
         "1.36 resource_manager_allocations_total, 1.37 kubelet_resource_manager_allocations_total"
     ),

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted, PodRejected
 from mooring.engine.node.metrics import names as label
 from mooring.engine.node.metrics import names as name
@@ -259,6 +260,23 @@ def samples(metrics: Metrics) -> Iterator[Sample]:
             yield from metrics.histograms[series].samples(*series)
         else:
             yield *series, metrics.values[series]
+
+
+def with_devices(metrics: Metrics, devices: Mapping[str, tuple[Device, ...]]) -> Metrics:
+    """Return the metrics after the node's capacity was computed, as a kubelet does whenever it updates its status.
+
+    Args:
+        metrics: before.
+        devices: resource -> what its plugin has registered.
+
+    Source: kubelet v1.38.0-beta.0, cm/devicemanager; spec: preview.md section 11.
+    """
+    values = dict(metrics.values)
+    for resource, registered in devices.items():
+        healthy = sum(device.healthy for device in registered)
+        for state, count in (("healthy", healthy), ("unhealthy", len(registered) - healthy)):
+            values[_series(name.DEVICES, labels(resource_name=resource, health_state=state))] = count
+    return replace(metrics, values=values)
 
 
 def exposition(metrics: Metrics) -> str:

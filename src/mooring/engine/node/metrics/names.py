@@ -302,6 +302,12 @@ RESIZE_DEFERRED_DURATION = Metric(
     (5, 10, 15, 20, 30, 45, 60, 90, 120, 150, 180, 300, 600, 1200, 1800, 3600),
 )
 
+DEVICES = Metric(
+    "kubelet_device_plugin_devices",
+    MetricType.GAUGE,
+    "Devices that the plugin of a resource has registered, healthy and unhealthy.",
+    ("health_state", "resource_name"),
+)
 METRICS: tuple[Metric, ...] = (
     CPU_PINNING_REQUESTS,
     CPU_PINNING_ERRORS,
@@ -327,9 +333,10 @@ METRICS: tuple[Metric, ...] = (
     RESIZES_IN_PROGRESS,
     RESIZES_DEFERRED_ACCEPTED,
     RESIZE_DEFERRED_DURATION,
+    DEVICES,
 )
-"""All metrics of v1.37.1, in the order of the specification. Of those of resize the infeasible
-ones are counted."""
+"""All metrics of the newest release and of the preview, in the order of the specification. Of those of resize the
+infeasible ones are counted."""
 
 SCALE_DOWN_STARTED = Metric(
     "kubelet_cpu_manager_scale_down_delay_started_total",
