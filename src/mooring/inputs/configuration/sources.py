@@ -11,7 +11,6 @@ import base64
 import binascii
 import os
 import re
-import tomllib
 import urllib.parse
 import zlib
 from collections.abc import Iterable, Iterator
@@ -36,6 +35,7 @@ from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, pasted, 
 from mooring.lazy import lazily
 
 with lazily():
+    import tomllib
     from email import parser as mime
 
     from mooring.inputs.configuration import embedded
