@@ -217,7 +217,7 @@ def _overhead(spec: Mapping[str, Any]) -> ResourceList:
 _NAMING: Final = frozenset({"command", "args", "env"})
 _LIST: Final = r"[ =]*['\"]?(?P<cpus>[\d(][\d(),@-]*)(?=['\"\s;]|$)"
 _CORE_LISTS: Final = tuple(
-    re.compile(rf"(?:^|\s)(?:{form}){_LIST}")
+    rf"(?:^|\s)(?:{form}){_LIST}"
     for form in (
         # A single number behind -l is a port or a level as often as a core.
         r"-l(?=[ =]*['\"]?[\d(][\d()@]*[,-])",
@@ -228,10 +228,10 @@ _CORE_LISTS: Final = tuple(
     )
 )
 """How programs name CPUs: DPDK (EAL ``-l``, ``--lcores``), Seastar, taskset, numactl, VPP."""
-_MASK: Final = re.compile(r"(?:^|\s)(?:taskset|-c|--core-?mask)[ =]+0x(?P<mask>[0-9a-fA-F]{1,64})(?=\s|$)")
+_MASK: Final = r"(?:^|\s)(?:taskset|-c|--core-?mask)[ =]+0x(?P<mask>[0-9a-fA-F]{1,64})(?=\s|$)"
 _AFFINITY: Final = {
-    "GOMP_CPU_AFFINITY": re.compile(r"^(?P<cpus>[\d, -]+)$"),
-    "KMP_AFFINITY": re.compile(r"proclist=\[?(?P<cpus>[\d,-]+)"),
+    "GOMP_CPU_AFFINITY": r"^(?P<cpus>[\d, -]+)$",
+    "KMP_AFFINITY": r"proclist=\[?(?P<cpus>[\d,-]+)",
 }
 """Variables of OpenMP's runtimes, and where they name CPUs."""
 _MOST_TEXT: Final = 1 << 14
@@ -243,11 +243,13 @@ def _core_lists(fields: Mapping[str, Any]) -> Iterator[tuple[str, CPUSet]]:
     pairs = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
     env = {str(one.get("name")): str(one["value"]) for one in pairs if one.get("value") is not None}
     words = [str(word) for part in ("command", "args") for word in (fields.get(part) or ()) if isinstance(word, str)]
+    if not (words or env):
+        return
     # The kubelet replaces $(NAME), a shell $NAME and ${NAME}.
     text = re.sub(r"\$[({]?(\w+)[)}]?", lambda one: env.get(one[1], one[0]), " ".join(words)[:_MOST_TEXT])
-    found = [(one[0].strip(), one["cpus"]) for form in _CORE_LISTS for one in form.finditer(text)]
+    found = [(one[0].strip(), one["cpus"]) for form in _CORE_LISTS for one in re.finditer(form, text)]
     for name, form in _AFFINITY.items():
-        value = form.search(env.get(name, "")[:_MOST_TEXT])
+        value = re.search(form, env[name][:_MOST_TEXT]) if name in env else None
         found += [(f"{name}={env[name]}", ",".join(value["cpus"].split()))] if value else []
     for written, listed in found:
         # Of DPDK's LCORES@CPUS the part behind the sign names CPUs.
@@ -256,5 +258,5 @@ def _core_lists(fields: Mapping[str, Any]) -> Iterator[tuple[str, CPUSet]]:
             yield written, CPUSet.parse(",".join(behind).replace("(", "").replace(")", "").strip(","))
         except CPUSetSyntaxError:
             continue
-    for mask in _MASK.finditer(text):
+    for mask in re.finditer(_MASK, text):
         yield mask[0].strip(), CPUSet(CPUMask(int(mask["mask"], 16)))

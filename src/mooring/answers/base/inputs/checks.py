@@ -6,7 +6,6 @@ A running kubelet is that of the node that ``--node`` names, or of this computer
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -24,6 +23,8 @@ from mooring.explain.phrases import plural
 from mooring.lazy import lazily
 
 with lazily():
+    import socket
+
     from mooring.answers.base import check as checking
     from mooring.answers.base import check_reports as reports
     from mooring.answers.base.inputs import cluster_node, collection
