@@ -24,7 +24,7 @@ from tests.cli.made_up_node import kubelet_pods, make_root
 from mooring.inputs.machines.archive import MOST_BYTES
 
 KUBECTL = """#!{python}
-import json, os, pathlib, signal, subprocess, sys, time
+import json, os, pathlib, signal, subprocess, sys
 folder = pathlib.Path({folder!r})
 words = [word for word in sys.argv[1:] if not word.startswith("--request-timeout")]
 with (folder / "asked").open("a") as file:
@@ -37,7 +37,7 @@ if words[0] == "create":
     (folder / "created.json").write_text(sys.stdin.read())
 elif words[0] == "wait" and (folder / "waits").exists():
     os.kill(os.getppid(), int((folder / "waits").read_text()))
-    time.sleep(60)
+    signal.pause()  # until the command ends it
 elif words[0] == "wait" and (folder / "never-ready").exists():
     sys.exit("error: timed out waiting for the condition on pods/x")
 elif words[0] == "exec":

@@ -182,7 +182,7 @@ _KNOCKING = 1.0  # seconds
 
 
 def socket_path(path: str) -> Path:
-    """Return the path for a new socket, with its folder made and a dead socket in its place taken as no obstacle.
+    """Return the path for a new socket, with its folder made; a socket that no process serves may be in its place.
 
     Raises:
         InputError: something else lies there, another process listens there already, or the folder cannot be made.

@@ -273,7 +273,7 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
         pending = node.cpu.pre_assignments.get(uid, {}).get(name)
         own |= node.cpu.assignments[uid][name] if pending is None else pending.cpus
     if own:
-        # Nobody can be pinned to a CPU that is offline.
+        # No container can be pinned to a CPU that is offline.
         cpus = CPUSet(own & ~node.cpu.offline)
     if memory_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
         nodes = NUMAMask(mask_of(numa_of_blocks(node.memory.assignments[uid][name])))

@@ -121,8 +121,8 @@ def described_lists(
         form: the format's name.
         cpus: NUMA node -> its CPUs, ascending.
         unknown: what the format leaves open besides.
-        sizes: NUMA node -> bytes of memory, where they are told.
-        rows: NUMA node -> distances in the order of the nodes, where they are told.
+        sizes: NUMA node -> bytes of memory, where the text has them.
+        rows: NUMA node -> distances in the order of the nodes, where the text has them.
     """
     nodes = sorted(cpus)
     table = rows or {}
