@@ -114,7 +114,7 @@ UNTIL_137 = (
         "pod-allocation-not-restored",
         since="1.36",
         until="1.37",
-        says="at a restart a pod with CPUs as a whole is allocated anew, and no pod holds its earlier CPUs any more",
+        says="at a restart a pod with CPUs as a whole is allocated anew, and no pod has its earlier CPUs",
         instead="its set and those of its containers are kept, and missing ones are cut out of its set",
         source="cpumanager, static policy, AllocatePod; spec: preview.md section 8",
         codes=("MOOR-162",),
