@@ -57,13 +57,15 @@ def fit_command(
     """
     check_destination(to)
     question = common.fit_question(files, replicas, movable, moves=moves)
-    answer = fit.fit(inputs.read(), question, inputs.seed)
+    live = inputs.read()
+    answer = fit.fit(live, question, inputs.seed)
     if form == "json":
-        emit_document(json_text(text.fit_document(answer)), to)
+        answer.fixed = dict(sorted(answer.fixed.items()))
+        emit_document(json_text(answer), to)
     elif form == "evictions":
         emit_document(text.evictions_text(answer), to)
     else:
-        emit(text.fit_text(answer, to=to), to)
+        emit(text.fit_text(answer, question, len(live.cluster.groups), to=to), to)
     return YES if answer.fits_now >= question.replicas else NO
 
 
@@ -89,12 +91,13 @@ def drain_command(
     Exit code 1 when a pod finds none.
     """
     check_destination(to)
-    answer = drain.drain(inputs.read(), nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
+    live = inputs.read()
+    answer = drain.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     if form == "json":
-        emit_document(json_text(text.drain_document(answer)), to)
+        emit_document(json_text(answer), to)
     else:
-        emit(text.drain_text(answer, to=to), to)
-    return YES if answer.is_clean else NO
+        emit(text.drain_text(answer, len(live.cluster.groups), to=to), to)
+    return YES if drain.is_clean(answer.pods) else NO
 
 
 UPGRADE_EXAMPLES = """\b
@@ -159,7 +162,7 @@ def upgrade_command(
     strategy = common.chosen_strategy(scoring, extender=extender)
     answer = drain.upgrade(live, names, new, strategy, unavailable, inputs.seed)
     if form == "json":
-        emit_document(json_text(text.cluster_upgrade_document(answer)), to)
+        emit_document(json_text(answer), to)
     else:
-        emit(text.upgrade_text(answer, to=to), to)
-    return YES if answer.is_clean else NO
+        emit(text.upgrade_text(answer, len(live.cluster.groups), to=to), to)
+    return YES if drain.is_clean(answer.pods) else NO

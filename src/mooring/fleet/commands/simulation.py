@@ -28,7 +28,6 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.fleet import answer, nodes, ranking, simulation, text, trials
-    from mooring.fleet import work as records
     from mooring.fleet.report import charts, page, report
     from mooring.views.html.document import plot_page_text
     from mooring.views.svg import plot
@@ -71,7 +70,7 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
         emit_document(json_text(answer.fleet_document(found)), to)
     else:
         emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
-    unhappy = found.fates[records.PodPhase.REFUSED] or found.fates[records.PodPhase.WAITS] or found.result.cut_short
+    unhappy = found.fates.refused or found.fates.waits or found.result.cut_short
     return NO if unhappy else YES
 
 

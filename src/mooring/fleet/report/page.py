@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import duration, size
+from mooring.fleet.answer import joined_periods
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
 from mooring.views.decision import DecisionView
@@ -118,6 +119,7 @@ SCRIPTS: Final = ("theme.js", "words.js", "fleet-data.js", "fleet-nodes.js", "fl
 _PICTURE_WIDTH: Final = 1144
 _MOST_LISTED: Final = 1000
 """Rows of the table of pods; the others are found by their name."""
+_MOST_ROWS: Final = 20
 _MOST_SERIES: Final = 7
 """Causes of refusals that have a colour of their own."""
 _PERCENT: Final = 100
@@ -145,7 +147,7 @@ def fleet_page_text(view: FleetView) -> str:
         fates=[(name, getattr(document.pods, name)) for name in document.pods.__struct_fields__],
         amount=_amount,
         duration=duration,
-        periods=list(_table(document)),
+        periods=list(joined_periods(document.periods, document.samples, _MOST_ROWS)),
         aligned=(document.aligned.get("1", 0), sum(document.aligned.values())),
     )
 
@@ -280,40 +282,3 @@ def _refusals(document: FleetDocument, starts: tuple[float, ...]) -> TimeChart:
         )
         found.append(TimeSeries("other causes", "exclusive-6", rest))
     return TimeChart("Refused by kubelets, by group and cause", starts, tuple(found))
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodRow:
-    """Several periods as a row of the table."""
-
-    until: str
-    running: int
-    waiting: int
-    admitted: int
-    refused: Mapping[str, int]
-    waited: str
-
-
-_MOST_ROWS: Final = 20
-
-
-def _table(document: FleetDocument) -> Iterator[PeriodRow]:
-    """Yield what the lines show, as rows to be read."""
-    together = -(-len(document.periods) // _MOST_ROWS) or 1
-    for first in range(0, len(document.periods), together):
-        periods = document.periods[first : first + together]
-        last = document.samples[first + len(periods) - 1]
-        refused: dict[str, int] = {}
-        for one in (one for period in periods for one in period.refused):
-            key = f"{one.group} {one.code}"
-            refused[key] = refused.get(key, 0) + one.pods
-        waited = max(period.waited.percentile99 for period in periods)
-        admitted = sum(period.admitted for period in periods)
-        yield PeriodRow(
-            duration(periods[-1].ends),
-            last.running,
-            last.waiting,
-            admitted,
-            refused,
-            duration(waited) if admitted else "–",
-        )

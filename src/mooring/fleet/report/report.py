@@ -28,6 +28,7 @@ from mooring.explanations.phrases import size
 from mooring.fleet.answer import FleetAnswer, fleet_document, waiting_kinds
 from mooring.fleet.cluster import NodeGroup
 from mooring.fleet.nodes import NodeHistory, NodesSeen
+from mooring.fleet.relocation.moves import cause_words
 from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
 from mooring.fleet.report.page import FleetPagePod, FleetView, NodesOverTime, RefusalStory, StatePicture, WaitStory
 from mooring.fleet.simulation import SimulationResult
@@ -140,7 +141,7 @@ def _refusal(records: list[Record], state: SharedState, picture: int) -> Refusal
 def waits(result: SimulationResult) -> list[WaitStory]:
     """Return why pods wait at the end, for each kind of them."""
     return [
-        WaitStory(tuple((str(one.obstacle), len(one.nodes)) for one in kind.causes), kind.pods)
+        WaitStory(tuple((cause_words(one), one.nodes) for one in kind.causes), tuple(kind.pods))
         for kind in waiting_kinds(result)
     ]
 
