@@ -24,14 +24,11 @@ Examples:
 
 @click.command("fit", cls=Verb, epilog=FIT_EXAMPLES)
 @common.live_options
-@click.option(
+@common.file_option(
     "-f",
     "--filename",
     "files",
-    multiple=True,
     required=True,
-    metavar="FILE",
-    shell_complete=options.complete_file,
     help="Manifest of the replicas: a Deployment, or anything else with pods of one kind.",
 )
 @click.option(
@@ -109,19 +106,9 @@ Examples:
 
 @click.command("upgrade", cls=Verb, epilog=UPGRADE_EXAMPLES)
 @common.live_options
-@click.option(
-    "--release",
-    default="",
-    metavar="VERSION",
-    help="Release of the new kubelets. Default: as they are.",
-)
-@click.option(
-    "--new-config",
-    "new_config",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=options.complete_file,
-    help="Whole configuration of the new kubelets; repeatable. Default: as they are.",
+@click.option("--release", default="", metavar="VERSION", help="Release of the new kubelets. Default: as they are.")
+@common.file_option(
+    "--new-config", "new_config", help="Whole configuration of the new kubelets; repeatable. Default: as they are."
 )
 @click.option("--nodes", "selector", default="", metavar="SELECTOR", help="Labels of the nodes. Default: all.")
 @click.option(

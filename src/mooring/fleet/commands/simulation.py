@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mooring.fleet.nodes import NodeHistory
     from mooring.fleet.simulation import Simulation, SimulationResult
     from mooring.fleet.trials import Figures, FinishedTrials, FleetTrial
+    from mooring.views.svg.plot import Plot
 
 
 SIMULATE_EXAMPLES = """\b
@@ -65,7 +66,7 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
     found = answer.answer_of(_run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept)))
     if kept is not None:
-        emit_document(_drawn(found, kept, form), to)
+        emit_document(_report(found, kept, form), to)
     elif form == "json":
         emit_document(json_text(answer.fleet_document(found)), to)
     else:
@@ -92,11 +93,15 @@ def _run(simulated: Simulation) -> SimulationResult:
         signal.signal(signal.SIGINT, before)
 
 
-def _drawn(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
+def _report(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
     """Return the report, or the heat map of the CPUs alone."""
     if form == "svg":
         return charts.heatmap_svg(report.heat_of(found, kept))
     return page.fleet_page_text(report.fleet_view(found, kept))
+
+
+def _drawn(found: Plot, form: str) -> str:
+    return plot_page_text(found) if form == "html" else plot.plot_svg(found)
 
 
 COMPARE_EXAMPLES = """\b
@@ -153,10 +158,8 @@ def compare_command(
     found = _figures(asked, jobs, dask, trials.FinishedTrials(resume) if resume else None)
     if form == "json":
         emit_document(json_text(ranking.comparison_document(works[0].name, found)), to)
-    elif form == "html":
-        emit_document(plot_page_text(text.comparison_plot(cluster.name, works[0], found)), to)
-    elif form == "svg":
-        emit_document(plot.plot_svg(text.comparison_plot(cluster.name, works[0], found)), to)
+    elif form != "text":
+        emit_document(_drawn(text.comparison_plot(cluster.name, works[0], found), form), to)
     else:
         emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
     return YES
@@ -226,10 +229,8 @@ def size_command(
     sizes = [ranking.size_of(trial, group, groups, goal, most) for group in groups]
     if form == "json":
         emit_document(json_text(ranking.sizes_document(work.name, sizes)), to)
-    elif form == "html":
-        emit_document(plot_page_text(text.sizes_plot(cluster.name, work, sizes)), to)
-    elif form == "svg":
-        emit_document(plot.plot_svg(text.sizes_plot(cluster.name, work, sizes)), to)
+    elif form != "text":
+        emit_document(_drawn(text.sizes_plot(cluster.name, work, sizes), form), to)
     else:
         emit(text.sizes_text(cluster.name, work, sizes, goal, to=to), to)
     return YES if any(one.fewest is not None for one in sizes) else NO
