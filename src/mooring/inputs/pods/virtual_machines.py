@@ -19,7 +19,7 @@ from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.decoding.fields import Document, count_at, flag_at, inside, list_at, mapping_at, text_at
+from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
 
 GROUP = "kubevirt.io"
@@ -119,10 +119,8 @@ def launcher_pod(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[
     metadata, spec = mapping_at(template, "metadata"), mapping_at(template, "spec")
     name = text_at(mapping_at(owner, "metadata"), "name") or text_at(mapping_at(owner, "metadata"), "generateName")
     annotations = mapping_at(metadata, "annotations")
-    try:
+    with within("spec"):
         machine = _machine(spec, annotations)
-    except InputError as error:
-        raise inside(error, "spec") from None
     containers = [{"name": "compute", "resources": _compute(machine)}, *_support(machine, annotations)]
     return {
         "metadata": {
@@ -193,7 +191,7 @@ class _Machine:
 
 def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machine:
     domain = mapping_at(spec, "domain")
-    try:
+    with within("domain"):
         resources, cpu = mapping_at(domain, "resources"), mapping_at(domain, "cpu")
         limits = resource_list(resources, "limits")
         requests = {**limits, **resource_list(resources, "requests")}
@@ -207,8 +205,6 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         return _Machine(
             spec, domain, requests, limits, cpus, guest, page, dedicated, int(isolated) + int(even), threads
         )
-    except InputError as error:
-        raise inside(error, "domain") from None
 
 
 def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
