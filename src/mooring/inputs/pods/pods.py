@@ -225,10 +225,13 @@ _MOST_TEXT: Final = 1 << 14
 
 def _core_lists(fields: Mapping[str, Any]) -> Iterator[tuple[str, CPUSet]]:
     """Yield the CPUs that a container's command, arguments and environment name, with the words that name them."""
-    given = fields.get("env")
-    pairs = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    # Lists that are none are left to the API server.
+    command, arguments, given = (
+        value if isinstance(value := fields.get(part), list) else [] for part in ("command", "args", "env")
+    )
+    pairs = [one for one in given if isinstance(one, Mapping)]
     env = {str(one.get("name")): str(one["value"]) for one in pairs if one.get("value") is not None}
-    words = [str(word) for part in ("command", "args") for word in (fields.get(part) or ()) if isinstance(word, str)]
+    words = [word for word in (*command, *arguments) if isinstance(word, str)]
     if not (words or env):
         return
     # The kubelet replaces $(NAME), a shell $NAME and ${NAME}.

@@ -55,7 +55,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
     Source: KubeVirt, instancetype.kubevirt.io/v1beta1 (VirtualMachineInstancetypeSpec).
     """
     types = {
-        (one.get("kind"), _inner(one, "metadata").get("name")): one.get("spec")
+        (str(one.get("kind")), str(_inner(one, "metadata").get("name"))): one.get("spec")
         for document in documents
         for one in _items(document.content)
         if str(one.get("apiVersion")).startswith(_TYPES)
@@ -70,7 +70,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
         template = _inner(spec, "template")
         inner = _inner(template, "spec")
         named, domain = _inner(spec, "instancetype"), _inner(inner, "domain")
-        found = types.get((named.get("kind", _CLUSTER_TYPE), named.get("name")))
+        found = types.get((str(named.get("kind", _CLUSTER_TYPE)), str(named.get("name"))))
         if not named or not isinstance(found, dict) or "domain" not in inner:
             return content
         devices = {key: found[key] for key in ("gpus", "hostDevices") if key in found}
@@ -326,9 +326,9 @@ def _support(machine: _Machine, annotations: Mapping[str, Any]) -> Iterator[dict
     for volume in machine.volumes:
         if "containerDisk" in volume:
             yield _container(machine, f"volume{volume.get('name')}", ("10m", "100m"), ("1M", "40M"), cpu="10m")
-    shared = {one.get("name") for one in list_at(machine.devices, "filesystems") if isinstance(one, dict)}
+    shared = {str(one.get("name")) for one in list_at(machine.devices, "filesystems") if isinstance(one, dict)}
     for volume in machine.volumes:
-        if volume.get("name") in shared:
+        if str(volume.get("name")) in shared:
             yield _container(machine, f"virtiofs-{volume.get('name')}", ("10m", "100m"), ("1M", "80M"))
     for index in range(_sidecars(annotations)):
         sidecar = {"cpu": "200m", "memory": "64M"} if machine.is_guaranteed else {}
