@@ -15,12 +15,11 @@ def test_the_demo_plans_explains_and_draws_in_an_empty_folder(
     monkeypatch.chdir(tmp_path)
     assert run(["demo"]) == 0
     said = capsys.readouterr().out
+    node = "-f mooring-demo/pods.yaml --machine epyc-7763-2s-nps4 --config mooring-demo/kubelet.yaml"
     assert [line for line in said.splitlines() if line.startswith("$ mooring ")] == [
-        "$ mooring plan -f mooring-demo/pods.yaml --machine epyc-7763-2s-nps4 --config mooring-demo/kubelet.yaml",
-        "$ mooring explain ai/inference -f mooring-demo/pods.yaml --machine epyc-7763-2s-nps4 "
-        "--config mooring-demo/kubelet.yaml",
-        "$ mooring show -f mooring-demo/pods.yaml --machine epyc-7763-2s-nps4 --config mooring-demo/kubelet.yaml "
-        "-o svg --to mooring-demo/node.svg",
+        f"$ mooring plan {node}",
+        f"$ mooring explain ai/inference {node}",
+        f"$ mooring show {node} -o svg --to mooring-demo/node.svg",
     ]
     assert "8 pods admitted, 3 rejected." in said
     assert "error[MOOR-105]: ai/inference is rejected: TopologyAffinityError" in said
