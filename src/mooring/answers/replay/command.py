@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_open
 from mooring.cli import options
 from mooring.cli.output import NO, YES, Verb, emit, emit_document, tell
+from mooring.explanations.phrases import plural
 from mooring.lazy import lazily
 
 with lazily():
@@ -62,13 +64,13 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
     for file in [one for given in files for one in recordings.recording_files(given)]:
-        tally = _Tally()
+        tally = Counter[str]()
         # Answers that run over the screen one by one are progress enough.
         watched = terminal.Watched(
             Path(file).name, partial(replay_files.count_lines, file), on_screen=form == "text" and check
         )
         for outcome in watched.items(replay_files.replay_file(file, machines, compare=check)):
-            tally.add(outcome)
+            tally[outcome.standing] += 1
             if form == "jsonl":
                 emit_document(msgspec.json.encode(outcome.answer).decode())
             lines = [*_lines(outcome, answers=form == "text" and not check)]
@@ -76,38 +78,18 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
                 with watched.aside():
                     (tell if form == "jsonl" else emit)("\n".join(lines))
         if form == "text":
-            emit(tally.line(_shown(file, files), check=check))
-        is_yes = is_yes and tally.is_yes
+            emit(_counts(tally, _shown(file, files), check=check))
+        is_yes = is_yes and not (tally["differ"] or tally["unsupported"])
     return YES if is_yes else NO
 
 
-class _Tally:
-    """Counts of one file."""
-
-    def __init__(self) -> None:
-        self._scenarios = self._agreeing = self._differing = self._unsupported = 0
-
-    def add(self, outcome: ReplayOutcome) -> None:
-        """Count one answer."""
-        self._scenarios += 1
-        self._differing += bool(outcome.differences)
-        self._agreeing += outcome.compared and not outcome.differences
-        self._unsupported += outcome.unsupported
-
-    @property
-    def is_yes(self) -> bool:
-        """Tell whether everything is supported and nothing differs."""
-        return not self._differing and not self._unsupported
-
-    def line(self, name: str, *, check: bool) -> str:
-        """Return the counts in words."""
-        parts = [f"{name}: {self._scenarios} scenario{'' if self._scenarios == 1 else 's'}"]
-        if check:
-            parts.append(f"{self._agreeing} agree, {self._differing} differ")
-            unknown = self._scenarios - self._agreeing - self._differing - self._unsupported
-            parts += [f"{unknown} have no recorded answer"] if unknown else []
-        parts.append(f"{self._unsupported} not supported")
-        return ", ".join(parts)
+def _counts(tally: Counter[str], name: str, *, check: bool) -> str:
+    """Return the counts of one file in words."""
+    parts = [f"{name}: {plural(tally.total(), 'scenario')}"]
+    if check:
+        parts.append(f"{tally['agree']} agree, {tally['differ']} differ")
+        parts += [f"{tally['unknown']} have no recorded answer"] if tally["unknown"] else []
+    return ", ".join([*parts, f"{tally['unsupported']} not supported"])
 
 
 def _shown(file: str, given: tuple[str, ...]) -> str:
@@ -122,7 +104,7 @@ def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:
     """Yield what people should know: the answer if wanted, differences, and why a scenario is not supported."""
     if answers:
         yield from text.replay_lines(outcome)
-    if outcome.unsupported:
+    if outcome.standing == "unsupported":
         yield f"{outcome.id}: not supported: {outcome.answer['unsupported']}"
     for difference in outcome.differences[:_SHOWN_DIFFERENCES]:
         recorded, answered = _short(difference.recorded), _short(difference.answered)
