@@ -17,7 +17,7 @@ from mooring.answers.compare.variant import Variant
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.topology import discover_topology
-from mooring.explain.phrases import fewest_elements
+from mooring.explanations.phrases import fewest_elements
 
 NONE_STRANDED = StrandedCPUsPart(0, 0, 0, 0)
 TOPOLOGY = discover_topology(machine().info)
