@@ -28,4 +28,4 @@ def test_all_option_sets_of_100_pods_on_128_cpus(benchmark: BenchmarkFixture, jo
         return compare(trace, variants, jobs=jobs)
 
     found = benchmark(run)
-    assert len(found.results) == 392
+    assert len(found.variants) == 392

@@ -30,7 +30,6 @@ from mooring.agent.pod_resources import claim_asked
 from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.answers.doctor.answer import diagnosis_document
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.answers.explain.document import explanation_list
 from mooring.cluster.extender.wire import Arguments, BindArguments, PreemptArguments, decoded, node_names
@@ -122,8 +121,7 @@ def _memory_file(data: bytes) -> object:
 
 
 def _diagnosed(files: StateTexts) -> object:
-    found = diagnose(Question(_machine(), _STATIC, MooringConfig(), files=files))
-    return diagnosis_document(found, [], {})
+    return diagnose(Question(_machine(), _STATIC, MooringConfig(), files=files))
 
 
 def _state_seeds(kind: str) -> list[bytes]:

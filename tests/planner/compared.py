@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare.measures import Measures, measures
-from mooring.answers.compare.trial import Trial, run_trials
+from mooring.answers.compare.measures import AlignedContainersPart, VariantPart, VariantSettingsPart, measures
+from mooring.answers.compare.trial import StrandedCPUsPart, Trial, run_trials
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Machine
@@ -59,6 +59,32 @@ def run_trial(told: Trace, variant: Variant) -> Trial:
     return trial
 
 
-def measure(told: Trace, trial: Trial, filling: Sequence[Pod]) -> Measures:
-    """Return the measures of a trial of one variant."""
-    return measures(told, trial, filling)[0]
+def measure(told: Trace, trial: Trial, filling: Sequence[Pod]) -> VariantPart:
+    """Return what became of the one variant of a trial."""
+    return measures(told, trial, {0: Variant("base", machine(SMALL), STATIC)}, filling)[0]
+
+
+FIGURES = VariantPart(
+    group=0,
+    name="base",
+    machine="small",
+    as_given=True,
+    settings=VariantSettingsPart("static", {}, "None", "none", "container", {}, {}),
+    changes=[],
+    starts=True,
+    start_error_stage="",
+    start_error="",
+    start_error_code="",
+    admitted=0,
+    rejected={},
+    lost=0,
+    exclusive_containers=0,
+    memory_containers=0,
+    device_containers=0,
+    aligned=AlignedContainersPart(0, 0, 0, 0, 0, 0),
+    alignment_promise="guarantee",
+    spread=0.0,
+    stranded=StrandedCPUsPart(0, 0, 0, 0),
+    memory_nodes_beyond_need=0,
+)
+"""Of a variant that admits nothing."""

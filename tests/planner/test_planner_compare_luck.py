@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.compared import STATIC, trace, varied
+from msgspec import structs
+from tests.planner.compared import FIGURES, STATIC, trace, varied
 
 from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.compare.answer import Comparison, compare
-from mooring.answers.compare.measures import MEASURES, Alignment, Measures, Together, rank_key
+from mooring.answers.compare.measures import MEASURES, AlignedContainersPart, VariantPart, rank_key
 from mooring.answers.compare.variant import Dimension
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.pod import Container, Pod, QoS
@@ -48,41 +49,46 @@ def by_policy(
 
 
 def policies(comparison: Comparison) -> list[str]:
-    return [result.variant.config.topology_manager_policy for result in comparison.results]
+    return [one.settings.topology_manager_policy for one in comparison.document.variants]
 
 
-def of_policy(comparison: Comparison, policy: str) -> Measures:
-    results = comparison.results
-    return next(one.outcome.measures for one in results if one.variant.config.topology_manager_policy == policy)
+def of_policy(comparison: Comparison, policy: str) -> VariantPart:
+    return next(one for one in comparison.document.variants if one.settings.topology_manager_policy == policy)
+
+
+def of_devices(found: VariantPart) -> tuple[int, int]:
+    """Return how many containers with devices are aligned, and how many there are."""
+    return found.aligned.devices, found.device_containers
 
 
 def test_devices_far_from_the_cpus_are_counted() -> None:
     # Without hints the CPUs of the first pod come from NUMA node 0 and its GPU is gpu-0; the second gets CPUs of both.
     found = by_policy([trainer("one", 2, 0), trainer("two", 3, 1)], gpus=(0,))
-    assert of_policy(found, "none").devices == Together(0, 1)
+    assert of_devices(of_policy(found, "none")) == (0, 1)
     # Of the two the GPU is where the CPUs are, when hints are used.
-    assert of_policy(by_policy([trainer("two", 3, 1)], gpus=(1,)), "restricted").devices == Together(1, 1)
+    assert of_devices(of_policy(by_policy([trainer("two", 3, 1)], gpus=(1,)), "restricted")) == (1, 1)
 
 
 def test_memory_away_from_the_cpus_is_counted() -> None:
     found = by_policy([trainer("one", 2, 0), trainer("two", 4, 0)], PINNING)
-    assert of_policy(found, "none").memory.holders == 2
-    assert of_policy(found, "none").memory.aligned < 2
-    assert of_policy(found, "restricted").memory == Together(2, 2)
+    without, sure = of_policy(found, "none"), of_policy(found, "restricted")
+    assert without.memory_containers == sure.memory_containers == 2
+    assert without.aligned.memory < 2
+    assert sure.aligned.memory == 2
 
 
 def test_a_policy_that_promises_nothing_does_not_win_when_it_aligns_as_much() -> None:
     found = by_policy([trainer("one", 3, 1), trainer("two", 4, 1)])
-    assert len({one.outcome.digest for one in found.results}) == 1, "every policy decides the same here"
+    assert len({one.admitted for one in found.document.variants}) == 1, "every policy decides the same here"
     assert policies(found)[-2:] == ["best-effort", "none"]
-    assert not found.groups[0].first.outcome.measures.is_luck
+    assert not found.document.variants[0].is_luck
 
 
 def test_a_policy_that_promises_nothing_wins_by_admitting_more_only_where_that_is_the_measure() -> None:
     pods = [trainer("one", 2, 0), trainer("two", 2, 0), trainer("three", 3, 0)]
     found = by_policy(pods, by="admitted")
     assert policies(found)[:2] == ["best-effort", "none"]
-    assert found.groups[0].first.outcome.measures.is_luck
+    assert found.document.variants[0].is_luck
     assert policies(by_policy(pods))[-2:] == ["best-effort", "none"]
 
 
@@ -102,18 +108,18 @@ def test_without_anything_to_align_the_given_configuration_stays_first() -> None
 
 
 @st.composite
-def measured(draw: st.DrawFn, promise: AlignmentPromise) -> Measures:
+def measured(draw: st.DrawFn, promise: AlignmentPromise) -> VariantPart:
     small = st.integers(0, 3)
-    return Measures(
-        asked=4,
+    numa, socket, l3, memory, devices = (draw(small) for _ in range(5))
+    return structs.replace(
+        FIGURES,
         admitted=4,
-        rejected={},
-        exclusive=3,
-        aligned=Alignment(draw(small), draw(small), draw(small), 3),
-        numa_nodes=draw(st.integers(3, 6)),
-        memory=Together(draw(small), 3),
-        devices=Together(draw(small), 3),
-        promise=promise,
+        exclusive_containers=3,
+        memory_containers=3,
+        device_containers=3,
+        aligned=AlignedContainersPart(numa, socket, l3, 3, memory, devices),
+        spread=round(draw(st.integers(3, 6)) / 3, 3),
+        alignment_promise=promise.name.lower(),
     )
 
 
@@ -123,5 +129,5 @@ def measured(draw: st.DrawFn, promise: AlignmentPromise) -> Measures:
     st.sampled_from([AlignmentPromise.NOTHING, AlignmentPromise.ATTEMPT]).flatmap(measured),
 )
 @settings(deadline=None, max_examples=50)
-def test_luck_never_outranks_a_guarantee(by: str, sure: Measures, lucky: Measures) -> None:
+def test_luck_never_outranks_a_guarantee(by: str, sure: VariantPart, lucky: VariantPart) -> None:
     assert rank_key(sure, by) < rank_key(lucky, by)

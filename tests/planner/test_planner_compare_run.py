@@ -7,19 +7,28 @@ import os
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from multiprocessing import active_children
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.patience import until
-from tests.planner.compared import SMALL, STATIC, container, machine, pod, pods, trace, varied
+from tests.planner.compared import FIGURES, SMALL, STATIC, container, machine, pod, pods, trace, varied
 
 from mooring.answers.base.trace import shapes
 from mooring.answers.compare import answer as run
-from mooring.answers.compare.answer import Comparison, compare, comparison_document
-from mooring.answers.compare.measures import MEASURES, Alignment, Measures, VariantOutcome, judge, rank_key
-from mooring.answers.compare.trial import Stranded
+from mooring.answers.compare.answer import Comparison, compare
+from mooring.answers.compare.measures import (
+    MEASURES,
+    AlignedContainersPart,
+    VariantOutcome,
+    VariantPart,
+    judge,
+    rank_key,
+)
+from mooring.answers.compare.trial import StrandedCPUsPart
 from mooring.answers.compare.variant import ALL_OPTIONS, Dimension, Variant, changes_between, option_sets
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Pod, QoS
@@ -42,10 +51,10 @@ def test_the_legal_combinations_are_those_with_which_the_kubelet_starts() -> Non
         refusal_of(start_kubelet(small.info, one.config, MooringConfig(), StateTexts())) is None for one in variants
     ]
     found = compare(trace(pods(2)), variants)
-    assert len(found.results) == sum(starts) == 392
-    assert sum(one.count for one in found.left_out) == len(variants) - sum(starts)
+    assert len(found.variants) == sum(starts) == 392
+    assert sum(one.count for one in found.document.left_out) == len(variants) - sum(starts)
     legal = {repr(one.config) for one, yes in zip(variants, starts, strict=True) if yes}
-    assert {repr(result.variant.config) for result in found.results} == legal
+    assert {repr(one.config) for one in found.variants} == legal
 
 
 def test_an_option_that_needs_a_gate_gets_it_and_others_do_not() -> None:
@@ -66,20 +75,17 @@ def test_an_option_that_needs_a_gate_gets_it_and_others_do_not() -> None:
 def test_machines_of_many_nodes_get_room_where_the_topology_manager_looks() -> None:
     wide = machine("sockets=2 numa=16 cores=32 memory=64Gi")
     found = compare(trace(pods(2)), varied(wide, STATIC, Dimension.TOPOLOGY_POLICY))
-    assert len(found.results) == 4
-    room = {
-        dict(one.variant.config.topology_manager_policy_options).get("max-allowable-numa-nodes")
-        for one in found.results
-    }
+    assert len(found.variants) == 4
+    room = {dict(one.config.topology_manager_policy_options).get("max-allowable-numa-nodes") for one in found.variants}
     assert room == {None, "16"}
 
 
 def test_a_configuration_that_is_given_stays_even_if_the_kubelet_refuses_it() -> None:
     wrong = replace(STATIC, cpu_manager_policy_options={"no-such-option": "true"})
     found = compare(trace(pods(2)), [Variant("wrong", machine(), wrong), Variant("right", machine(), STATIC)])
-    assert [result.variant.name for result in found.results] == ["right", "wrong"]
-    assert found.results[1].outcome.refusal is not None
-    assert found.left_out == ()
+    assert [one.name for one in found.variants] == ["right", "wrong"]
+    assert not found.document.variants[1].starts
+    assert found.document.left_out == []
     assert found.is_yes
 
 
@@ -112,25 +118,24 @@ def test_changes_lead_from_the_given_configuration_to_the_combination() -> None:
         ]
 
 
-def measures() -> st.SearchStrategy[Measures]:
+def measures() -> st.SearchStrategy[VariantPart]:
     small = st.integers(0, 2)
+    none = st.just(0)
     return st.builds(
-        Measures,
-        asked=st.just(6),
+        lambda **figures: structs.replace(FIGURES, **figures),
         admitted=small,
-        rejected=st.just({}),
         lost=small,
-        exclusive=st.integers(1, 3),
-        aligned=st.builds(Alignment, small, small, small, small),
-        numa_nodes=st.integers(3, 5),
-        stranded=st.builds(Stranded, small, small, small),
-        memory_beyond=small,
+        exclusive_containers=st.integers(1, 3),
+        aligned=st.builds(AlignedContainersPart, small, small, small, small, none, none),
+        spread=st.sampled_from([1.0, 1.333, 1.5, 2.0]),
+        stranded=st.builds(StrandedCPUsPart, small, none, none, none),
+        memory_nodes_beyond_need=small,
     )
 
 
 @given(measures(), measures(), st.sampled_from(sorted(MEASURES)))
 @settings(deadline=None, max_examples=100)
-def test_what_is_nowhere_worse_is_never_ranked_behind(one: Measures, other: Measures, by: str) -> None:
+def test_what_is_nowhere_worse_is_never_ranked_behind(one: VariantPart, other: VariantPart, by: str) -> None:
     values = [(one.lost,), *(value(one) for value in MEASURES.values())]
     others = [(other.lost,), *(value(other) for value in MEASURES.values())]
     if all(left <= right for left, right in zip(values, others, strict=True)):
@@ -151,33 +156,34 @@ def compared(jobs: int = 1) -> Comparison:
 def test_entries_are_in_the_order_of_their_keys(by: str) -> None:
     variants = varied(machine(), STATIC, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_POLICY)
     found = compare(ASKED, variants, by=by)
-    keys = [rank_key(group.first.outcome.measures, by) for group in found.groups]
+    keys = [rank_key(one, by) for one in found.document.variants]
     assert keys == sorted(keys)
 
 
 def test_a_group_decides_alike_and_is_led_by_what_changes_least() -> None:
-    for group in compared().groups:
-        assert len({result.outcome.digest for result in group.results}) == 1
-        assert len({repr(result.outcome.measures) for result in group.results}) == 1
-        changes = [len(result.variant.changes) for result in group.results]
+    variants = compared().document.variants
+    assert [one.group for one in variants] == sorted(one.group for one in variants)
+    for _, found in groupby(variants, key=lambda one: one.group):
+        group = list(found)
+        assert len({one.figures for one in group}) == 1
+        changes = [len(one.changes) for one in group]
         assert changes == sorted(changes)
 
 
 def test_pods_that_nobody_admits_are_named() -> None:
-    assert compared().never_admitted == ("default/huge",)
+    assert compared().document.never_admitted == ["default/huge"]
     assert not compared().is_yes
 
 
 def test_every_pod_is_admitted_or_has_a_reason() -> None:
-    for result in compared().results:
-        found = result.outcome.measures
-        assert found.admitted + sum(found.rejected.values()) == found.asked == 5
+    for found in compared().document.variants:
+        assert found.admitted + sum(found.rejected.values()) == len(ASKED.pods) == 5
 
 
 def test_without_room_for_a_trace_nothing_was_asked() -> None:
     found = compare(trace(pods(2)), [Variant("x", machine(), KubeletConfig(cpu_manager_policy="static"))])
-    (result,) = found.results
-    assert (result.outcome.measures.rejected, result.is_yes) == ({"not asked": 1}, False)
+    (one,) = found.document.variants
+    assert (one.rejected, one.is_yes) == ({"not asked": 1}, False)
 
 
 class StopWatchingError(Exception):
@@ -191,7 +197,7 @@ def spread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_any_number_of_processes_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     spread(monkeypatch)
-    assert comparison_document(compared(jobs=2)) == comparison_document(compared())
+    assert compared(jobs=2).document == compared().document
 
 
 @pytest.mark.long
@@ -223,7 +229,7 @@ def test_workers_that_are_killed_change_nothing_in_the_answer(monkeypatch: pytes
 
     variants = varied(machine(), STATIC, *ALL_OPTIONS)
     found = compare(ASKED, variants, jobs=2, watch=killed)
-    assert comparison_document(found) == comparison_document(compare(ASKED, variants))
+    assert found.document == compare(ASKED, variants).document
 
 
 def test_where_no_process_can_be_started_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +240,7 @@ def test_where_no_process_can_be_started_the_answer_is_the_same(monkeypatch: pyt
 
     monkeypatch.setattr(os, "fork", refused)
     variants = varied(machine(), STATIC, Dimension.TOPOLOGY_POLICY, Dimension.CPU_OPTIONS)
-    assert comparison_document(compare(ASKED, variants, jobs=2)) == comparison_document(compare(ASKED, variants))
+    assert compare(ASKED, variants, jobs=2).document == compare(ASKED, variants).document
 
 
 def test_combinations_that_share_runs_have_the_outcomes_that_they_have_alone() -> None:

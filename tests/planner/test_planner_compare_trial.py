@@ -173,7 +173,7 @@ def test_a_burstable_pod_fills_nothing() -> None:
     asked = trace([burstable])
     trial = run_trial(asked, Variant("x", machine(), STATIC))
     found = measure(asked, trial, shapes(asked))
-    assert (found.exclusive, found.stranded.total) == (0, 31)
+    assert (found.exclusive_containers, found.stranded.total) == (0, 31)
 
 
 def test_resizes_and_time_are_left_out_of_a_compared_trace() -> None:

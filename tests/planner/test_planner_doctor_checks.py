@@ -8,8 +8,8 @@ from dataclasses import replace
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
 from mooring.answers.base.plan import Question
-from mooring.answers.doctor.cpu_repair import EntryHolder
-from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder
+from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import CPUMask
@@ -31,7 +31,7 @@ def looked_at(
     *,
     config: KubeletConfig = CONFIG,
     active: tuple[Pod, ...] = (),
-) -> Diagnosis:
+) -> DiagnosisDocument:
     files = StateTexts(
         cpu_state_text(cpu, pod_level=True, baselines=True) if isinstance(cpu, CPUState) else cpu,
         memory_state_text(memory, pod_level=True) if isinstance(memory, MemoryState) else memory,
@@ -39,7 +39,7 @@ def looked_at(
     return diagnose(Question(Machine("small", MACHINE), config, active=active, files=files))
 
 
-def severities(diagnosis: Diagnosis) -> dict[str, str]:
+def severities(diagnosis: DiagnosisDocument) -> dict[str, str]:
     # A memory file alone lacks the CPU manager's; that has tests of its own.
     return {problem.code: problem.severity for problem in diagnosis.all_problems if problem.code != "MOOR-345"}
 
@@ -68,7 +68,7 @@ NO_MEMORY = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
 def test_a_pool_of_reserved_cpus_only_is_a_warning() -> None:
     found = looked_at(CPUState("static", CPUMask(0b0001), {"u": {"a": CPUMask(0b1110)}}), config=NO_MEMORY)
     assert severities(found) == {"MOOR-318": "warning"}
-    assert found.is_sound
+    assert found.sound
 
 
 def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> None:
@@ -76,7 +76,7 @@ def test_two_pods_with_one_cpu_are_an_error_although_the_kubelet_starts() -> Non
         CPUState("static", CPUMask(0b0001), {"u": {"a": CPUMask(0b1110)}, "v": {"a": CPUMask(0b0010)}}),
         config=NO_MEMORY,
     )
-    assert found.refusal is None
+    assert found.starts
     assert severities(found)["MOOR-312"] == "error"
     assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("v", "a")]
 
@@ -111,8 +111,8 @@ def test_members_of_a_newer_kubelet_are_a_warning() -> None:
 def test_a_group_of_unlike_nodes_crashes_the_kubelet_and_loses_its_entry() -> None:
     state = memory_with({"u": (Block((0, 1), "memory", 3 * GiB // 2),)})
     found = looked_at(memory=state)
-    assert found.refusal is not None
-    assert "the kubelet crashes" in found.refusal.message
+    assert not found.starts
+    assert "the kubelet crashes" in found.start_error
     assert severities(found) == {"MOOR-337": "error"}
     assert [dropped.holder for dropped in found.repairs[0].dropped] == [EntryHolder("u", "a")]
 
@@ -127,7 +127,7 @@ def test_groups_that_depend_on_the_order_are_a_warning() -> None:
     blocks = {"u": (Block((0, 1), "memory", 4096),), "v": (Block((0,), "memory", 4096),)}
     found = looked_at(CPUState("static", CPUMask(0b1111), {}), memory_with(blocks))
     assert severities(found) == {"MOOR-338": "warning"}
-    assert found.is_sound
+    assert found.sound
 
 
 def test_more_than_there_is_is_a_warning() -> None:
@@ -150,13 +150,13 @@ def test_a_running_container_with_another_number_of_cpus_is_a_warning_and_is_ref
         CPUState("static", CPUMask(0b0011), {"u": {"a": CPUMask(0b1100)}}), config=strict, active=(pod("u", 1),)
     )
     assert severities(found) == {"MOOR-343": "warning", "MOOR-344": "warning"}
-    assert found.afterwards[EntryHolder("u", "a")].refused == "TopologyAffinityError"
+    assert {one.holder: one.refused for one in found.afterwards}[EntryHolder("u", "a")] == "TopologyAffinityError"
 
 
 def test_a_running_container_without_an_entry_is_told_what_it_gets() -> None:
     found = looked_at(CPUState("static", CPUMask(0b1111), {}), config=NO_MEMORY, active=(pod("u", 2),))
     assert severities(found) == {"MOOR-342": "warning"}
-    assert found.afterwards[EntryHolder("u", "a")].cpus == "2-3"
+    assert {one.holder: one.cpus for one in found.afterwards} == {EntryHolder("u", "a"): "2-3"}
 
 
 def test_a_machine_with_other_nodes_types_and_reservations_is_told_in_each() -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.planner.doctor_nodes import CONFIG, MACHINE
 
 from mooring.answers.base.plan import Question
-from mooring.answers.doctor.cpu_repair import Problem
-from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.answers.doctor.answer import DiagnosisDocument, ProblemPart
+from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
@@ -33,7 +33,7 @@ def looked_at(
     *active: Pod,
     config: KubeletConfig = NODE,
     machine: MachineInfo = MACHINE,
-) -> Diagnosis:
+) -> DiagnosisDocument:
     held = {uid: {name: CPUMask(cpus) for name, cpus in sets.items()} for uid, sets in entries.items()}
     text = cpu_state_text(CPUState("static", CPUMask(pool), held), pod_level=False, baselines=False)
     return diagnose(Question(Machine("small", machine), config, active=active, files=StateTexts(text)))
@@ -44,7 +44,7 @@ def pod(uid: str, cpus: int) -> Pod:
     return Pod(uid, f"pod-{uid}", containers=(Container("a", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
 
 
-def about_claims(found: Diagnosis) -> list[Problem]:
+def about_claims(found: DiagnosisDocument) -> list[ProblemPart]:
     return [problem for problem in found.all_problems if problem.code == "MOOR-323"]
 
 
@@ -52,7 +52,7 @@ def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
     found = looked_at(
         0b1001, {"claim:u": {"shop/cpus/numa0/fast": CPUMask(0b0010), "shop/cpus/numa1/slow": CPUMask(0b0100)}}
     )
-    assert found.is_sound
+    assert found.sound
     assert not found.all_problems
     with_others = looked_at(
         0b0101, {"claim:u": {"shop/cpus/numa0/fast": CPUMask(0b0010)}, "p": {"a": CPUMask(0b1000)}}, pod("p", 1)
@@ -80,7 +80,7 @@ def test_an_entry_that_no_claim_is_given_is_reported(entries: dict[str, int], wo
     [problem] = about_claims(found)
     assert problem.message.startswith(words)
     assert problem.severity == "warning"
-    assert {holder.container for holder in problem.holders} == set(entries)
+    assert {holder.container for holder in problem.containers} == set(entries)
 
 
 def test_parts_of_cores_are_told_only_where_whole_cores_are_given() -> None:
@@ -99,7 +99,7 @@ def test_a_cpu_of_a_pod_and_a_claim_is_damage_and_the_repair_keeps_the_claim_bef
     [problem] = [one for one in found.all_problems if one.code == "MOOR-312"]
     assert problem.message.startswith("More than one pod or claim holds CPU 1.")
     [repair] = found.repairs
-    assert repair.text is not None
+    assert repair.action == "replace"
     repaired = load_cpu_state(repair.text, policy="static", pod_level=False, baselines=False)
     assert isinstance(repaired, CPUState)
     assert repaired.assignments == {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}

@@ -17,7 +17,8 @@ from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.recordings import CORPORA, some
 
 from mooring.answers.base.answering import RESTART
-from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
+from mooring.answers.doctor.answer import DiagnosisDocument
+from mooring.answers.doctor.diagnosis import diagnose, with_repairs
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
@@ -74,7 +75,7 @@ def notes() -> dict[str, str]:
         return {line["id"]: line.get("note", "") for line in map(json.loads, file)}
 
 
-def errors(diagnosis: Diagnosis) -> set[str]:
+def errors(diagnosis: DiagnosisDocument) -> set[str]:
     return {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
 
 
@@ -96,19 +97,19 @@ def test_every_refused_start_has_its_cause_and_a_repair_that_starts(name: str, p
     for start in some(found[part::PARTS]):
         question = replace(start.question, active=())
         diagnosis = diagnose(question)
-        assert diagnosis.refusal is not None
-        assert diagnosis.refusal.message == start.error, start.id
+        assert not diagnosis.starts
+        assert diagnosis.start_error == start.error, start.id
         codes = errors(diagnosis)
         assert codes & wanted(start.error), (start.id, codes, start.error)
         assert "MOOR-351" not in codes, start.id
         if start.stage != "start":
-            assert diagnosis.is_blocked
+            assert "MOOR-350" in codes
             assert not diagnosis.repairs
             continue
         assert diagnosis.repairs, start.id
         for repair in diagnosis.repairs:
             text = question.files.cpu if repair.file.startswith("cpu") else question.files.memory
-            assert (repair.text is None) == (text in NOTHING), (start.id, text)
+            assert (repair.action == "delete") == (text in NOTHING), (start.id, text)
         files = with_repairs(question.files, diagnosis.repairs)
         assert refusal_of(start_kubelet(question.machine.info, question.config, question.mooring, files)) is None, (
             start.id
@@ -134,7 +135,10 @@ def test_a_repaired_node_is_sound() -> None:
         diagnosis = diagnose(start.question)
         again = diagnose(replace(start.question, files=with_repairs(start.question.files, diagnosis.repairs)))
         # No file keeps the kubelet from moving pods at a later start, which it names as an error too.
-        assert diagnosis.is_blocked or (errors(again) <= {RESTART} and not again.repairs), (start.id, errors(again))
+        assert "MOOR-350" in errors(diagnosis) or (errors(again) <= {RESTART} and not again.repairs), (
+            start.id,
+            errors(again),
+        )
 
 
 @pytest.mark.corpus
@@ -143,13 +147,13 @@ def test_files_on_which_the_kubelet_started_have_no_error_that_it_looks_for() ->
     started = [start for start in recorded_starts("state-files.jsonl.gz") if not start.error]
     for start in started[::4]:
         diagnosis = diagnose(replace(start.question, active=()))
-        assert diagnosis.refusal is None
+        assert diagnosis.starts
         assert not errors(diagnosis) & looks_for, start.id
-        assert not any(file.kubelet for file in diagnosis.files)
+        assert not any(file.kubelet_message for file in diagnosis.files)
 
 
 def test_a_start_without_files_is_sound() -> None:
     question = replace(refused("state-files.jsonl.gz")[0].question, files=StateTexts(), active=())
     diagnosis = diagnose(question)
-    assert diagnosis.is_sound
+    assert diagnosis.sound
     assert [file.format for file in diagnosis.files] == ["", ""]

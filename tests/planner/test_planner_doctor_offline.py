@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mooring.answers.base.plan import Question
-from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.answers.doctor.answer import DiagnosisDocument
+from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
@@ -27,7 +28,7 @@ def machine(offline: str) -> Machine:
     return replace(found, hardware=replace(found.hardware, offline=CPUSet.parse(offline)))
 
 
-def looked_at(offline: str) -> Diagnosis:
+def looked_at(offline: str) -> DiagnosisDocument:
     """Look at the file of a machine that had CPUs 0 to 7: one container has 1 and 4, one 5, one 2."""
     held = {"a": {"app": CPUMask(0b010010)}, "b": {"app": CPUMask(0b100000)}, "c": {"app": CPUMask(0b100)}}
     text = cpu_state_text(CPUState("static", CPUMask(0b11001001), held), pod_level=False, baselines=False)
@@ -37,14 +38,14 @@ def looked_at(offline: str) -> Diagnosis:
 def test_offline_cpus_are_named_with_whom_they_concern_and_what_comes_of_it() -> None:
     found = looked_at("4-7")
     (problem,) = found.all_problems
-    assert (problem.code, problem.severity, str(problem.cpus)) == ("MOOR-319", "error", "4-7")
-    assert [holder.uid for holder in problem.holders] == ["a", "b"]
+    assert (problem.code, problem.severity, problem.cpus) == ("MOOR-319", "error", "4-7")
+    assert [holder.uid for holder in problem.containers] == ["a", "b"]
     assert problem.message == (
         "This machine has CPUs 4-7 offline; the file gives them to 2 containers and the shared pool. The kubelet "
         "refuses it at its next start, unless they are online by then."
     )
-    assert found.refusal is not None
-    assert "doesn't match with CPUs in state" in found.refusal.message
+    assert not found.starts
+    assert "doesn't match with CPUs in state" in found.start_error
     assert found.repairs[0].kept == 1
 
 
@@ -54,5 +55,5 @@ def test_cpus_that_the_machine_never_had_are_another_cause(offline: str, codes: 
     assert [problem.code for problem in found.all_problems] == codes
     everything = CPUSet()
     for problem in found.all_problems:
-        everything |= problem.cpus
+        everything |= CPUSet.parse(problem.cpus)
     assert str(everything) == "4-7"

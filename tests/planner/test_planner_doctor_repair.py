@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
 from mooring.answers.base.plan import Question
-from mooring.answers.doctor.cpu_repair import repaired_cpu
-from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
+from mooring.answers.doctor.answer import DiagnosisDocument
+from mooring.answers.doctor.cpu_checks import repaired_cpu
+from mooring.answers.doctor.diagnosis import diagnose, with_repairs
 from mooring.answers.doctor.memory_checks import repaired_memory
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.checkpoint.memory_file import memory_state_text
@@ -102,22 +103,22 @@ def some_pool_starts(policy: StaticPolicy, state: CPUState, units: Iterable[obje
 def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bool) -> None:
     policy = made(config(strict=strict, pods=pods)).cpu
     assert policy is not None
-    repair = repaired_cpu(policy, state, ())
-    kept = cpu_units(repair.state, pods=pods)
+    repaired, lost = repaired_cpu(policy, state, ())
+    kept = cpu_units(repaired, pods=pods)
     units = cpu_units(state, pods=pods)
     assert kept <= units
-    assert is_apart(repair.state)
-    assert isinstance(start_cpu(policy, repair.state), CPUState)
-    assert cpu_part(state, kept, repair.state.default, pods=pods) == repair.state
+    assert is_apart(repaired)
+    assert isinstance(start_cpu(policy, repaired), CPUState)
+    assert cpu_part(state, kept, repaired.default, pods=pods) == repaired
     possible = {unit for unit in units if some_pool_starts(policy, state, [unit], pods=pods)}
     if some_pool_starts(policy, state, possible, pods=pods):
         assert kept == possible
     for more in subsets(possible - kept):
         assert not more or not some_pool_starts(policy, state, {*kept, *more}, pods=pods)
-    told = {(dropped.holder.uid, dropped.holder.container) for dropped in repair.dropped}
-    assert len(told) == len(repair.dropped)
+    told = {(dropped.holder.uid, dropped.holder.container) for dropped in lost}
+    assert len(told) == len(lost)
     names = {(uid, name) for uid, held in state.assignments.items() for name in held}
-    left = {(uid, name) for uid, held in repair.state.assignments.items() for name in held}
+    left = {(uid, name) for uid, held in repaired.assignments.items() for name in held}
     assert told & names == names - left
 
 
@@ -125,8 +126,8 @@ def test_entries_of_running_pods_go_before_others() -> None:
     policy = made(config()).cpu
     assert policy is not None
     state = CPUState("static", CPUMask(0b1001), {"u1": {"a": CPUMask(0b0110)}, "u2": {"a": CPUMask(0b0100)}})
-    assert set(repaired_cpu(policy, state, ()).state.assignments) == {"u1"}
-    assert set(repaired_cpu(policy, state, {"u2"}).state.assignments) == {"u2"}
+    assert set(repaired_cpu(policy, state, ())[0].assignments) == {"u1"}
+    assert set(repaired_cpu(policy, state, {"u2"})[0].assignments) == {"u2"}
 
 
 def test_the_entry_that_stands_against_fewer_is_kept() -> None:
@@ -137,19 +138,19 @@ def test_the_entry_that_stands_against_fewer_is_kept() -> None:
         CPUMask(0b0001),
         {"u1": {"a": CPUMask(0b1110)}, "u2": {"a": CPUMask(0b0010)}, "u3": {"a": CPUMask(0b0100)}},
     )
-    repair = repaired_cpu(policy, state, ())
-    assert set(repair.state.assignments) == {"u2", "u3"}
-    assert [(dropped.holder.uid, dropped.why) for dropped in repair.dropped] == [("u1", "pod u2 holds CPU 1 too")]
+    repaired, lost = repaired_cpu(policy, state, ())
+    assert set(repaired.assignments) == {"u2", "u3"}
+    assert [(dropped.holder.uid, dropped.why) for dropped in lost] == [("u1", "pod u2 holds CPU 1 too")]
 
 
 def test_a_pool_that_strict_reservation_left_empty_takes_back_the_smallest_entry() -> None:
     policy = made(config(strict=True)).cpu
     assert policy is not None
-    repair = repaired_cpu(
+    repaired, lost = repaired_cpu(
         policy, CPUState("static", NO_CPUS, {"u1": {"a": CPUMask(0b0110)}, "u2": {"a": CPUMask(0b1000)}}), ()
     )
-    assert repair.state == CPUState("static", CPUMask(0b1000), {"u1": {"a": CPUMask(0b0110)}})
-    assert repair.dropped[0].why == "no CPU would be left for the shared pool"
+    assert repaired == CPUState("static", CPUMask(0b1000), {"u1": {"a": CPUMask(0b0110)}})
+    assert lost[0].why == "no CPU would be left for the shared pool"
 
 
 BLOCKS = st.lists(
@@ -202,17 +203,17 @@ def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> N
     policy = made(config(pods=pods)).memory
     assert policy is not None
     state = state if pods else replace(state, pods={})
-    repair = repaired_memory(policy, state, ())
-    kept = set(repair.state.assignments)
-    assert isinstance(start_memory(policy, repair.state), MemoryState)
-    assert {uid: state.assignments[uid] for uid in kept} == repair.state.assignments
+    repaired, lost = repaired_memory(policy, state, ())
+    kept = set(repaired.assignments)
+    assert isinstance(start_memory(policy, repaired), MemoryState)
+    assert {uid: state.assignments[uid] for uid in kept} == repaired.assignments
     possible = {uid for uid in state.assignments if some_accounts_start(policy, memory_part(state, [uid]))}
     for more in subsets(set(state.assignments) - kept):
         assert not more or not some_accounts_start(policy, memory_part(state, {*kept, *more}))
     # An entry can bear more company than solitude: a narrower one parts a group on which the kubelet crashes.
     if some_accounts_start(policy, memory_part(state, possible)):
         assert kept >= possible
-    assert {dropped.holder.uid for dropped in repair.dropped} == set(state.assignments) - kept
+    assert {dropped.holder.uid for dropped in lost} == set(state.assignments) - kept
 
 
 @pytest.fixture(scope="module")
@@ -278,20 +279,20 @@ def check(question: Question) -> None:
     try:
         refused = refusal_of(start_kubelet(question.machine.info, question.config, question.mooring, question.files))
     except KubeletCrashError:
-        refused = diagnosis.refusal
-        assert refused is not None
-    assert diagnosis.refusal == refused
+        assert not diagnosis.starts
+    else:
+        assert diagnosis.start_error == ("" if refused is None else refused.message)
     assert "MOOR-351" not in {problem.code for problem in diagnosis.all_problems}
     assert has_repairable_error(diagnosis) == bool(diagnosis.repairs)
     for file in diagnosis.files:
-        assert file.is_sound or any(repair.file == file.file for repair in diagnosis.repairs)
+        assert file.sound or any(repair.file == file.file for repair in diagnosis.repairs)
     after = diagnose(replace(question, files=with_repairs(question.files, diagnosis.repairs)))
-    assert after.refusal is None
+    assert after.starts
     assert not has_repairable_error(after), [problem for problem in after.all_problems if problem.severity == "error"]
     assert not after.repairs
 
 
-def has_repairable_error(diagnosis: Diagnosis) -> bool:
+def has_repairable_error(diagnosis: DiagnosisDocument) -> bool:
     """Tell whether something is wrong that a repair could remove: a file that is gone cannot be written again."""
     errors = {problem.code for problem in diagnosis.all_problems if problem.severity == "error"}
-    return diagnosis.refusal is not None or bool(errors - {"MOOR-345"})
+    return not diagnosis.starts or bool(errors - {"MOOR-345"})

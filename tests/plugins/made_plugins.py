@@ -11,7 +11,7 @@ from mooring.engine.core.machineinfo import CPUFacts
 from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.options import TakeRules
-from mooring.engine.cpumanager.policy import CPUsWanted, Purpose
+from mooring.engine.cpumanager.policy import CPUsWanted
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins.host import PluginHost, machine_view
 
@@ -60,7 +60,7 @@ def host_on(
 
 def wanted(need: int, pool: str, near: str = "", *, pod: Pod = POD, container: str = "app") -> CPUsWanted:
     """Return a wish for CPUs of a pool."""
-    return CPUsWanted(Purpose.CONTAINER if container else Purpose.POD, need, mask(pool), mask(near), pod, container)
+    return CPUsWanted(need, mask(pool), mask(near), pod, container)
 
 
 def free(pool: str) -> CPUState:

@@ -10,7 +10,7 @@ from tests.plugins.made_plugins import POD, answering, cpus, free, host_on, plug
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.plugins import ChosenPlugin, PluginPlacement
 from mooring.engine.cpumanager.options import TakeError, TakeRules
-from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted, Purpose
+from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted
 from mooring.engine.plugins import CPURequest, PodView, Room, Selected, Withheld, kubelet_choice
 from mooring.engine.plugins.facts import PluginFailed, PluginFiltered, PluginMadeRoom, PluginsChose, PluginScored
 
@@ -234,7 +234,7 @@ def test_the_systems_cpus_are_chosen_without_a_pod() -> None:
         return cpus("5,11")
 
     host = host_on(MACHINE, plugin("last", select_cpus=last))
-    found = host.chosen(free(ALL), CPUsWanted(Purpose.RESERVED, 2, cpus(ALL).mask), None)
+    found = host.chosen(free(ALL), CPUsWanted(2, cpus(ALL).mask), None)
     assert (found, pods) == (CPUsChosen(cpus("5,11").mask), [None])
 
 

@@ -104,4 +104,4 @@ def test_variants_with_plugins_are_compared_in_this_process(monkeypatch: pytest.
     mooring = MooringConfig(plugins=choice(plugin("x", score_set=answering(1), pre_score=lambda **_asked: {7: 1.0})))
     variants = [Variant(name, Machine("small", machine(1)), config(), mooring) for name in ("one", "two")]
     found = run.compare(trace, variants, jobs=2)
-    assert len(found.results) == 2
+    assert len(found.variants) == 2

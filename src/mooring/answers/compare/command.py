@@ -19,6 +19,7 @@ with lazily():
     from mooring.answers.compare import inputs as compare_inputs
     from mooring.answers.compare import plot as comparison_plots
     from mooring.cli import terminal
+    from mooring.documents import plan
     from mooring.views.svg import plot as render_plot
 
 
@@ -221,7 +222,8 @@ def command(
         compared.trace, compared.variants, by=by, jobs=jobs or answer.usable_cores(), watch=watched.items
     )
     if form == "json":
-        emit_document(json_text(answer.comparison_document(comparison, compared.findings)), to)
+        comparison.document.findings = plan.finding_parts(compared.findings)
+        emit_document(json_text(comparison.document), to)
     elif form == "svg":
         emit_document(render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped)), to)
     else:

@@ -10,55 +10,154 @@ another.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from typing import Annotated
+
+from msgspec import Meta, field, structs
 
 from mooring.answers.base.changes.configuration import AlignmentPromise, alignment_promise
 from mooring.answers.base.plan_document import held_devices
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare.trial import SharedKubelet, Stranded, Trial, TrialAdmission, run_trials, stranded_cpus
-from mooring.answers.compare.variant import Variant
+from mooring.answers.compare.trial import (
+    SharedKubelet,
+    StrandedCPUsPart,
+    Trial,
+    TrialAdmission,
+    run_trials,
+    stranded_cpus,
+)
+from mooring.answers.compare.variant import Variant, VariantChangePart, options_on
+from mooring.documents.plan import Code, Count, DocumentPart, one_of
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block, NUMANodeState
 from mooring.explanations.alignment import are_near, extent_of_nodes
+from mooring.explanations.phrases import fewest_elements
 from mooring.explanations.story import PodVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """How many containers are aligned at each level."""
+class VariantSettingsPart(DocumentPart):
+    """The settings of a variant, with the kubelet's defaults filled in."""
 
-    numa: int = 0
-    socket: int = 0
-    l3: int = 0
-    """By the kubelet's uncore caches; the socket where it knows of none."""
-    core: int = 0
+    cpu_manager_policy: str
+    cpu_manager_policy_options: dict[str, str]
+    memory_manager_policy: str
+    topology_manager_policy: str
+    topology_manager_scope: str
+    topology_manager_policy_options: dict[str, str]
+    feature_gates: dict[str, bool]
 
 
-def fewest(elements: Collection[int], count: int, left_out: int = 0) -> int:
-    """Return how many of the elements hold ``count`` CPUs at least; 0 when all together do not.
+class AlignedContainersPart(DocumentPart):
+    """How many containers lie on the fewest of each."""
 
-    Args:
-        elements: masks of CPUs.
-        count: of CPUs.
-        left_out: mask of CPUs that are not allocated, the reserved ones.
+    numa: Count
+    socket: Count
+    l3: Count
+    core: Count
+    memory: Annotated[Count, Meta(description="Of memoryContainers: memory and CPUs together on the fewest nodes.")]
+    devices: Annotated[Count, Meta(description="Of deviceContainers: devices, memory and CPUs together.")]
 
-    >>> fewest([0b1111, 0b11110000], 4), fewest([0b1111, 0b11110000], 4, left_out=0b1), fewest([0b1111], 5)
-    (1, 1, 0)
-    >>> fewest([0b1111, 0b11110000], 5, left_out=0b1)
-    2
-    """
-    total = 0
-    for number, size in enumerate(sorted(((mask & ~left_out).bit_count() for mask in elements), reverse=True), 1):
-        total += size
-        if total >= count:
-            return number
-    return 0
+
+class VariantPart(DocumentPart):
+    """One variant and what it does with the pods."""
+
+    group: Annotated[Count, Meta(description="Variants with the same outcome have the same number.")]
+    name: str
+    machine: str
+    as_given: Annotated[bool, Meta(description="Whether it is the configuration as given.")]
+    settings: VariantSettingsPart
+    changes: list[VariantChangePart]
+    starts: bool
+    start_error_stage: str
+    start_error: str
+    start_error_code: Code
+    admitted: Count
+    rejected: Annotated[
+        dict[str, Count], Meta(description="The kubelet's reason, or crash, endless or not asked, -> pods.")
+    ]
+    lost: Annotated[Count, Meta(description="Running pods that the kubelet refused when it started.")]
+    exclusive_containers: Annotated[Count, Meta(description="Containers of admitted pods that have exclusive CPUs.")]
+    memory_containers: Annotated[Count, Meta(description="Containers of admitted pods whose memory is bound.")]
+    device_containers: Annotated[Count, Meta(description="Containers of admitted pods with devices near NUMA nodes.")]
+    aligned: AlignedContainersPart
+    alignment_promise: Annotated[
+        str,
+        one_of("nothing", "attempt", "socket", "guarantee"),
+        Meta(description="Of the topology manager policy; without a guarantee aligned containers are luck."),
+    ]
+    spread: Annotated[float, Meta(description="NUMA nodes of a container with exclusive CPUs, on average.")]
+    stranded: StrandedCPUsPart = field(name="strandedCPUs")
+    memory_nodes_beyond_need: Annotated[
+        Count, Meta(description="NUMA nodes that memory is bound to beyond those that its amount needs, added up.")
+    ]
+
+    @property
+    def asked(self) -> int:
+        """Pods that are to be admitted, each time one comes."""
+        return self.admitted + sum(self.rejected.values())
+
+    @property
+    def is_yes(self) -> bool:
+        """Tell whether the kubelet starts, every pod is admitted, and none that runs is lost."""
+        return self.starts and not self.rejected and not self.lost
+
+    @property
+    def promise(self) -> AlignmentPromise:
+        """What the topology manager policy promises about alignment."""
+        return AlignmentPromise[self.alignment_promise.upper()]
+
+    @property
+    def is_luck(self) -> bool:
+        """Tell whether there is something to align, and no policy guarantees that it is aligned to NUMA nodes."""
+        return self._holders > 0 and self.promise is not AlignmentPromise.GUARANTEE
+
+    @property
+    def is_guaranteed(self) -> bool:
+        """Tell whether something is aligned, and a policy guarantees that for CPUs, memory and devices."""
+        return self._holders > 0 and not self.is_luck
+
+    @property
+    def is_socket_luck(self) -> bool:
+        """Tell whether no policy guarantees that containers are aligned to sockets either."""
+        return self.is_luck and self.promise is not AlignmentPromise.SOCKET
+
+    @property
+    def exact_spread(self) -> Fraction:
+        """The mean of which ``spread`` has three digits."""
+        count = self.exclusive_containers
+        return Fraction(round(self.spread * count), count) if count else Fraction(0)
+
+    @property
+    def figures(self) -> str:
+        """What became of the pods, equal for variants with which that is equal."""
+        return repr(structs.astuple(self)[_FIRST_FIGURE:])
+
+    @property
+    def _holders(self) -> int:
+        return self.exclusive_containers + self.memory_containers + self.device_containers
+
+
+_FIRST_FIGURE = VariantPart.__struct_fields__.index("starts")
+
+
+def _settings(config: KubeletConfig) -> VariantSettingsPart:
+    config = with_defaults(config)
+    return VariantSettingsPart(
+        cpu_manager_policy=config.cpu_manager_policy,
+        cpu_manager_policy_options=options_on(config.cpu_manager_policy_options),
+        memory_manager_policy=config.memory_manager_policy,
+        topology_manager_policy=config.topology_manager_policy,
+        topology_manager_scope=config.topology_manager_scope,
+        topology_manager_policy_options=options_on(config.topology_manager_policy_options),
+        feature_gates=dict(sorted(config.feature_gates.items())),
+    )
 
 
 def touched(elements: Collection[int], cpus: int) -> int:
@@ -66,8 +165,10 @@ def touched(elements: Collection[int], cpus: int) -> int:
     return sum(1 for mask in elements if mask & cpus)
 
 
-def alignment(topology: Topology, reserved: int, holders: Iterable[int]) -> Alignment:
-    """Count the aligned containers.
+def alignment(topology: Topology, reserved: int, holders: Iterable[int]) -> tuple[int, int, int, int]:
+    """Count the aligned containers: to NUMA nodes, sockets, L3 caches and cores.
+
+    The caches are the kubelet's uncore caches; the socket where it knows of none.
 
     Args:
         topology: of the machine, as the kubelet sees it.
@@ -79,129 +180,84 @@ def alignment(topology: Topology, reserved: int, holders: Iterable[int]) -> Alig
     cores = 0
     for cpus in holders:
         for position, elements in enumerate(levels):
-            counts[position] += touched(elements, cpus) == fewest(elements, cpus.bit_count(), reserved)
+            counts[position] += touched(elements, cpus) == fewest_elements(elements, cpus.bit_count(), reserved)
         cores += topology.core_siblings(CPUMask(cpus)) == cpus
     numa, socket, l3 = counts
-    return Alignment(numa, socket, l3, cores)
+    return numa, socket, l3, cores
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """How many containers have something on as few NUMA nodes as the empty machine allows, and how many have it."""
-
-    aligned: int = 0
-    holders: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """What became of a variant, in figures."""
-
-    asked: int
-    """Pods that are to be admitted, each time one comes."""
-    admitted: int
-    rejected: Mapping[str, int]
-    """The kubelet's reason (or ``crash``, ``endless``, ``not asked``) -> pods; together with ``admitted`` all that are
-    asked."""
-    lost: int = 0
-    """Running pods that the kubelet refused when it started."""
-    exclusive: int = 0
-    """Containers of admitted pods that have CPUs to themselves as long as the pod runs."""
-    aligned: Alignment = field(default_factory=Alignment)
-    """How many of these are aligned."""
-    numa_nodes: int = 0
-    """NUMA nodes of the CPUs of these, added up."""
-    stranded: Stranded = field(default_factory=Stranded)
-    memory_beyond: int = 0
-    """NUMA nodes that the memory of containers is bound to beyond those that its amount needs, added up."""
-    memory: Together = field(default_factory=Together)
-    """Containers with memory bound to NUMA nodes, and those with memory and CPUs together on the fewest."""
-    devices: Together = field(default_factory=Together)
-    """Containers with devices of known NUMA nodes, and those with devices, memory and CPUs together on the fewest."""
-    promise: AlignmentPromise = AlignmentPromise.GUARANTEE
-    """What the topology manager policy promises about alignment."""
-
-    @property
-    def is_luck(self) -> bool:
-        """Tell whether there is something to align, and no policy guarantees that it is aligned to NUMA nodes."""
-        holders = self.exclusive + self.memory.holders + self.devices.holders
-        return holders > 0 and self.promise is not AlignmentPromise.GUARANTEE
-
-    @property
-    def is_guaranteed(self) -> bool:
-        """Tell whether something is aligned, and a policy guarantees that for CPUs, memory and devices."""
-        return self.exclusive + self.memory.holders + self.devices.holders > 0 and not self.is_luck
-
-    @property
-    def is_socket_luck(self) -> bool:
-        """Tell whether no policy guarantees that containers are aligned to sockets either."""
-        return self.is_luck and self.promise is not AlignmentPromise.SOCKET
-
-    @property
-    def spread(self) -> Fraction:
-        """NUMA nodes that a container with exclusive CPUs lies on, on average; 0 without such containers."""
-        return Fraction(self.numa_nodes, self.exclusive) if self.exclusive else Fraction(0)
-
-    @property
-    def is_yes(self) -> bool:
-        """Tell whether every pod is admitted and none is lost."""
-        return self.admitted == self.asked and not self.lost
-
-
-def measures(trace: Trace, trial: Trial, shapes: Sequence[Pod]) -> dict[int, Measures]:
-    """Return the measures of a trial: position of each variant -> its measures.
+def measures(
+    trace: Trace, trial: Trial, variants: Mapping[int, Variant], shapes: Sequence[Pod]
+) -> dict[int, VariantPart]:
+    """Return what became of the variants of a trial: position -> variant, in no group yet.
 
     Args:
         trace: that was run.
         trial: what came of it.
+        variants: of the comparison.
         shapes: of the pods in the trace, see :func:`~mooring.answers.compare.trial.stranded_cpus`.
     """
-    asked = len(trace.pods)
     new = [admission for admission in trial.admissions if not admission.running]
     placed = [admission for admission in new if admission.decision.admitted]
     lost = sum(1 for one in trial.admissions if one.running and not one.decision.admitted)
-    rejected = _rejected(new, trial, asked)
-    shared = trial.end
-    if not isinstance(shared, SharedKubelet):
-        return dict.fromkeys(trial.variants, Measures(asked, len(placed), rejected, lost))
-    kubelet = shared.kubelet
-    found = Measures(
-        asked=asked,
-        admitted=len(placed),
-        rejected=rejected,
-        lost=lost,
-        memory_beyond=sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed),
-        memory=_memory(kubelet, placed),
-        devices=_devices(kubelet, placed),
-    )
-    policy = kubelet.settings.cpu
-    if policy is not None:
-        masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
-        topology = policy.topology
-        found = replace(
-            found,
-            exclusive=len(masks),
-            aligned=alignment(topology, policy.reserved, masks),
-            numa_nodes=sum(touched(topology.numa.values(), cpus) for cpus in masks),
-        )
-    stranded = stranded_cpus(shared, shapes)
+    rejected = _rejected(new, trial, len(trace.pods))
+    end = trial.end
+    refusal = end if isinstance(end, StartRefusal) else None
+    masks, aligned, numa_nodes, beyond = list[int](), (0, 0, 0, 0), 0, 0
+    memory = devices = (0, 0)
+    stranded = dict.fromkeys(trial.variants, StrandedCPUsPart(0, 0, 0, 0))
+    promises = dict.fromkeys(trial.variants, AlignmentPromise.GUARANTEE)
+    if isinstance(end, SharedKubelet):
+        kubelet, policy = end.kubelet, end.kubelet.settings.cpu
+        beyond = sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed)
+        memory, devices = _memory(kubelet, placed), _devices(kubelet, placed)
+        if policy is not None:
+            masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
+            aligned = alignment(policy.topology, policy.reserved, masks)
+            numa_nodes = sum(touched(policy.topology.numa.values(), cpus) for cpus in masks)
+        stranded = stranded_cpus(end, shapes)
+        promises = {position: alignment_promise(settings.config) for position, settings in end.followers.items()}
     return {
-        position: replace(found, stranded=stranded[position], promise=alignment_promise(settings.config))
-        for position, settings in shared.followers.items()
+        position: VariantPart(
+            group=0,
+            name=variant.name,
+            machine=variant.machine.name,
+            as_given=variant.is_given,
+            settings=_settings(variant.config),
+            changes=list(variant.changes),
+            starts=refusal is None,
+            start_error_stage="" if refusal is None else refusal.stage,
+            start_error="" if refusal is None else refusal.message,
+            start_error_code="" if refusal is None else refusal.code,
+            admitted=len(placed),
+            rejected=rejected,
+            lost=lost,
+            exclusive_containers=len(masks),
+            memory_containers=memory[1],
+            device_containers=devices[1],
+            aligned=AlignedContainersPart(*aligned, memory=memory[0], devices=devices[0]),
+            alignment_promise=promises[position].name.lower(),
+            spread=round(numa_nodes / len(masks), 3) if masks else 0.0,
+            stranded=stranded[position],
+            memory_nodes_beyond_need=beyond,
+        )
+        for position, variant in ((position, variants[position]) for position in trial.variants)
     }
 
 
-def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
+def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> tuple[int, int]:
+    """Return how many containers have memory and CPUs together on the fewest NUMA nodes, and how many bound memory."""
     found = [
         extent_of_nodes(kubelet.settings, kubelet.node.providers, one.decision.containers[name], blocks)
         for one in placed
         for name, blocks in one.memory.items()
         if name in one.decision.containers and one.decision.containers[name].mems and not _is_init(one.pod, name)
     ]
-    return Together(sum(not extent.beyond for extent in found), len(found))
+    return sum(not extent.beyond for extent in found), len(found)
 
 
-def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
+def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> tuple[int, int]:
+    """Return the same of containers with devices near NUMA nodes."""
     found = [
         extent_of_nodes(
             kubelet.settings, kubelet.node.providers, one.decision.containers[name], one.memory.get(name, ()), held
@@ -210,7 +266,7 @@ def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> Together:
         for name, held in one.decision.devices.items()
         if name in one.decision.containers and are_near(held) and not _is_init(one.pod, name)
     ]
-    return Together(sum(not extent.beyond for extent in found), len(found))
+    return sum(not extent.beyond for extent in found), len(found)
 
 
 def _rejected(new: Sequence[TrialAdmission], trial: Trial, asked: int) -> dict[str, int]:
@@ -275,13 +331,11 @@ def _outcome_lines(trial: Trial) -> Iterator[str]:
 class VariantOutcome:
     """What became of a variant."""
 
-    measures: Measures
+    part: VariantPart
     digest: str
     """Equal for variants that decide everything alike, see :func:`~mooring.answers.compare.measures.digest`."""
     admitted: frozenset[int] = frozenset()
     """Positions of the admitted pods among those of the trace."""
-    refusal: StartRefusal | None = None
-    """Set when the kubelet would not start, at first or again."""
 
 
 def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) -> dict[int, VariantOutcome]:
@@ -298,24 +352,24 @@ def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) 
     for trial in run_trials(trace, variants):
         new = [admission for admission in trial.admissions if not admission.running]
         admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
-        text, refusal = digest(trial), trial.end if isinstance(trial.end, StartRefusal) else None
-        for position, found in measures(trace, trial, shapes).items():
-            outcomes[position] = VariantOutcome(found, text, admitted, refusal)
+        text = digest(trial)
+        for position, found in measures(trace, trial, variants, shapes).items():
+            outcomes[position] = VariantOutcome(found, text, admitted)
     return outcomes
 
 
-Value = Callable[[Measures], tuple[int | Fraction, ...]]
+Value = Callable[[VariantPart], tuple[int | Fraction, ...]]
 
 MEASURES: Mapping[str, Value] = {
     "admitted": lambda found: (-found.admitted,),
     "numa": lambda found: (-_guaranteed(found, found.aligned.numa),),
-    "devices": lambda found: (-_guaranteed(found, found.devices.aligned),),
-    "memory": lambda found: (-_guaranteed(found, found.memory.aligned), found.memory_beyond),
+    "devices": lambda found: (-_guaranteed(found, found.aligned.devices),),
+    "memory": lambda found: (-_guaranteed(found, found.aligned.memory), found.memory_nodes_beyond_need),
     "l3": lambda found: (-_guaranteed(found, found.aligned.l3),),
     "core": lambda found: (-found.aligned.core,),
     "stranded": lambda found: (found.stranded.total,),
     "socket": lambda found: (0 if found.is_socket_luck else -found.aligned.socket,),
-    "spread": lambda found: (found.is_luck, found.spread),
+    "spread": lambda found: (found.is_luck, found.exact_spread),
     "guaranteed": lambda found: (not found.is_guaranteed,),
 }
 """Name of a measure on the command line -> its value, the smaller the better, in the order in which they count.
@@ -324,17 +378,17 @@ Where no policy guarantees alignment, aligned containers do not count: another o
 """
 
 
-def _guaranteed(found: Measures, aligned: int) -> int:
+def _guaranteed(found: VariantPart, aligned: int) -> int:
     return 0 if found.is_luck else aligned
 
 
-def observed_key(found: Measures) -> tuple[int | Fraction, ...]:
+def observed_key(found: VariantPart) -> tuple[int | Fraction, ...]:
     """Return what variants with the same guarantees are sorted by: alignment as it happened to be, the best first."""
-    aligned = (found.aligned.numa, found.devices.aligned, found.memory.aligned, found.aligned.l3, found.aligned.socket)
-    return (*(-one for one in aligned), found.spread)
+    aligned = (found.aligned.numa, found.aligned.devices, found.aligned.memory, found.aligned.l3, found.aligned.socket)
+    return (*(-one for one in aligned), found.exact_spread)
 
 
-def rank_key(found: Measures, by: str = "guaranteed") -> tuple[int | Fraction, ...]:
+def rank_key(found: VariantPart, by: str = "guaranteed") -> tuple[int | Fraction, ...]:
     """Return what variants are sorted by, the best first.
 
     Args:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from string import ascii_lowercase
 
 from mooring.answers.base.picture import machine_view
-from mooring.answers.compare.answer import Comparison, Result
-from mooring.answers.compare.measures import Measures, Together
-from mooring.answers.compare.variant import VariantChangePart, options_on
-from mooring.engine.core.config import KubeletConfig, with_defaults
+from mooring.answers.compare.answer import Comparison
+from mooring.answers.compare.measures import VariantPart, VariantSettingsPart
+from mooring.answers.compare.variant import VariantChangePart
+from mooring.engine.core.config import with_defaults
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.engine.topologymanager.merge import NONE
@@ -19,13 +20,12 @@ from mooring.explanations.phrases import plural
 from mooring.views.svg.plot import Kind, Plot, PlotRow, PlotShare
 
 
-def settings_words(config: KubeletConfig) -> str:
+def settings_words(config: VariantSettingsPart) -> str:
     """Return policies and options in one line, in the words of a plan.
 
-    >>> settings_words(KubeletConfig(cpu_manager_policy="static", topology_manager_policy="restricted"))
+    >>> settings_words(VariantSettingsPart("static", {}, "None", "restricted", "container", {}, {}))
     'CPU manager static · topology manager restricted, scope container'
     """
-    config = with_defaults(config)
     parts = [f"CPU manager {config.cpu_manager_policy}", *option_words(config.cpu_manager_policy_options)]
     if config.topology_manager_policy == NONE:
         parts.append("topology manager none")
@@ -40,7 +40,7 @@ def settings_words(config: KubeletConfig) -> str:
 
 def option_words(options: Mapping[str, str]) -> list[str]:
     """Return the options that are on, with their values where these are more than a yes."""
-    return [name if text == "true" else f"{name} {text}" for name, text in options_on(options).items()]
+    return [name if text == "true" else f"{name} {text}" for name, text in options.items()]
 
 
 def reasons_words(rejected: Mapping[str, int]) -> str:
@@ -73,7 +73,8 @@ class Row:
     """One entry of the answer."""
 
     rank: int
-    result: Result
+    part: VariantPart
+    machine: Machine
     others: int = 0
     """How many more decide the same."""
     given: tuple[str, ...] = ()
@@ -89,37 +90,28 @@ class Row:
 
 def rows_of(comparison: Comparison, *, grouped: bool) -> list[Row]:
     """Return the entries in order: one a group, or one a variant."""
-    if grouped:
-        rows: list[Row] = []
-        for group in comparison.groups:
-            row = Row(len(rows) + 1, group.first, len(group.results) - 1, _given(group.results))
-            if rows and not row.given and _figures(row.result) == _figures(rows[-1].result):
-                own = option_words(with_defaults(row.result.variant.config).cpu_manager_policy_options)
-                rows[-1] = replace(rows[-1], alike=(*rows[-1].alike, " + ".join(own) or "no option"))
-            else:
-                rows.append(row)
-        return rows
-    return [Row(rank, result, 0, _given([result])) for rank, result in enumerate(comparison.results, 1)]
-
-
-def _figures(result: Result) -> tuple[object, ...]:
-    """Return what is shown of a variant, but for its CPU manager's options."""
-    config = replace(with_defaults(result.variant.config), cpu_manager_policy_options={}, feature_gates={})
-    return id(result.variant.machine), repr(result.outcome.measures), result.outcome.refusal, repr(config)
-
-
-def _given(results: Sequence[Result]) -> tuple[str, ...]:
-    return tuple(result.variant.name for result in results if result.variant.is_given)
-
-
-def not_started(result: Result) -> bool:
-    """Tell whether the kubelet would not start."""
-    return result.outcome.refusal is not None
+    rows: list[Row] = []
+    before: object = None
+    every = list(zip(comparison.document.variants, comparison.variants, strict=True))
+    for _, found in groupby(every, key=lambda one: one[0].group if grouped else id(one[0])):
+        group = list(found)
+        part, variant = group[0]
+        given = tuple(one.name for one, _ in group if one.as_given)
+        # What is shown of it, but for its CPU manager's options.
+        config = replace(with_defaults(variant.config), cpu_manager_policy_options={}, feature_gates={})
+        shown = (id(variant.machine), part.figures, repr(config))
+        if grouped and not given and shown == before:
+            own = option_words(part.settings.cpu_manager_policy_options)
+            rows[-1] = replace(rows[-1], alike=(*rows[-1].alike, " + ".join(own) or "no option"))
+        else:
+            rows.append(Row(len(rows) + 1, part, variant.machine, len(group) - 1, given))
+            before = shown
+    return rows
 
 
 def machines_of(rows: Sequence[Row]) -> list[Machine]:
     """Return the machines that are compared, each once."""
-    return list({id(row.result.variant.machine): row.result.variant.machine for row in rows}.values())
+    return list({id(row.machine): row.machine for row in rows}.values())
 
 
 def variant_name(row: Row, rows: Sequence[Row]) -> str:
@@ -129,12 +121,11 @@ def variant_name(row: Row, rows: Sequence[Row]) -> str:
         row: the entry.
         rows: all entries.
     """
-    variant = row.result.variant
-    parts = [variant.machine.name] if len(machines_of(rows)) > 1 else []
+    parts = [row.part.machine] if len(machines_of(rows)) > 1 else []
     if row.given:
         parts.append(f"{', '.join(row.given)} as given")
-    elif len({other.result.variant.name for other in rows}) > 1:
-        parts.append(f"{variant.name} changed")
+    elif len({other.part.name for other in rows}) > 1:
+        parts.append(f"{row.part.name} changed")
     return " · ".join(parts)
 
 
@@ -145,7 +136,7 @@ def variant_words(row: Row, rows: Sequence[Row]) -> str:
         row: the entry.
         rows: all entries.
     """
-    return " · ".join(part for part in (variant_name(row, rows), settings_words(row.result.variant.config)) if part)
+    return " · ".join(part for part in (variant_name(row, rows), settings_words(row.part.settings)) if part)
 
 
 ADMITTED = Kind("admitted", "exclusive-0", "")
@@ -184,7 +175,7 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
     best = rows[:top] if top else rows
     shown = [*best, *(row for row in rows[len(best) :] if row.is_given)]
     reasons = _reasons(shown)
-    more = [name for name in MORE_LEVELS if any(_together(_measures(row), name).holders for row in shown)]
+    more = [name for name in MORE_LEVELS if any(_share_of(row.part, name).whole for row in shown)]
     rejected = [
         Kind(
             f"rejected: {reason}",
@@ -194,9 +185,9 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
         for number, reason in enumerate(reasons)
     ]
     settings = _differing(shown)
-    kinds = (ADMITTED, *rejected, *([NO_START] if any(not_started(row.result) for row in shown) else []))
+    kinds = (ADMITTED, *rejected, *([NO_START] if not all(row.part.starts for row in shown) else []))
     return Plot(
-        title=f"{plural(len(comparison.trace.pods), 'pod')} under {plural(len(comparison.results), 'variant')}",
+        title=f"{plural(comparison.document.pods, 'pod')} under {plural(len(comparison.variants), 'variant')}",
         settings=settings,
         lines=(*_machine_lines(rows), *_common_lines(shown)),
         noun="pod",
@@ -204,7 +195,7 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
         share_headings=(*LEVELS, *more),
         figure_headings=("stranded", "spread", "alike"),
         rows=tuple(_row(row, rows, settings, reasons, more) for row in shown),
-        notes=(ALIGNED_NOTE, *([LUCK_NOTE] if any(_measures(row).is_luck for row in shown) else []), WASTE_NOTE),
+        notes=(ALIGNED_NOTE, *([LUCK_NOTE] if any(row.part.is_luck for row in shown) else []), WASTE_NOTE),
     )
 
 
@@ -216,7 +207,7 @@ def _machine_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def _settings_of(row: Row) -> dict[str, int]:
     """Return the names of a row's policies, scope and options, each with the number of its manager."""
-    config = with_defaults(row.result.variant.config)
+    config = row.part.settings
     cpu = [f"CPU manager {config.cpu_manager_policy}", *option_words(config.cpu_manager_policy_options)]
     topology = [f"topology manager {config.topology_manager_policy}"]
     if config.topology_manager_policy != NONE:
@@ -246,32 +237,29 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
     """Return the reasons of rejections, the most frequent first."""
     totals: dict[str, int] = {}
     for row in rows:
-        if not not_started(row.result):
-            for reason, number in row.result.outcome.measures.rejected.items():
+        if row.part.starts:
+            for reason, number in row.part.rejected.items():
                 totals[reason] = totals.get(reason, 0) + number
     return sorted(totals, key=lambda reason: (-totals[reason], reason))
 
 
-def _measures(row: Row) -> Measures:
-    return row.result.outcome.measures
-
-
-def _together(found: Measures, name: str) -> Together:
-    return found.memory if name == "memory" else found.devices
+def _share_of(found: VariantPart, name: str) -> PlotShare:
+    if name == "memory":
+        return PlotShare(found.aligned.memory, found.memory_containers)
+    return PlotShare(found.aligned.devices, found.device_containers)
 
 
 def _row(
     row: Row, rows: Sequence[Row], settings: Sequence[str], reasons: Sequence[str], more: Sequence[str]
 ) -> PlotRow:
-    found, own = _measures(row), _settings_of(row)
+    found, own = row.part, _settings_of(row)
     marks = tuple(name in own for name in settings)
     words = [clean(name) for name in (variant_name(row, rows),) if name]
-    if row.result.outcome.refusal is not None:
-        words.append(f"the kubelet would not start: {clean(row.result.outcome.refusal.message)}")
+    if not found.starts:
+        words.append(f"the kubelet would not start: {clean(found.start_error)}")
         return PlotRow(f"{row.rank}.", tuple(words), row.is_given, marks, (0, *(0 for _ in reasons), found.asked))
     if found.is_luck:
         words.append("aligned by luck")
-    shares = [_together(found, name) for name in more]
     aligned = (found.aligned.numa, found.aligned.socket, found.aligned.l3, found.aligned.core)
     return PlotRow(
         rank=f"{row.rank}.",
@@ -280,12 +268,12 @@ def _row(
         settings=marks,
         counts=(found.admitted, *(found.rejected.get(reason, 0) for reason in reasons)),
         shares=(
-            *(PlotShare(part, found.exclusive) for part in aligned),
-            *(PlotShare(one.aligned, one.holders) for one in shares),
+            *(PlotShare(part, found.exclusive_containers) for part in aligned),
+            *(_share_of(found, name) for name in more),
         ),
         figures=(
             str(found.stranded.total),
-            f"{float(found.spread):.2f}" if found.exclusive else "–",
+            f"{float(found.exact_spread):.2f}" if found.exclusive_containers else "–",
             f"+{row.others}" if row.others else "–",
         ),
     )

@@ -14,13 +14,12 @@ from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.picture import machine_view
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_text import title_line
-from mooring.answers.compare.answer import Comparison, LeftOut, Result
-from mooring.answers.compare.measures import Measures
+from mooring.answers.compare.answer import Comparison, ComparisonDocument, LeftOutPart
+from mooring.answers.compare.measures import VariantPart, observed_key
 from mooring.answers.compare.plot import (
     Row,
     change_words,
     machines_of,
-    not_started,
     reasons_words,
     rows_of,
     settings_words,
@@ -33,7 +32,6 @@ from mooring.answers.compare.releases import (
 )
 from mooring.cli.terminal import text_for, width_for
 from mooring.documents.plan import PlacementPart, PodPart
-from mooring.engine.core.config import with_defaults
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.explanations.phrases import joined, plural
@@ -42,19 +40,21 @@ from mooring.views.wording import numbers
 
 GAP = 2
 
-_Cell = Callable[[Measures], str]
+_Cell = Callable[[VariantPart], str]
 
 CELLS: dict[str, _Cell] = {
     "admitted": lambda found: f"{found.admitted} of {found.asked}",
     "lost": lambda found: str(found.lost),
-    "NUMA": lambda found: _share(found, found.aligned.numa, found.exclusive),
-    "devices": lambda found: _share(found, found.devices.aligned, found.devices.holders),
-    "memory": lambda found: _share(found, found.memory.aligned, found.memory.holders),
-    "socket": lambda found: _share(found, found.aligned.socket, found.exclusive, is_luck=found.is_socket_luck),
-    "L3": lambda found: _share(found, found.aligned.l3, found.exclusive),
-    "core": lambda found: f"{found.aligned.core}/{found.exclusive}" if found.exclusive else "–",
+    "NUMA": lambda found: _share(found, found.aligned.numa, found.exclusive_containers),
+    "devices": lambda found: _share(found, found.aligned.devices, found.device_containers),
+    "memory": lambda found: _share(found, found.aligned.memory, found.memory_containers),
+    "socket": lambda found: _share(
+        found, found.aligned.socket, found.exclusive_containers, is_luck=found.is_socket_luck
+    ),
+    "L3": lambda found: _share(found, found.aligned.l3, found.exclusive_containers),
+    "core": lambda found: _share(found, found.aligned.core, found.exclusive_containers, is_luck=False),
     "stranded": lambda found: str(found.stranded.total),
-    "spread": lambda found: f"{float(found.spread):.2f}" if found.exclusive else "–",
+    "spread": lambda found: f"{float(found.exact_spread):.2f}" if found.exclusive_containers else "–",
 }
 """Heading -> cell."""
 
@@ -78,7 +78,7 @@ _LUCK = "~"
 """Before a share that no policy guarantees."""
 
 
-def _share(found: Measures, part: int, whole: int, *, is_luck: bool | None = None) -> str:
+def _share(found: VariantPart, part: int, whole: int, *, is_luck: bool | None = None) -> str:
     mark = _LUCK if (found.is_luck if is_luck is None else is_luck) else ""
     return f"{mark}{part}/{whole}" if whole else "–"
 
@@ -98,10 +98,9 @@ class Columns:
     def line(self, row: Row) -> Text:
         """Return the figures of one entry; none of a kubelet that would not start."""
         rank = f"{row.rank}.".rjust(self.rank)
-        if not_started(row.result):
+        if not row.part.starts:
             return Text(f"{rank}{' ' * GAP}not started", "bold")
-        found = row.result.outcome.measures
-        return self._joined(rank, [CELLS[name](found) for name in self.widths], "bold" if row.is_given else "")
+        return self._joined(rank, [CELLS[name](row.part) for name in self.widths], "bold" if row.is_given else "")
 
     def _joined(self, rank: str, cells: Sequence[str] | dict[str, int], style: str) -> Text:
         padded = [cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=True)]
@@ -115,7 +114,7 @@ class Columns:
 
 def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
     """Return the columns that say something and fit into ``width``."""
-    measures = [row.result.outcome.measures for row in rows]
+    measures = [row.part for row in rows]
     names = [name for name in CELLS if name not in _silent(measures)]
     widths = {name: max(len(text) for text in (name, *(CELLS[name](found) for found in measures))) for name in names}
     columns = Columns(widths, len(str(max(row.rank for row in rows))) + 1)
@@ -126,12 +125,12 @@ def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
     return columns
 
 
-def _silent(measures: Sequence[Measures]) -> set[str]:
+def _silent(measures: Sequence[VariantPart]) -> set[str]:
     """Return the columns that can be left out here."""
     said = {
         "lost": any(found.lost for found in measures),
-        "memory": any(found.memory.holders for found in measures),
-        "devices": any(found.devices.holders for found in measures),
+        "memory": any(found.memory_containers for found in measures),
+        "devices": any(found.device_containers for found in measures),
     }
     return {name for name, is_said in said.items() if not is_said}
 
@@ -150,24 +149,24 @@ def _wide_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _wide_cells(row: Row) -> tuple[str, ...]:
-    variant, found, refusal = row.result.variant, row.result.outcome.measures, row.result.outcome.refusal
-    aligned, stranded = found.aligned, found.stranded
-    figures = (found.admitted, found.asked, found.lost, found.exclusive)
+    found, aligned, stranded = row.part, row.part.aligned, row.part.stranded
+    figures = (found.admitted, found.asked, found.lost, found.exclusive_containers)
     levels = (aligned.numa, aligned.socket, aligned.l3, aligned.core)
-    wasted = (stranded.total, stranded.init, stranded.siblings, stranded.fragments, found.memory_beyond)
-    reason = f"not started: {refusal.message}" if refusal is not None else reasons_words(found.rejected)
+    wasted = (stranded.total, stranded.init, stranded.siblings, stranded.fragments, found.memory_nodes_beyond_need)
+    reason = reasons_words(found.rejected) if found.starts else f"not started: {found.start_error}"
     return (
         str(row.rank),
         str(row.others),
-        clean(variant.name if variant.is_given else f"{variant.name} changed"),
-        clean(variant.machine.name),
+        clean(found.name if found.as_given else f"{found.name} changed"),
+        clean(found.machine),
         *(str(number) for number in (*figures, *levels)),
-        f"{float(found.spread):.2f}",
+        f"{float(found.exact_spread):.2f}",
         *(str(number) for number in wasted),
-        *(f"{one.aligned}/{one.holders}" for one in (found.memory, found.devices)),
-        found.promise.name.lower(),
+        f"{aligned.memory}/{found.memory_containers}",
+        f"{aligned.devices}/{found.device_containers}",
+        found.alignment_promise,
         clean(reason) or "–",
-        settings_words(variant.config),
+        settings_words(found.settings),
     )
 
 
@@ -195,24 +194,24 @@ def comparison_text(comparison: Comparison, top: int, *, wide: bool, grouped: bo
 
 def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
     left_out = (
-        f"left out {one.count}: {one.refusal.stage}: {clean(one.refusal.message)}" for one in comparison.left_out
+        f"left out {one.count}: {one.start_error_stage}: {clean(one.start_error)}"
+        for one in comparison.document.left_out
     )
     yield Text("\n".join([*_wide_lines(shown), *_rest(rows, shown), *left_out]), no_wrap=True, overflow="ignore")
 
 
 def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], width: int) -> Iterator[RenderableType]:
     for machine in machines_of(rows):
-        view = machine_view(machine)
-        yield title_line(view)
+        yield title_line(machine_view(machine))
     yield Text(_counts(comparison, rows))
     # What is given but not among the best is shown below them, so that it can be compared.
-    most = max(rows, key=lambda row: (row.result.outcome.measures.admitted, -row.rank))
+    most = max(rows, key=lambda row: (row.part.admitted, -row.rank))
     given = [row for row in rows[len(shown) :] if row.is_given or row is most]
-    best, admitted = rows[0].result.outcome.measures, most.result.outcome.measures
-    if comparison.by == "guaranteed" and most is not rows[0] and best.is_guaranteed:
+    best, admitted = rows[0].part, most.part
+    if comparison.document.by == "guaranteed" and most is not rows[0] and best.is_guaranteed:
         yield Text(
             f"Best that guarantees alignment: {rows[0].rank}. Admits most: {most.rank} ({admitted.admitted} of "
-            f"{admitted.asked}), and guarantees {_promise_words(most.result)}."
+            f"{admitted.asked}), and guarantees {_promise_words(admitted)}."
         )
     yield Text("")
     columns = _chosen_columns([*shown, *given], width)
@@ -223,30 +222,27 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
     for row in given:
         yield from _entry(row, rows, columns)
     yield Text("")
-    yield from (Text(line) for line in _remarks(comparison, rows, [*shown, *given]))
+    yield from (Text(line) for line in _remarks(comparison.document, rows, [*shown, *given]))
     notes = [text for names, text in _NOTES.items() if columns.widths.keys() & names]
     yield Text(f"Columns: {'; '.join(notes)}.", "dim")
 
 
 def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
-    pods, steps, variants = len(comparison.trace.pods), len(comparison.trace.steps), len(comparison.results)
+    pods, steps, variants = comparison.document.pods, comparison.document.steps, len(comparison.variants)
     what = plural(pods, "pod") if pods == steps else f"{plural(steps, 'step')} with {plural(pods, 'pod')}"
     different = f", of which {len(rows)} differ in what they decide" if len(rows) < variants else ""
-    releases = {result.variant.mooring.release for result in comparison.results} - {NEWEST}
+    releases = {variant.mooring.release for variant in comparison.variants} - {NEWEST}
     kubelets = f" of kubelet {joined(sorted(str(release) for release in releases))}" if releases else ""
     return f"{what} under {plural(variants, 'variant')}{kubelets}{different}."
 
 
 def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[RenderableType]:
-    result = row.result
     yield columns.line(row)
     yield _below(variant_words(row, rows))
-    refusal = result.outcome.refusal
-    if refusal is not None:
-        yield _below(f"the kubelet would not start: {clean(refusal.message)}")
-    rejected = result.outcome.measures.rejected
-    if rejected and not not_started(result):
-        yield _below(f"rejected: {reasons_words(rejected)}")
+    if not row.part.starts:
+        yield _below(f"the kubelet would not start: {clean(row.part.start_error)}")
+    elif row.part.rejected:
+        yield _below(f"rejected: {reasons_words(row.part.rejected)}")
     if row.alike:
         yield _below(f"the same figures also with: {', '.join(row.alike)}")
     if row.others:
@@ -262,18 +258,17 @@ def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
     return [f"and {len(rows) - len(shown)} more (--top 0 shows all)"] if len(shown) < len(rows) else []
 
 
-def _remarks(comparison: Comparison, rows: Sequence[Row], drawn: Sequence[Row]) -> Iterator[str]:
-    best = rows[0].result
-    changes = best.variant.changes
-    if comparison.lucky is not None or any(row.result.outcome.measures.is_luck for row in drawn):
+def _remarks(comparison: ComparisonDocument, rows: Sequence[Row], drawn: Sequence[Row]) -> Iterator[str]:
+    best, lucky = rows[0].part, _lucky(comparison.variants)
+    if lucky is not None or any(row.part.is_luck for row in drawn):
         yield f"{_LUCK} by luck: only policies restricted and single-numa-node guarantee alignment to NUMA nodes."
-    if (lucky := comparison.lucky) is not None:
-        yield f"More is aligned here with {settings_words(lucky.variant.config)}, but by luck: that does not count."
-    if best.outcome.measures.is_luck and not not_started(best):
+    if lucky is not None:
+        yield f"More is aligned here with {settings_words(lucky.settings)}, but by luck: that does not count."
+    if best.is_luck and best.starts:
         yield f"The best guarantees {_promise_words(best)}: other pods, or another order, can end unaligned."
-    if changes and not not_started(best):
-        yield f"What makes the best of {best.variant.name}:"
-        yield from (f"  {clean(change_words(change))}" for change in changes)
+    if best.changes and best.starts:
+        yield f"What makes the best of {best.name}:"
+        yield from (f"  {clean(change_words(change))}" for change in best.changes)
     never = comparison.never_admitted
     if never:
         more = f" and {len(never) - _NAMED_PODS} more" if len(never) > _NAMED_PODS else ""
@@ -282,13 +277,29 @@ def _remarks(comparison: Comparison, rows: Sequence[Row], drawn: Sequence[Row]) 
         yield _left_out(comparison.left_out)
 
 
-def _promise_words(best: Result) -> str:
-    if best.outcome.measures.promise is AlignmentPromise.SOCKET:
+def _lucky(variants: Sequence[VariantPart]) -> VariantPart | None:
+    """Return a variant that aligns more than the best one in this run, admits as much, and guarantees nothing."""
+    best = variants[0]
+    return next(
+        (
+            found
+            for found in variants
+            if found.is_luck
+            and not best.is_luck
+            and (found.lost, -found.admitted) <= (best.lost, -best.admitted)
+            and observed_key(found) < observed_key(best)
+        ),
+        None,
+    )
+
+
+def _promise_words(found: VariantPart) -> str:
+    if found.promise is AlignmentPromise.SOCKET:
         return "alignment to sockets only (option align-by-socket)"
-    return f"no alignment (policy {with_defaults(best.variant.config).topology_manager_policy})"
+    return f"no alignment (policy {found.settings.topology_manager_policy})"
 
 
-def _left_out(left_out: Sequence[LeftOut]) -> str:
+def _left_out(left_out: Sequence[LeftOutPart]) -> str:
     number = sum(one.count for one in left_out)
     them = "it" if number == 1 else "them"
     return (

@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from mooring.answers.base.trace import Trace
 from mooring.answers.compare.variant import Variant
+from mooring.documents.plan import Count, DocumentPart
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod
@@ -30,7 +31,7 @@ from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.engine.kubelet.adoption import opened
-from mooring.engine.kubelet.events import Admit, Event, EventResult, Readmit, Restart, after_event
+from mooring.engine.kubelet.events import Admit, Event, EventResult, Happened, Readmit, Restart, run
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.memorymanager.state import Block
@@ -59,6 +60,22 @@ class SharedKubelet:
     """With the settings of one of them."""
     followers: Followers
 
+    @property
+    def own(self) -> Kubelet:
+        """The kubelet with the settings of the first of these variants."""
+        first = next(iter(self.followers.values()))
+        kubelet = self.kubelet
+        if kubelet.settings is first:
+            return kubelet
+        return replace(kubelet, node=replace(kubelet.node, settings=first))
+
+    def parted(self, one: Happened) -> tuple[SharedKubelet, Followers]:
+        """Return the variants with the outcome of an event that has happened to the first, and those with another."""
+        follows = _following(one.before, one.event, one.result)
+        alike = {position: settings for position, settings in self.followers.items() if follows(settings)}
+        apart = {position: settings for position, settings in self.followers.items() if position not in alike}
+        return SharedKubelet(one.after, alike), apart
+
     def after(self, event: Event, mode: AdmitMode = AdmitMode.ADMISSION) -> Iterator[tuple[SharedKubelet, EventResult]]:
         """Let one thing happen to the node; yield every outcome with the variants that have it.
 
@@ -66,19 +83,12 @@ class SharedKubelet:
             event: what happens.
             mode: how the kubelet is asked about pods.
         """
-        left = dict(self.followers)
-        while left:
-            first = next(iter(left.values()))
-            before = self.kubelet if self.kubelet.settings is first else _with_settings(self.kubelet, first)
-            after, result = after_event(before, event, mode)
-            follows = _following(before, event, result)
-            alike = {position: settings for position, settings in left.items() if follows(settings)}
-            left = {position: settings for position, settings in left.items() if position not in alike}
-            yield SharedKubelet(after, alike), result
-
-
-def _with_settings(kubelet: Kubelet, settings: Settings) -> Kubelet:
-    return replace(kubelet, node=replace(kubelet.node, settings=settings))
+        left = self
+        while left.followers:
+            (one,) = run(left.own, (event,), mode)
+            after, apart = left.parted(one)
+            left = replace(left, followers=apart)
+            yield after, one.result
 
 
 def _following(before: Kubelet, event: Event, result: EventResult) -> Callable[[Settings], bool]:
@@ -221,21 +231,21 @@ def run_trials(trace: Trace, variants: Mapping[int, Variant]) -> Iterator[Trial]
 
 
 def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
+    """Run the variants as one; those that part are run on from there by themselves."""
     waiting: list[tuple[SharedKubelet, int, tuple[TrialAdmission, ...]]] = [(shared, 0, ())]
     while waiting:
-        shared, number, before = waiting.pop()
-        if number == len(events):
-            yield Trial(tuple(shared.followers), before, replace(shared, kubelet=shared.kubelet.settled()))
-            continue
-        event = events[number]
-        for after, result in shared.after(event):
-            admissions, ended = _admissions(result, event)
-            so_far = (*before, *admissions)
-            end = ended or result.refusal
+        shared, number, so_far = waiting.pop()
+        end: StartRefusal | PodVerdict | None = None
+        for one in run(shared.own, events[number:]):
+            shared, apart = shared.parted(one)
+            if apart:
+                waiting.append((SharedKubelet(one.before, apart), number, so_far))
+            admissions, ended = _admissions(one.result, one.event)
+            so_far, number, end = (*so_far, *admissions), number + 1, ended or one.result.refusal
             if end is not None:
-                yield Trial(tuple(after.followers), so_far, end)
-            else:
-                waiting.append((after, number + 1, so_far))
+                break
+        settled = replace(shared, kubelet=shared.own.settled()) if end is None else end
+        yield Trial(tuple(shared.followers), so_far, settled)
 
 
 def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], PodVerdict | None]:
@@ -269,24 +279,19 @@ def _exclusive(kubelet: Kubelet, pod: Pod) -> Iterator[str]:
 NO_LIMIT = sys.maxsize
 
 
-@dataclass(frozen=True, slots=True)
-class Stranded:
-    """CPUs that are stranded, by the reason."""
+class StrandedCPUsPart(DocumentPart):
+    """CPUs that no container can use for itself, by cause."""
 
-    init: int = 0
+    total: Count
+    init: Count
     """Held by running pods for init containers that have ended (kubernetes/kubernetes#112228)."""
-    siblings: int = 0
+    siblings: Count
     """Left over on cores of which another thread is exclusive."""
-    fragments: int = 0
+    fragments: Count
     """Left over elsewhere: too few together, or something else than CPUs is exhausted."""
 
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.init + self.siblings + self.fragments
 
-
-def stranded_cpus(shared: SharedKubelet, shapes: Sequence[Pod]) -> dict[int, Stranded]:
+def stranded_cpus(shared: SharedKubelet, shapes: Sequence[Pod]) -> dict[int, StrandedCPUsPart]:
     """Count the stranded CPUs of a node; none when its CPU manager gives nothing away.
 
     Args:
@@ -298,18 +303,15 @@ def stranded_cpus(shared: SharedKubelet, shapes: Sequence[Pod]) -> dict[int, Str
     """
     node, policy = shared.kubelet.node, shared.kubelet.settings.cpu
     if policy is None:
-        return dict.fromkeys(shared.followers, Stranded())
-    found: dict[int, Stranded] = {}
+        return dict.fromkeys(shared.followers, StrandedCPUsPart(0, 0, 0, 0))
+    found: dict[int, StrandedCPUsPart] = {}
     for one in filled(shared, shapes):
         full = one.kubelet.node.cpu
         left = available_cpus(policy, full)
         taken = policy.topology.all_cpus & ~full.default & ~policy.reserved
         beside = left & policy.topology.core_siblings(taken)
-        stranded = Stranded(
-            sum(_of_ended(node, pod).bit_count() for pod in node.active.values()),
-            beside.bit_count(),
-            (left & ~beside).bit_count(),
-        )
+        init = sum(_of_ended(node, pod).bit_count() for pod in node.active.values())
+        stranded = StrandedCPUsPart(init + left.bit_count(), init, beside.bit_count(), (left & ~beside).bit_count())
         found |= dict.fromkeys(one.followers, stranded)
     return found
 

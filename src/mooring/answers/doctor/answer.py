@@ -1,14 +1,13 @@
-"""``mooring doctor -o json``: what is wrong with the state files, and the repair."""
+"""``mooring doctor -o json``: what is wrong with the state files, and the repair; what the checks say, as values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
-from mooring.answers.doctor.diagnosis import Diagnosis, FileDiagnosis, FileRepair
 from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
@@ -19,11 +18,55 @@ from mooring.documents.plan import (
     FindingPart,
     KubeletRelease,
     Numbers,
-    finding_parts,
     one_of,
 )
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
+from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+"""``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.
+``note``: nothing needs to be done."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryHolder:
+    """An entry of a state file."""
+
+    uid: str
+    """Of the pod; empty for entries by container id."""
+    container: str
+    """Empty for what a pod holds as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong."""
+
+    code: str
+    """``MOOR-3xx``; its page tells what it means."""
+    severity: Severity
+    file: str
+    """Name of the state file; empty when it is about more than one."""
+    message: str
+    """One or two sentences."""
+    holders: tuple[EntryHolder, ...] = ()
+    """Entries that it concerns."""
+    cpus: CPUSet = CPUSet()  # noqa: RUF009 - frozen
+    """CPUs that it is about."""
+    nodes: tuple[int, ...] = ()
+    """NUMA nodes that it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An entry that a repair gives up."""
+
+    holder: EntryHolder
+    held: str
+    """What it held, in words."""
+    why: str
+    """A clause that says why it cannot stay."""
 
 
 class EntryPart(DocumentPart):
@@ -34,16 +77,35 @@ class EntryPart(DocumentPart):
     name: str
     container: Annotated[str, Meta(description="Empty for a pod as a whole.")]
 
+    @property
+    def holder(self) -> EntryHolder:
+        """The entry without the names of its pod."""
+        return EntryHolder(self.uid, self.container)
+
 
 class ProblemPart(DocumentPart):
     """Something that is wrong."""
 
+    file: ClassVar[str] = ""
+    """The state file that it is about; empty for more than one."""
     code: Code
     severity: Annotated[str, one_of("error", "warning", "note")]
     message: str
     cpus: CPUList
     numa_nodes: Numbers
     containers: list[EntryPart]
+
+
+class CPUProblemPart(ProblemPart):
+    """Something that is wrong with the CPU manager's file."""
+
+    file = CPU_FILE
+
+
+class MemoryProblemPart(ProblemPart):
+    """Something that is wrong with the memory manager's file."""
+
+    file = MEMORY_FILE
 
 
 class StateFilePart(DocumentPart):
@@ -108,79 +170,31 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
     ]
     findings: Annotated[list[FindingPart], Meta(description="About the input.")]
 
-
-def diagnosis_document(
-    diagnosis: Diagnosis, findings: Sequence[Finding], backups: Mapping[str, str]
-) -> DiagnosisDocument:
-    """Return the document.
-
-    Args:
-        diagnosis: what was found.
-        findings: what was noticed about the input.
-        backups: file -> backup, of the files that were replaced; empty when nothing was written.
-    """
-    pods = {pod.uid: pod for pod in diagnosis.question.active}
-    refusal = diagnosis.refusal
-    return DiagnosisDocument(
-        kubelet=diagnosis.question.mooring.release.tag,
-        release=diagnosis.release.name,
-        machine=diagnosis.question.machine.name,
-        sound=diagnosis.is_sound,
-        starts=refusal is None,
-        start_error=refusal.message if refusal is not None else "",
-        start_error_stage=refusal.stage if refusal is not None else "",
-        remedy=diagnosis.remedy,
-        files=[_file(file, pods) for file in diagnosis.files],
-        problems=[_problem(problem, pods) for problem in diagnosis.problems],
-        repairs=[_repair(repair, pods, backups) for repair in diagnosis.repairs],
-        afterwards=[
-            RepairedEntryPart(*_names(holder, pods), cpus=after.cpus, refused=after.refused)
-            for holder, after in sorted(diagnosis.afterwards.items())
-        ],
-        findings=finding_parts(findings),
-    )
+    @property
+    def all_problems(self) -> list[ProblemPart]:
+        """Everything that is wrong, file by file."""
+        return [*(problem for file in self.files for problem in file.problems), *self.problems]
 
 
-def _names(holder: EntryHolder, pods: Mapping[str, Pod]) -> tuple[str, str, str, str]:
+_PARTS: Final = {CPU_FILE: CPUProblemPart, MEMORY_FILE: MemoryProblemPart}
+
+
+def problem_parts(problems: Iterable[Problem], pods: Mapping[str, Pod]) -> list[ProblemPart]:
+    """Return problems with the names of their pods."""
+    return [
+        _PARTS.get(problem.file, ProblemPart)(
+            problem.code,
+            problem.severity,
+            problem.message,
+            str(problem.cpus),
+            list(problem.nodes),
+            [EntryPart(*names(holder, pods)) for holder in problem.holders],
+        )
+        for problem in problems
+    ]
+
+
+def names(holder: EntryHolder, pods: Mapping[str, Pod]) -> tuple[str, str, str, str]:
     """Return the uid of an entry, namespace and name of its pod, and its container."""
     pod = pods.get(holder.uid)
     return holder.uid, pod.namespace if pod is not None else "", pod.name if pod is not None else "", holder.container
-
-
-def _file(file: FileDiagnosis, pods: Mapping[str, Pod]) -> StateFilePart:
-    return StateFilePart(
-        file=file.file,
-        exists=bool(file.format),
-        format=file.format,
-        sound=file.is_sound,
-        containers=file.containers,
-        kubelet_message=file.kubelet,
-        problems=[_problem(problem, pods) for problem in file.problems],
-    )
-
-
-def _problem(problem: Problem, pods: Mapping[str, Pod]) -> ProblemPart:
-    return ProblemPart(
-        code=problem.code,
-        severity=problem.severity,
-        message=problem.message,
-        cpus=str(problem.cpus),
-        numa_nodes=list(problem.nodes),
-        containers=[EntryPart(*_names(holder, pods)) for holder in problem.holders],
-    )
-
-
-def _repair(repair: FileRepair, pods: Mapping[str, Pod], backups: Mapping[str, str]) -> RepairPart:
-    return RepairPart(
-        file=repair.file,
-        action="replace" if repair.text is not None else "delete",
-        text=repair.text or "",
-        kept=repair.kept,
-        dropped=[
-            DroppedEntryPart(*_names(dropped.holder, pods), held=dropped.held, why=dropped.why)
-            for dropped in repair.dropped
-        ],
-        changes=list(repair.changes),
-        written=repair.file in backups,
-        backup=backups.get(repair.file, ""),
-    )

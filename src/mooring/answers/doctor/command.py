@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,16 +20,17 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import published
     from mooring.answers.base.inputs import checks as running_inputs
-    from mooring.answers.doctor import answer, text
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer
+    from mooring.answers.doctor import text
     from mooring.engine.checkpoint import device_file, formats, salvage
     from mooring.engine.node import start
     from mooring.engine.releases import catalog
 
 
 if TYPE_CHECKING:
-    from mooring.answers.doctor.diagnosis import Diagnosis
+    from mooring.answers.doctor.answer import DiagnosisDocument
+    from mooring.engine.kubelet.kubelet import StateTexts
 
 EPILOG = """\b
 Examples:
@@ -88,34 +88,30 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     else:
         archive = inputs.running or read_node(node)
         devices = device_file.DeviceRecord() if archive is None else archive.devices().record
-    diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices)
-    if state:
-        names = formats.ALLOCATED_FILE, formats.ACTUATED_FILE
-        pod_files = {name: published.state_text(state, name) for name in names}
-        diagnosis = diagnosing.with_pod_files(diagnosis, pod_files)
-    backups = _written(diagnosis, Path(state)) if write and diagnosis.repairs else {}
+    names = (formats.ALLOCATED_FILE, formats.ACTUATED_FILE) if state else ()
+    pod_files = {name: published.state_text(state, name) for name in names}
+    diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices, pod_files)
+    written = write and bool(diagnosis.repairs)
+    if written:
+        _write(diagnosis, asked.files, Path(state))
     if form == "json":
-        emit_document(json_text(answer.diagnosis_document(diagnosis, diagnosis.findings, backups)), to)
+        emit_document(json_text(diagnosis), to)
     else:
         warn(diagnosis.findings)
-        emit(text.doctor_text(diagnosis, _place(diagnosis, state, node), backups, to), to)
-    return YES if diagnosis.is_sound or backups else NO
+        # Of an archive also its node, and when it was captured.
+        archived = [finding.message for finding in asked.findings if finding.code == OF_ARCHIVE]
+        emit(text.doctor_text(diagnosis, state or ", ".join([node, *archived]), to), to)
+    return YES if diagnosis.sound or written else NO
 
 
-def _place(diagnosis: Diagnosis, state: str, node: str) -> str:
-    """Return where the files are: of an archive also its node, and when it was captured."""
-    archive = [finding.message for finding in diagnosis.question.findings if finding.code == OF_ARCHIVE]
-    return state or ", ".join([node, *archive])
-
-
-def _written(diagnosis: Diagnosis, folder: Path) -> Mapping[str, str]:
-    """Write the repair and return the backup of each file.
+def _write(diagnosis: DiagnosisDocument, files: StateTexts, folder: Path) -> None:
+    """Write the repair, and say so in it.
 
     Raises:
         InputError: it cannot be written; then everything is as it was.
     """
-    files = diagnosis.question.files
     before = {start.CPU_FILE: files.cpu, start.MEMORY_FILE: files.memory}
-    after = {repair.file: repair.text for repair in diagnosis.repairs}
+    after = {one.file: one.text if one.action == "replace" else None for one in diagnosis.repairs}
     copies = salvage.replace_with_backups(folder, before, after)
-    return {name: copy.name for name, copy in zip(after, copies, strict=True)}
+    for repair, copy in zip(diagnosis.repairs, copies, strict=True):
+        repair.written, repair.backup = True, copy.name

@@ -1,4 +1,12 @@
-"""Does a CPU manager's state fit the machine and the configuration? Every answer, not only the kubelet's first.
+"""Does a CPU manager's state fit the machine and the configuration? And the nearest state on which the kubelet starts.
+
+Every answer is given, not only the kubelet's first.
+
+The nearest state keeps as many entries as go together; the rest is the shared pool.
+An entry is what one container holds; where a pod has a set of its own (KEP-5526, gate on) the pod with all its
+containers is one. An entry can stay when its CPUs are there and not reserved, and when it shares none with another pod.
+The shared pool follows from the entries, so that nothing else ever has to be given up, but for one thing: with
+strict-cpu-reservation the entries can use up the pool, on which the kubelet does not start; then a small one goes.
 
 Source: kubelet v1.37.1, cpumanager policy_static.go (validateState); spec: cpu-manager.md section 2. Claims of dynamic
 resource allocation are this project's own.
@@ -6,18 +14,161 @@ resource allocation are this project's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import reduce
+from operator import or_
+from typing import TypeVar
 
 from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
-from mooring.answers.doctor.cpu_repair import EntryHolder, Problem, Severity
+from mooring.answers.doctor.answer import Dropped, EntryHolder, Problem, Severity
 from mooring.engine.checkpoint.contents import CPUContents
-from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.engine.node.start import CPU_FILE
 from mooring.explanations.phrases import cpus_text, joined, plural
+
+Held = TypeVar("Held")
+
+
+def only(
+    entries: Mapping[str, Mapping[str, Held]], stays: Callable[[str, str, Held], bool]
+) -> dict[str, dict[str, Held]]:
+    """Return the entries of containers that stay, by uid and name; a uid without any is left out."""
+    kept = {
+        uid: {name: held for name, held in containers.items() if stays(uid, name, held)}
+        for uid, containers in entries.items()
+    }
+    return {uid: held for uid, held in kept.items() if held}
+
+
+def in_order(wanted: Mapping[EntryHolder, int], active: Collection[str]) -> list[EntryHolder]:
+    """Return the entries in the order in which they are kept, as far as they go together.
+
+    Entries of active pods come first, because stale ones are dropped by the kubelet anyway. Then those that stand
+    against fewer entries of other pods, so that fewer are lost; then larger ones; then the order of uids and names.
+
+    Args:
+        wanted: CPUs of each entry.
+        active: uids of running pods, where they are known.
+
+    >>> one, two, both = EntryHolder("a", "c"), EntryHolder("b", "c"), EntryHolder("c", "c")
+    >>> [holder.uid for holder in in_order({one: 0b001, two: 0b100, both: 0b111}, ())]
+    ['a', 'b', 'c']
+    """
+
+    def against(holder: EntryHolder) -> int:
+        mask = wanted[holder]
+        return sum(
+            1
+            for other, cpus in wanted.items()
+            if cpus & mask and state_owner(other.uid).root != state_owner(holder.uid).root
+        )
+
+    return sorted(
+        wanted,
+        key=lambda holder: (
+            state_owner(holder.uid).root not in active,
+            against(holder),
+            -wanted[holder].bit_count(),
+            holder,
+        ),
+    )
+
+
+def repaired_cpu(
+    policy: StaticPolicy, broken: CPUState, active: Collection[str]
+) -> tuple[CPUState, tuple[Dropped, ...]]:
+    """Return the state with everything that can stay, and what cannot.
+
+    Args:
+        policy: the static policy of the configuration.
+        broken: what the file says.
+        active: uids of running pods, where they are known.
+    """
+
+    def unit(uid: str, name: str) -> EntryHolder:
+        """Return what is kept or given up as one: a container's entry, or all entries of a pod with a set."""
+        return EntryHolder(uid, "" if policy.gates.managers and uid in broken.pods else name)
+
+    units: dict[EntryHolder, int] = {}
+    for uid, sets in broken.assignments.items():
+        for name, mask in sets.items():
+            units[unit(uid, name)] = units.get(unit(uid, name), 0) | mask
+    for uid, mask in broken.pods.items() if policy.gates.managers else ():
+        units[EntryHolder(uid, "")] = units.get(EntryHolder(uid, ""), 0) | mask
+    units = dict(sorted(units.items()))
+    dropped = {holder: why for holder, cpus in units.items() if (why := _misfit(policy, cpus))}
+    fitting = {holder: cpus for holder, cpus in units.items() if holder not in dropped}
+    # Fewer entries always go together where more do, so that taking up one after the other misses none.
+    kept: dict[EntryHolder, int] = {}
+    # A claim stays until it is released, so it is as little stale as a running pod.
+    claims = {holder.uid for holder in fitting if state_owner(holder.uid).kind is OwnerKind.CLAIM}
+    for holder in in_order(fitting, {*active, *claims}):
+        why = _obstacle(policy, kept, holder, fitting[holder])
+        if why:
+            dropped[holder] = why
+        else:
+            kept[holder] = fitting[holder]
+
+    def stays(uid: str, name: str, _held: object) -> bool:
+        # Hidden threads go with their container.
+        pod = state_owner(uid).root
+        return unit(pod, name) in kept and (pod == uid or EntryHolder(uid, name) in kept)
+
+    assignments = only(broken.assignments, stays)
+    state = CPUState(
+        "static",
+        CPUMask(_pool(policy, kept.values())),
+        assignments,
+        {uid: mask for uid, mask in broken.pods.items() if EntryHolder(uid, "") in kept},
+        only(broken.baselines, lambda uid, name, _: name in assignments.get(uid, {})),
+        only(
+            broken.pre_assignments,
+            lambda uid, name, pre: pre.fits(
+                CPUMask(assignments.get(uid, {}).get(name, 0)), broken.baselines.get(uid, {}).get(name, NO_CPUS)
+            ),
+        ),
+    )
+    singles = {EntryHolder(uid, name): mask for uid, sets in broken.assignments.items() for name, mask in sets.items()}
+    # A set of a pod is named by itself only where none of its containers has an entry.
+    singles |= {EntryHolder(uid, ""): mask for uid, mask in broken.pods.items() if not broken.assignments.get(uid)}
+    return state, tuple(
+        Dropped(holder, cpus_text(mask) if mask else "no CPUs", dropped[unit(holder.uid, holder.container)])
+        for holder, mask in sorted(singles.items())
+        if unit(holder.uid, holder.container) in dropped
+    )
+
+
+def _misfit(policy: StaticPolicy, cpus: int) -> str:
+    gone, reserved = cpus & ~policy.topology.all_cpus, cpus & policy.reserved
+    parts = [f"{cpus_text(gone)} {_is(gone)} not there"] if gone else []
+    parts += [f"{cpus_text(reserved)} {_is(reserved)} reserved"] if reserved else []
+    return " and ".join(parts)
+
+
+def _is(cpus: int) -> str:
+    return "is" if cpus.bit_count() == 1 else "are"
+
+
+def _obstacle(policy: StaticPolicy, kept: Mapping[EntryHolder, int], holder: EntryHolder, cpus: int) -> str:
+    """Return why an entry cannot stay beside those that are kept; empty when it can."""
+    for other, held in kept.items():
+        if held & cpus and state_owner(other.uid).root != state_owner(holder.uid).root:
+            return f"{_who(other)} holds {cpus_text(held & cpus)} too"
+    return "" if _pool(policy, [*kept.values(), cpus]) else "no CPU would be left for the shared pool"
+
+
+def _who(holder: EntryHolder) -> str:
+    owner = state_owner(holder.uid, holder.container)
+    return owner.label() if owner.kind is OwnerKind.CLAIM else f"pod {owner.uid}"
+
+
+def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
+    return policy.shareable & ~reduce(or_, masks, 0)
+
 
 BAD_CLAIM = "MOOR-323"
 

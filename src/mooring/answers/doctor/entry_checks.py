@@ -14,7 +14,7 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
+from mooring.answers.doctor.answer import EntryHolder, Problem
 from mooring.answers.doctor.memory_checks import blocks_text
 from mooring.answers.doctor.reports import Report
 from mooring.engine.checkpoint.formats import bytes_of

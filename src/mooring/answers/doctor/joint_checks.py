@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
+from mooring.answers.doctor.answer import EntryHolder, Problem
 from mooring.answers.doctor.reports import Report
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, DeviceRecord
 from mooring.engine.core.bits import list_text, mask_of

@@ -13,77 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired, Severity
+from mooring.answers.doctor.answer import Dropped, EntryHolder, Problem, Severity
+from mooring.answers.doctor.cpu_checks import only
 from mooring.engine.checkpoint.contents import MemoryContents
-from mooring.engine.core.bits import members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import STATIC, MemoryPolicy
-from mooring.engine.memorymanager.start import Containers, replayed, start
+from mooring.engine.memorymanager.start import blocks_by_pod, counted_blocks, order_from_the_end, replayed, start
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.node.start import MEMORY_FILE
 from mooring.explanations.phrases import joined, nodes, size, sizes
 
-Thing = TypeVar("Thing")
 Nodes = Mapping[int, NUMANodeState]
-
-
-def _charging_order(machine: Nodes, pods: Sequence[Containers]) -> list[Containers] | None:
-    """Return the pods, and the containers of each, in an order that leaves bearable groups, or None.
-
-    Args:
-        machine: the nodes with their types of memory.
-        pods: blocks whose nodes and types exist, in the order to be preferred.
-    """
-
-    def placed(pod: Containers, settled: int) -> tuple[Containers, int] | None:
-        found = _from_the_end(pod, settled, lambda blocks, after: _settled_by(machine, blocks, after))
-        return None if found is None else (tuple(found[0]), found[1])
-
-    found = _from_the_end(pods, 0, placed)
-    return None if found is None else found[0]
-
-
-def _from_the_end(
-    things: Sequence[Thing], settled: int, placed: Callable[[Thing, int], tuple[Thing, int] | None]
-) -> tuple[list[Thing], int] | None:
-    """Return the things in an order in which each may come before the later ones, and all nodes settled then."""
-    waiting = list(things)
-    order: list[Thing] = []
-    while waiting:
-        for position in reversed(range(len(waiting))):
-            found = placed(waiting[position], settled)
-            if found is not None:
-                thing, settled = found
-                order.append(thing)
-                del waiting[position]
-                break
-        else:
-            return None
-    return order[::-1], settled
-
-
-def _settled_by(machine: Nodes, blocks: tuple[Block, ...], settled: int) -> tuple[tuple[Block, ...], int] | None:
-    for block in reversed(blocks):
-        cells = tuple(members(block.mask))
-        if not all(_is_bearable(machine, node, cells) for node in members(block.mask & ~settled)):
-            return None
-        settled |= block.mask
-    return blocks, settled
-
-
-def _is_bearable(machine: Nodes, node: int, cells: tuple[int, ...]) -> bool:
-    return all(name in machine[cell].memory for name in machine[node].memory for cell in cells)
-
-
 Blocks = tuple[Block, ...]
 
 
-def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collection[str]) -> Repaired[MemoryState]:
-    """Return the state with everything that can stay.
+def repaired_memory(
+    policy: MemoryPolicy, broken: MemoryState, active: Collection[str]
+) -> tuple[MemoryState, tuple[Dropped, ...]]:
+    """Return the state with everything that can stay, and what cannot.
 
     Args:
         policy: the Static policy of the configuration.
@@ -99,14 +49,11 @@ def repaired_memory(policy: MemoryPolicy, broken: MemoryState, active: Collectio
     state = _started(policy, broken, kept)
     if state is None:
         raise AssertionError("a memory manager without entries starts")
-    return Repaired(
-        state,
-        tuple(
-            Dropped(EntryHolder(unit.uid, name), blocks_text(blocks), dropped[unit])
-            for unit in sorted(dropped)
-            for name, blocks in sorted(broken.assignments[unit.uid].items())
-            if unit.container in ("", name)
-        ),
+    return state, tuple(
+        Dropped(EntryHolder(unit.uid, name), blocks_text(blocks), dropped[unit])
+        for unit in sorted(dropped)
+        for name, blocks in sorted(broken.assignments[unit.uid].items())
+        if unit.container in ("", name)
     )
 
 
@@ -137,13 +84,11 @@ def blocks_text(blocks: Blocks) -> str:
 
 def counted(policy: MemoryPolicy, state: MemoryState) -> dict[EntryHolder, Blocks]:
     """Return the blocks that count: of a pod as a whole where it has some (KEP-5526), else of its containers."""
-    found: dict[EntryHolder, Blocks] = {}
-    for uid, containers in sorted(state.assignments.items()):
-        if policy.gates.managers and uid in state.pods:
-            found[EntryHolder(uid, "")] = state.pods[uid]
-        else:
-            found |= {EntryHolder(uid, name): blocks for name, blocks in sorted(containers.items())}
-    return found
+    return {
+        EntryHolder(uid, name): blocks
+        for uid in sorted(state.assignments)
+        for name, blocks in counted_blocks(policy, state, uid).items()
+    }
 
 
 def _misfit(machine: Mapping[int, NUMANodeState], blocks: Blocks) -> str:
@@ -158,27 +103,21 @@ def _misfit(machine: Mapping[int, NUMANodeState], blocks: Blocks) -> str:
 
 def _started(policy: MemoryPolicy, broken: MemoryState, kept: Collection[EntryHolder]) -> MemoryState | None:
     """Return the state with these entries, or None when the kubelet does not start on it."""
-    whole = policy.gates.managers
-    assignments = {
-        uid: held
-        for uid, containers in broken.assignments.items()
-        if (
-            held := {
-                name: blocks
-                for name, blocks in containers.items()
-                if EntryHolder(uid, "" if whole and uid in broken.pods else name) in kept
-            }
-        )
-    }
+
+    def stays(uid: str, name: str, _held: object) -> bool:
+        return EntryHolder(uid, "" if policy.counts_as_a_whole(broken, uid) else name) in kept
+
     pods = {uid: blocks for uid, blocks in broken.pods.items() if EntryHolder(uid, "") in kept}
-    charged = [
-        (pods[uid],) if whole and uid in pods else tuple(assignments[uid][name] for name in sorted(assignments[uid]))
-        for uid in sorted(assignments)
-    ]
-    order = _charging_order(policy.default_nodes, charged)
+    state = MemoryState(STATIC, {}, only(broken.assignments, stays), pods)
+    machine = policy.default_nodes
+
+    def is_bearable(node: int, block: Block) -> bool:
+        return all(name in machine[cell].memory for name in machine[node].memory for cell in block.numa)
+
+    order = order_from_the_end(blocks_by_pod(policy, state), is_bearable)
     if order is None:
         return None
-    state = MemoryState(STATIC, replayed(policy.default_nodes, order), assignments, pods)
+    state = replace(state, nodes=replayed(machine, order))
     try:
         started = start(policy, state)
     except KubeletCrashError:
@@ -279,25 +218,22 @@ def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Prob
     """Ask the engine whether the file is right about itself, on the machine that the file describes."""
     if not all(0 <= node <= HIGHEST_NODE for node in state.nodes):
         return  # no machine has such nodes, which is reported already
-    facts: list[object] = []
+    machine, facts = _emptied(state.nodes), list[object]()
+    if any(_misfit(machine, blocks) for blocks in counted(policy, state).values()):
+        return  # blocks of nodes that are not there, which is reported already
     try:
-        answer = start(replace(policy, default_nodes=_emptied(state.nodes)), state, facts.append)
+        answer = start(replace(policy, default_nodes=machine), state, facts.append)
     except KubeletCrashError as error:
         yield _about(CRASH, f"The kubelet crashes on this file: {error}.")
         return
     if isinstance(answer, str):
-        if "the memory assignment uses" not in answer:
-            yield _about(
-                ACCOUNTS_DIFFER,
-                "The entries of the containers do not add up to the machine state of the same file: another number "
-                "of assignments, another group of nodes, or other sums of free and reserved memory."
-                + (
-                    " The machine state counts whole pods, whose entries this kubelet does not read."
-                    if state.pods and not policy.gates.managers
-                    else ""
-                ),
-            )
-        return
+        whole = state.pods and not policy.gates.managers
+        yield _about(
+            ACCOUNTS_DIFFER,
+            "The entries of the containers do not add up to the machine state of the same file: another number "
+            "of assignments, another group of nodes, or other sums of free and reserved memory."
+            + (" The machine state counts whole pods, whose entries this kubelet does not read." if whole else ""),
+        )
     for fact in facts:
         if isinstance(fact, StartLeftToChance):
             yield _about(

@@ -9,21 +9,24 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from mooring.answers.doctor.cpu_checks import check_cpu_state
-from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired, repaired_cpu
+from mooring.answers.doctor.answer import Dropped, EntryHolder, Problem
+from mooring.answers.doctor.cpu_checks import Held, check_cpu_state, repaired_cpu
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
 from mooring.engine.checkpoint.formats import (
     ALLOCATED_FILE,
     CORRUPTED,
+    Checkpoint,
     FormatFamily,
+    Unread,
     bytes_of,
     describe_format,
     read_checkpoint,
     read_pod_file,
 )
-from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix
+from mooring.engine.checkpoint.gojson import TypeFault
+from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, parse_prefix
 from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
 from mooring.engine.checkpoint.memory_file import memory_family
 from mooring.engine.checkpoint.salvage import DEPTH, Salvage, containers_in, member, salvaged, unknown_members
@@ -47,31 +50,7 @@ BAD_CPU_LIST = "MOOR-306"
 UNKNOWN_MEMBERS = "MOOR-307"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one file's text comes to."""
-
-    file: str
-    format: str
-    """Its format in words."""
-    salvage: Salvage | None
-    """The best copy of the state; None when nothing parses."""
-    policy: str | None
-    """The policy that the kubelet reads in the file; None when it cannot read it."""
-    problems: tuple[Problem, ...]
-    """What is wrong with the text."""
-
-
-def read(file: str, text: str, family: FormatFamily) -> Reading:
-    """Read the text of a state file and say what is wrong with it as a text."""
-    answer = read_checkpoint(text, family)
-    salvage = salvaged(text, family, intact=not isinstance(answer, str))
-    problems = [_problem(file, text, answer, salvage)] if isinstance(answer, str) else []
-    policy = None if isinstance(answer, str) else answer.members["policyName"]
-    return Reading(file, describe_format(text), salvage, policy, (*problems, *_newer(file, text, salvage, family)))
-
-
-def _problem(file: str, text: str, complaint: str, salvage: Salvage | None) -> Problem:
+def _problem(file: str, text: str, unread: Unread, salvage: Salvage | None) -> Problem:
     """Name what keeps the kubelet from reading the text."""
     outer = parse_prefix(bytes_of(text), DEPTH)
     left = _left(salvage)
@@ -82,7 +61,7 @@ def _problem(file: str, text: str, complaint: str, salvage: Salvage | None) -> P
         return Problem(NOT_JSON, "error", file, f"{what} {left}")
     document = outer.value
     if not isinstance(document, JSONObject):
-        return Problem(WRONG_TYPE, "error", file, f"The file is JSON but not a state file: {complaint}.")
+        return Problem(WRONG_TYPE, "error", file, f"The file is JSON but not a state file: {unread.message}.")
     if _is_by_container_id(document):
         return Problem(
             OLD_FORMAT,
@@ -95,11 +74,11 @@ def _problem(file: str, text: str, complaint: str, salvage: Salvage | None) -> P
     inner = parse_prefix(data.encode(errors="replace"), DEPTH) if isinstance(data, str) and data else None
     if inner is not None and inner.fault:
         return Problem(NOT_JSON, "error", file, f"The text in data is not JSON: {inner.fault}. {left}")
-    if complaint.endswith(CORRUPTED):
+    if unread.cause is None:
         return Problem(WRONG_CHECKSUM, "error", file, f"The checksum does not match the file's content. {left}")
-    if inner is None and complaint.endswith("unexpected end of JSON input"):
+    if inner is None and isinstance(unread.cause, JSONSyntaxError) and not unread.cause.at:
         return Problem(WRONG_TYPE, "error", file, f"The file has a dataChecksum and no data. {left}")
-    reason = complaint.rpartition(": json: ")[2] or complaint
+    reason = str(unread.cause).removeprefix("json: ") if isinstance(unread.cause, TypeFault) else unread.message
     return Problem(WRONG_TYPE, "error", file, f"A member of the file has the wrong type: {reason}. {left}")
 
 
@@ -167,25 +146,8 @@ def pod_file_problems(file: str, text: str, release: Release) -> tuple[str, str,
     return f"pods with their resources, format {found.version}, {plural(len(found.pods), 'pod')}", "", problems
 
 
-def policy_problem(configured: str, reading: Reading, salvaged_policy: str) -> Problem | None:
-    """Say that another policy wrote the file; of one that the kubelet cannot read, only when it names a policy."""
-    found = salvaged_policy if reading.policy is None else reading.policy
-    if found == configured or (reading.policy is None and not found):
-        return None
-    what = f"was written under policy {quote(found)}" if found else "names no policy"
-    return Problem(
-        OTHER_POLICY, "error", reading.file, f"Policy {quote(configured)} is configured, and the file {what}."
-    )
-
-
-def unreadable_problems(file: str, entries: tuple[Unreadable, ...], *, what: str) -> Iterator[Problem]:
-    """Say which entries of a file cannot be read one by one.
-
-    Args:
-        file: its name.
-        entries: that cannot be read.
-        what: an entry should be: ``CPU list`` or ``list of memory blocks``.
-    """
+def _unreadable(file: str, entries: tuple[Unreadable, ...], what: str) -> Iterator[Problem]:
+    """Say which entries of a file cannot be read one by one."""
     pool = [one for one in entries if not one.uid and not one.container]
     rest = [one for one in entries if one not in pool]
     if pool:
@@ -203,7 +165,6 @@ def unreadable_problems(file: str, entries: tuple[Unreadable, ...], *, what: str
 
 
 State = TypeVar("State", CPUState, MemoryState)
-Held = TypeVar("Held")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +193,41 @@ class Report(Generic[State]):
         return not any(problem.severity == "error" for problem in self.problems)
 
 
+Contents = TypeVar("Contents", CPUContents, MemoryContents)
+
+
+def _read(
+    file: str, text: str, family: FormatFamily, configured: str, read: Callable[[Salvage], Contents], what: str
+) -> tuple[Contents | None, list[Problem], bool]:
+    """Read a state file: return what it says, what is wrong with it as a text, and whether a checksum vouches for it.
+
+    Args:
+        file: its name.
+        text: its content.
+        family: the formats of its manager.
+        configured: the policy.
+        read: reads one copy of the state.
+        what: an entry should be, in words.
+    """
+    answer = read_checkpoint(text, family)
+    salvage = salvaged(text, family, intact=isinstance(answer, Checkpoint))
+    problems = [_problem(file, text, answer, salvage)] if isinstance(answer, Unread) else []
+    problems += _newer(file, text, salvage, family)
+    contents = read(salvage) if salvage is not None else None
+    # Of a JSON null the kubelet still reads a policy, none.
+    salvaged_policy = contents.state.policy if contents is not None else ""
+    found = salvaged_policy if isinstance(answer, Unread) else answer.members["policyName"]
+    # A file that the kubelet cannot read says something about its policy only when it names one.
+    if found != configured and (found or isinstance(answer, Checkpoint)):
+        written = f"was written under policy {quote(found)}" if found else "names no policy"
+        message = f"Policy {quote(configured)} is configured, and the file {written}."
+        problems.append(Problem(OTHER_POLICY, "error", file, message))
+    if contents is not None:
+        problems += _unreadable(file, contents.unreadable, what)
+    trusted = salvage is not None and (isinstance(answer, Checkpoint) or salvage.trusted)
+    return contents, problems, trusted
+
+
 def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report[CPUState]:
     """Look at the CPU manager's file; ``offline`` is the mask of the CPUs that the machine has offline."""
     if text is None:
@@ -239,16 +235,17 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
     json_v2 = not settings.release.rules.json_texts_of_go_126
-    reading = read(CPU_FILE, text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
-    if reading.salvage is None:
-        return Report(
-            CPU_FILE, reading.format, _without_state(settings.config.cpu_manager_policy, reading), trusted=False
-        )
-    contents = cpu_contents(reading.salvage)
+    family = cpu_family(rules.cpu, releases=releases, json_v2=json_v2)
+    policy, form = settings.config.cpu_manager_policy, describe_format(text)
+    contents, problems, trusted = _read(CPU_FILE, text, family, policy, cpu_contents, "CPU list")
+    if contents is None:
+        return Report(CPU_FILE, form, tuple(problems), trusted=False)
     if not releases:
         # A kubelet does not see them.
         contents = replace(contents, state=replace(contents.state, pre_assignments={}))
-    problems = [*reading.problems, *_cpu_problems(settings, reading, contents, offline)]
+    # Entries that name no pod leave their CPUs unaccounted for, which says nothing new.
+    if settings.cpu is not None and not contents.by_id:
+        problems += check_cpu_state(settings.cpu, contents, offline)
     ids = tuple(EntryHolder("", one.container) for one in contents.by_id)
     problems = [replace(one, holders=ids) if one.code == OLD_FORMAT else one for one in problems]
     unnamed = [
@@ -260,13 +257,7 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
         Dropped(EntryHolder("", one.container), _held_by_id(one.text), "the entry names no pod")
         for one in contents.by_id
     ]
-    return Report(CPU_FILE, reading.format, tuple(problems), contents.state, _is_trusted(reading), tuple(unnamed))
-
-
-def _without_state(configured: str, reading: Reading) -> tuple[Problem, ...]:
-    """Return what is wrong with a file that says nothing; of a JSON null the kubelet still reads a policy, none."""
-    other = policy_problem(configured, reading, "")
-    return reading.problems if other is None else (*reading.problems, other)
+    return Report(CPU_FILE, form, tuple(problems), contents.state, trusted, tuple(unnamed))
 
 
 def _held_by_id(text: str) -> str:
@@ -276,78 +267,50 @@ def _held_by_id(text: str) -> str:
         return "CPUs that cannot be read"
 
 
-def _is_trusted(reading: Reading) -> bool:
-    return reading.policy is not None or (reading.salvage is not None and reading.salvage.trusted)
-
-
-def _cpu_problems(settings: Settings, reading: Reading, contents: CPUContents, offline: int) -> list[Problem]:
-    other = policy_problem(settings.config.cpu_manager_policy, reading, contents.state.policy)
-    found = [other] if other is not None else []
-    found += unreadable_problems(CPU_FILE, contents.unreadable, what="CPU list")
-    # Entries that name no pod leave their CPUs unaccounted for, which says nothing new.
-    if settings.cpu is not None and not contents.by_id:
-        found += check_cpu_state(settings.cpu, contents, offline)
-    return found
-
-
 def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
     """Look at the memory manager's file."""
     if text is None:
         return Report(MEMORY_FILE, "")
-    formats = state_file_rules(NEWEST.name, pod_level=False).memory
     json_v2 = not settings.release.rules.json_texts_of_go_126
-    reading = read(MEMORY_FILE, text, memory_family(formats, json_v2=json_v2))
-    if reading.salvage is None:
-        problems = _without_state(settings.config.memory_manager_policy, reading)
-        return Report(MEMORY_FILE, reading.format, problems, trusted=False)
-    contents = memory_contents(reading.salvage)
+    family = memory_family(state_file_rules(NEWEST.name, pod_level=False).memory, json_v2=json_v2)
+    policy, form = settings.config.memory_manager_policy, describe_format(text)
+    contents, problems, trusted = _read(MEMORY_FILE, text, family, policy, memory_contents, "list of memory blocks")
+    if contents is None:
+        return Report(MEMORY_FILE, form, tuple(problems), trusted=False)
+    state = contents.state
+    # A file of the policy None has no machine state, and needs none.
+    if settings.memory is not None and (state.nodes or state.assignments or contents.null):
+        problems += check_memory_state(settings.memory, contents)
     unnamed = tuple(
         Dropped(EntryHolder(one.uid, one.container), "memory that cannot be read", "its blocks cannot be read")
         for one in contents.unreadable
     )
-    found = (*reading.problems, *_memory_problems(settings, reading, contents))
-    return Report(MEMORY_FILE, reading.format, found, contents.state, _is_trusted(reading), unnamed)
+    return Report(MEMORY_FILE, form, tuple(problems), state, trusted, unnamed)
 
 
-def _memory_problems(settings: Settings, reading: Reading, contents: MemoryContents) -> list[Problem]:
-    other = policy_problem(settings.config.memory_manager_policy, reading, contents.state.policy)
-    found = [other] if other is not None else []
-    found += unreadable_problems(MEMORY_FILE, contents.unreadable, what="list of memory blocks")
-    # A file of the policy None has no machine state, and needs none.
-    if settings.memory is not None and (contents.state.nodes or contents.state.assignments or contents.null):
-        found += check_memory_state(settings.memory, contents)
-    return found
-
-
-def repair_cpu(settings: Settings, report: Report[CPUState], active: Collection[str]) -> Repaired[CPUState | None]:
-    """Return what the CPU manager's file should hold."""
-    state = report.state
-    if state is None:
-        return Repaired(None, report.unnamed)
-    if settings.cpu is None:
-        lost = _given_up(state.assignments, cpus_text, "under policy none no container has exclusive CPUs")
-        return Repaired(CPUState(settings.config.cpu_manager_policy, NO_CPUS, {}), (*report.unnamed, *lost))
-    repair = repaired_cpu(settings.cpu, state, active)
-    return Repaired(repair.state, (*report.unnamed, *repair.dropped))
+def repair_cpu(settings: Settings, state: CPUState, active: Collection[str]) -> tuple[CPUState, tuple[Dropped, ...]]:
+    """Return what the CPU manager's file should hold, and what it loses."""
+    if settings.cpu is not None:
+        return repaired_cpu(settings.cpu, state, active)
+    lost = _given_up(state.assignments, cpus_text, "under policy none no container has exclusive CPUs")
+    return CPUState(settings.config.cpu_manager_policy, NO_CPUS, {}), lost
 
 
 def repair_memory(
-    settings: Settings, report: Report[MemoryState], active: Collection[str]
-) -> Repaired[MemoryState | None]:
-    """Return what the memory manager's file should hold."""
-    state = report.state
-    if state is None:
-        return Repaired(None, report.unnamed)
-    if settings.memory is None:
-        lost = _given_up(state.assignments, blocks_text, "under policy None no memory is guaranteed")
-        return Repaired(MemoryState(settings.config.memory_manager_policy, {}, {}), (*report.unnamed, *lost))
-    repair = repaired_memory(settings.memory, state, active)
-    return Repaired(repair.state, (*report.unnamed, *repair.dropped))
+    settings: Settings, state: MemoryState, active: Collection[str]
+) -> tuple[MemoryState, tuple[Dropped, ...]]:
+    """Return what the memory manager's file should hold, and what it loses."""
+    if settings.memory is not None:
+        return repaired_memory(settings.memory, state, active)
+    lost = _given_up(state.assignments, blocks_text, "under policy None no memory is guaranteed")
+    return MemoryState(settings.config.memory_manager_policy, {}, {}), lost
 
 
 def _given_up(
     assignments: Mapping[str, Mapping[str, Held]], words: Callable[[Held], str], why: str
-) -> Iterator[Dropped]:
-    for uid, held in sorted(assignments.items()):
-        for name, what in sorted(held.items()):
-            yield Dropped(EntryHolder(uid, name), words(what), why)
+) -> tuple[Dropped, ...]:
+    return tuple(
+        Dropped(EntryHolder(uid, name), words(what), why)
+        for uid, held in sorted(assignments.items())
+        for name, what in sorted(held.items())
+    )

@@ -10,14 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.answering import RESTART
-from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
-from mooring.answers.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
+from mooring.answers.doctor.answer import (
+    DiagnosisDocument,
+    EntryHolder,
+    EntryPart,
+    ProblemPart,
+    RepairedEntryPart,
+    RepairPart,
+    StateFilePart,
+)
+from mooring.answers.doctor.diagnosis import NOT_CHECKED
 from mooring.answers.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.answers.doctor.joint_checks import FILE_MISSING, LOST_ENTRIES
 from mooring.cli.terminal import text_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
-from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST
 from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.explanations.phrases import cpus_text, joined, plural
@@ -32,26 +39,24 @@ _STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _INDENT = (0, 0, 0, 2)
 
 
-def doctor_text(diagnosis: Diagnosis, place: str, backups: Mapping[str, str], to: str) -> str:
+def doctor_text(diagnosis: DiagnosisDocument, place: str, to: str) -> str:
     """Return the diagnosis as text for the terminal, or without any styling for the file ``to``.
 
     Args:
         diagnosis: what was found.
         place: where the files are, as typed.
-        backups: file -> backup, of the files that were replaced; empty when nothing was written.
         to: the destination.
     """
-    return text_for(Group(*_parts(diagnosis, place, backups)), to)
+    return text_for(Group(*_parts(diagnosis, place)), to)
 
 
-def _parts(diagnosis: Diagnosis, place: str, backups: Mapping[str, str]) -> Iterator[RenderableType]:
-    pods = {pod.uid: pod for pod in diagnosis.question.active}
+def _parts(diagnosis: DiagnosisDocument, place: str) -> Iterator[RenderableType]:
     yield from _verdict(diagnosis, place)
-    for file in diagnosis.files if any(file.format for file in diagnosis.files) else ():
+    for file in diagnosis.files if any(file.exists for file in diagnosis.files) else ():
         yield Text("")
         yield _file_line(file)
-        if file.kubelet and diagnosis.refusal is not None and file.kubelet != diagnosis.refusal.message:
-            yield Padding(Text(f"The kubelet would say: {clean(file.kubelet)}", "dim"), _INDENT)
+        if file.kubelet_message and not diagnosis.starts and file.kubelet_message != diagnosis.start_error:
+            yield Padding(Text(f"The kubelet would say: {clean(file.kubelet_message)}", "dim"), _INDENT)
         yield from _problem_lines(file.problems)
     if diagnosis.problems:
         yield Text("")
@@ -59,7 +64,7 @@ def _parts(diagnosis: Diagnosis, place: str, backups: Mapping[str, str]) -> Iter
     if diagnosis.remedy:
         yield Text("")
         yield Text(diagnosis.remedy)
-    rows = _rows(diagnosis, pods)
+    rows = _rows(diagnosis)
     if rows:
         yield Text("")
         yield _containers(rows)
@@ -67,25 +72,25 @@ def _parts(diagnosis: Diagnosis, place: str, backups: Mapping[str, str]) -> Iter
             yield Text(f"and {len(rows) - _MOST_ROWS} more; -o json has them all", "dim")
     for repair in diagnosis.repairs:
         yield Text("")
-        yield from _repair(repair, backups)
-    yield from _steps(diagnosis, backups)
+        yield from _repair(repair)
+    yield from _steps(diagnosis)
     codes = list(dict.fromkeys(problem.code for problem in diagnosis.all_problems if problem.severity == "error"))
     if codes:
         yield Text("")
         yield Text(f"More about it: mooring explain {codes[0]}", "dim")
 
 
-def _verdict(diagnosis: Diagnosis, place: str) -> Iterator[RenderableType]:
+def _verdict(diagnosis: DiagnosisDocument, place: str) -> Iterator[RenderableType]:
     where = clean(place)
-    if not any(file.format for file in diagnosis.files):
+    if not any(file.exists for file in diagnosis.files):
         yield Text.assemble((where, "bold"), ": no state files: the kubelet makes new ones when it starts")
-        if diagnosis.is_sound:
+        if diagnosis.sound:
             return
-    kubelet = "the kubelet" if diagnosis.release == NEWEST else f"kubelet {diagnosis.release.name}"
-    if diagnosis.refusal is not None:
+    kubelet = "the kubelet" if diagnosis.release == NEWEST.name else f"kubelet {diagnosis.release}"
+    if not diagnosis.starts:
         yield Text.assemble((where, "bold"), f": {kubelet} would not start:")
-        yield Padding(Text(clean(diagnosis.refusal.message)), _INDENT)
-    elif diagnosis.is_sound:
+        yield Padding(Text(clean(diagnosis.start_error)), _INDENT)
+    elif diagnosis.sound:
         yield Text.assemble((where, "bold"), f": sound: {kubelet} starts on these files")
     else:
         later = all(problem.code == RESTART for problem in diagnosis.all_problems if problem.severity == "error")
@@ -93,61 +98,61 @@ def _verdict(diagnosis: Diagnosis, place: str) -> Iterator[RenderableType]:
         yield Text.assemble((where, "bold"), f": {kubelet} starts on these files, but {wrong}")
 
 
-def _file_line(file: FileDiagnosis) -> Text:
-    if not file.format:
+def _file_line(file: StateFilePart) -> Text:
+    if not file.exists:
         return Text.assemble((file.file, "bold"), ": none")
     if file.format == NOT_CHECKED:
         return Text.assemble((file.file, "bold"), f": {NOT_CHECKED}")
-    verdict = ("sound", "green") if file.is_sound else ("not sound", "bold red")
+    verdict = ("sound", "green") if file.sound else ("not sound", "bold red")
     kind = "damaged" if file.format.startswith("not ") else file.format.partition(", ")[2]
     held = f", {plural(file.containers, 'container')}" if file.containers else ""
     return Text.assemble((file.file, "bold"), ": ", verdict, f" ({clean(kind)}{held})")
 
 
-def _problem_lines(problems: Sequence[Problem], indent: int = 2) -> Iterator[RenderableType]:
+def _problem_lines(problems: Sequence[ProblemPart], indent: int = 2) -> Iterator[RenderableType]:
     for problem in problems:
         mark = (f"{problem.severity}[{problem.code}]", _STYLE[problem.severity])
         yield Padding(Text.assemble(mark, f": {clean(problem.message)}"), (0, 0, 0, indent))
 
 
-def _name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
-    owner = state_owner(holder.uid, holder.container)
+def _name(entry: EntryPart) -> str:
+    owner = state_owner(entry.uid, entry.container)
     if owner.kind is OwnerKind.CLAIM:
         return clean(owner.label())
-    pod = pods.get(holder.uid)
-    parts = [f"{pod.namespace}/{pod.name}" if pod is not None else holder.uid, holder.container]
-    return clean("/".join(part for part in parts if part))
+    pod = f"{entry.namespace}/{entry.name}" if entry.name else entry.uid
+    return clean("/".join(part for part in (pod, entry.container) if part))
 
 
-def _rows(diagnosis: Diagnosis, pods: Mapping[str, Pod]) -> list[tuple[str, str, str]]:
+def _rows(diagnosis: DiagnosisDocument) -> list[tuple[str, str, str]]:
     """Return name, problems and outcome of every container that a problem concerns."""
-    found: dict[EntryHolder, dict[str, Problem]] = {}
+    entries: dict[EntryHolder, EntryPart] = {}
+    found: dict[EntryHolder, dict[str, ProblemPart]] = {}
     for problem in diagnosis.all_problems:
-        for holder in problem.holders:
-            found.setdefault(holder, {}).setdefault(problem.code, problem)
+        for entry in problem.containers:
+            entries[entry.holder] = entry
+            found.setdefault(entry.holder, {}).setdefault(problem.code, problem)
     lost: dict[EntryHolder, list[str]] = {}
     for repair in diagnosis.repairs:
         for dropped in repair.dropped:
+            entries[dropped.holder] = dropped
             lost.setdefault(dropped.holder, []).append(f"loses {dropped.held}: {dropped.why}")
-    return [
-        (
-            _name(holder, pods),
-            ", ".join(found.get(holder, ())) or "–",
-            "; ".join(
-                [
-                    *lost.get(holder, ()),
-                    *_afterwards(diagnosis, holder, found.get(holder, {}), lost=holder in lost),
-                ]
-            ),
-        )
-        for holder in sorted({**found, **lost})
-    ]
+    afterwards = {one.holder: one for one in diagnosis.afterwards}
+    rows = []
+    for holder, entry in sorted(entries.items()):
+        codes, after = found.get(holder, {}), afterwards.get(holder)
+        becomes = [*lost.get(holder, ()), *_afterwards(diagnosis, after, entry, codes, lost=holder in lost)]
+        rows.append((_name(entry), ", ".join(codes) or "–", "; ".join(becomes)))
+    return rows
 
 
 def _afterwards(
-    diagnosis: Diagnosis, holder: EntryHolder, codes: Mapping[str, Problem], *, lost: bool
+    diagnosis: DiagnosisDocument,
+    after: RepairedEntryPart | None,
+    entry: EntryPart,
+    codes: Mapping[str, ProblemPart],
+    *,
+    lost: bool,
 ) -> Iterator[str]:
-    after = diagnosis.afterwards.get(holder)
     if after is not None and after.refused:
         yield f"its pod is refused at the start: {after.refused}"
     elif after is not None and after.cpus:
@@ -161,7 +166,7 @@ def _afterwards(
         yield "is dropped by the kubelet"
     elif lacking := [codes[code].file for code in (FILE_MISSING, LOST_ENTRIES) if code in codes]:
         yield f"has no readable entry in {joined(lacking)}"
-    elif POD_ENTRIES_IGNORED in codes and not holder.container:
+    elif POD_ENTRIES_IGNORED in codes and not entry.container:
         yield "its containers keep theirs; the entry of the pod is lost"
     elif not lost and diagnosis.repairs:
         yield "keeps what it has"
@@ -174,14 +179,12 @@ def _containers(rows: Sequence[tuple[str, str, str]]) -> Table:
     return table
 
 
-def _repair(repair: FileRepair, backups: Mapping[str, str]) -> Iterator[RenderableType]:
-    done = repair.file in backups
-    if repair.text is None:
-        verb = "was deleted" if done else "will be deleted"
-        yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {verb}, because nothing in it can be read.")
+def _repair(repair: RepairPart) -> Iterator[RenderableType]:
+    done = "was" if repair.written else "will be"
+    if repair.action == "delete":
+        yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} deleted, because nothing in it can be read.")
         return
-    verb = "was replaced" if done else "will be replaced"
-    yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {verb}; {_kept(repair)}.")
+    yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} replaced; {_kept(repair)}.")
     for line in repair.changes[:_MOST_CHANGES]:
         style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
         # The sign of a line that did not change is a space, which has to stay.
@@ -190,7 +193,7 @@ def _repair(repair: FileRepair, backups: Mapping[str, str]) -> Iterator[Renderab
         yield Padding(Text(f"and {len(repair.changes) - _MOST_CHANGES} more lines", "dim"), _INDENT)
 
 
-def _kept(repair: FileRepair) -> str:
+def _kept(repair: RepairPart) -> str:
     total = repair.kept + len(repair.dropped)
     if not total:
         return "no container has an entry"
@@ -200,11 +203,11 @@ def _kept(repair: FileRepair) -> str:
     return f"{repair.kept or 'none'} of {total} containers {keep}"
 
 
-def _steps(diagnosis: Diagnosis, backups: Mapping[str, str]) -> Iterator[RenderableType]:
+def _steps(diagnosis: DiagnosisDocument) -> Iterator[RenderableType]:
+    backups = [repair.backup for repair in diagnosis.repairs if repair.written]
     if backups:
         yield Text("")
-        copies = ", ".join(backups.values())
-        yield Text(f"Written; the previous content is in {copies}.")
+        yield Text(f"Written; the previous content is in {', '.join(backups)}.")
         yield Text("Start the kubelet: systemctl start kubelet")
     elif diagnosis.repairs:
         yield Text("")

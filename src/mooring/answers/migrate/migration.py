@@ -23,7 +23,8 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_document import placement_part
-from mooring.answers.doctor.diagnosis import Diagnosis, diagnose
+from mooring.answers.doctor.answer import DiagnosisDocument
+from mooring.answers.doctor.diagnosis import diagnose
 from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
@@ -142,7 +143,7 @@ class Migration:
     question: Question
     """The node as it is."""
     way: Way
-    diagnosis: Diagnosis
+    diagnosis: DiagnosisDocument
     without_managers: AnyPlan
     """The kubelet with policy none and no state files."""
     with_files: str
@@ -182,7 +183,7 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
     refusal = refusal_of(start_kubelet(question.machine.info, beside.config, question.mooring, question.files))
     taken, problem = _taken_over(question, running, way)
     checks = (
-        MigrationCheckPart("state files", diagnosis.is_sound, _doctor_text(diagnosis)),
+        MigrationCheckPart("state files", diagnosis.sound, _doctor_text(diagnosis)),
         _kubelet_check(plan),
         MigrationCheckPart("agent", taken is not None, problem or "its engine starts with the kubelet's policies"),
         *([_pods_check(taken)] if taken is not None else []),
@@ -203,11 +204,11 @@ def _taken_over(question: Question, running: AnyPlan, way: Way) -> tuple[Takeove
         return None, str(error)
 
 
-def _doctor_text(diagnosis: Diagnosis) -> str:
-    if diagnosis.is_sound:
+def _doctor_text(diagnosis: DiagnosisDocument) -> str:
+    if diagnosis.sound:
         return "mooring doctor finds nothing wrong"
     problems = [problem.message for problem in diagnosis.all_problems if problem.severity == "error"]
-    return "; ".join(problems) or (diagnosis.refusal.message if diagnosis.refusal is not None else "")
+    return "; ".join(problems) or diagnosis.start_error
 
 
 def _kubelet_check(plan: AnyPlan) -> MigrationCheckPart:

@@ -16,7 +16,7 @@ from mooring.answers.migrate.migration import (
     TakeoverOutcome,
     Way,
 )
-from mooring.documents.plan import PlacementPart, finding_parts
+from mooring.documents.plan import PlacementPart
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
@@ -69,7 +69,7 @@ def migration_document(migration: Migration, places: Places, node: str) -> Migra
         shared_pool=str(taken.shared_pool) if taken is not None else "",
         steps=list(_steps(migration, places)),
         rollback=list(_rollback(migration, places)),
-        findings=finding_parts(migration.diagnosis.findings),
+        findings=migration.diagnosis.findings,
     )
 
 

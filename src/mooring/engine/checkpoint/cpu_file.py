@@ -27,7 +27,7 @@ from mooring.engine.checkpoint.checksum import (
     fnv1a_32,
     legacy_checksum,
 )
-from mooring.engine.checkpoint.formats import FormatFamily, older_formats, read_checkpoint
+from mooring.engine.checkpoint.formats import FormatFamily, Unread, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gojson import quoted
 from mooring.engine.checkpoint.gotypes import (
     CPU_DATA,
@@ -281,8 +281,8 @@ def read_strictly(
     """Read the text of a file by Go's rules alone; see :func:`load_cpu_state`, which answers the same, sooner."""
     rules = state_file_rules(release, pod_level=pod_level)
     checkpoint = read_checkpoint(text, cpu_family(rules.cpu, releases=releases, json_v2=json_v2))
-    if isinstance(checkpoint, str):
-        return not_restored("cpu", checkpoint)
+    if isinstance(checkpoint, Unread):
+        return not_restored("cpu", checkpoint.message)
     found = checkpoint.members
     try:
         if checkpoint.version == "V1":

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
-from mooring.engine.checkpoint.gojson import Decoded, decode
+from mooring.engine.checkpoint.gojson import Decoded, TypeFault, decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONValue, parse
 from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoField, GoStruct, GoValue, fresh
 from mooring.engine.core.gotext import quote
@@ -84,8 +84,18 @@ class Checkpoint:
     """Of a format without data; empty for data."""
 
 
-def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
-    """Return the members of the first format that fits, or the kubelet's error text.
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why no format fits."""
+
+    message: str
+    """The kubelet's error text."""
+    cause: JSONSyntaxError | TypeFault | str | None = None
+    """What the data, or its JSON, fails on; the text where there is no more to say; None for a wrong checksum."""
+
+
+def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | Unread:
+    """Return the members of the first format that fits, or why none does.
 
     Args:
         text: The file; bytes that are not UTF-8 are lone surrogates, as ``surrogateescape`` makes them.
@@ -95,41 +105,41 @@ def read_checkpoint(text: str, family: FormatFamily) -> Checkpoint | str:
         document = family.parse(bytes_of(text))
     except JSONSyntaxError as error:
         # Every format fails on it in the same way. Nothing was decoded, so no data is seen and the last format reports.
-        return str(error)
+        return Unread(str(error), error)
     if not family.reads_data:
         return _read_older(document, family)
     outer = family.decode(document, family.newest)
     if outer.fault is not None:
-        problem = f"failed to deserialize {family.noun} checkpoint: {outer.fault}"
+        data: Checkpoint | Unread = Unread(
+            f"failed to deserialize {family.noun} checkpoint: {outer.fault}", outer.fault
+        )
     else:
         data = _read_data(outer.value, family)
-        if isinstance(data, Checkpoint):
-            return data
-        problem = data
+    if isinstance(data, Checkpoint):
+        return data
     if outer.value["data"] or outer.value["dataChecksum"]:
-        return f"could not load {family.label} checkpoint: {problem}"
+        return replace(data, message=f"could not load {family.label} checkpoint: {data.message}")
     return _read_older(document, family)
 
 
-def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | str:
+def _read_data(outer: dict[str, GoValue], family: FormatFamily) -> Checkpoint | Unread:
     """Return the decoded data of the newest format. Decoding comes before the comparison of checksums."""
     try:
-        document = family.parse(outer["data"].encode())
+        data = family.decode(family.parse(outer["data"].encode()), family.data)
     except JSONSyntaxError as error:
-        return f"failed to deserialize {family.noun} checkpoint data: {error}"
-    data = family.decode(document, family.data)
+        return Unread(f"failed to deserialize {family.noun} checkpoint data: {error}", error)
     if data.fault is not None:
-        return f"failed to deserialize {family.noun} checkpoint data: {data.fault}"
-    return Checkpoint(data.value) if data_checksum(outer["data"]) == outer["dataChecksum"] else CORRUPTED
+        return Unread(f"failed to deserialize {family.noun} checkpoint data: {data.fault}", data.fault)
+    return Checkpoint(data.value) if data_checksum(outer["data"]) == outer["dataChecksum"] else Unread(CORRUPTED)
 
 
-def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | str:
-    problem = CORRUPTED
+def _read_older(document: JSONValue, family: FormatFamily) -> Checkpoint | Unread:
+    problem = Unread(CORRUPTED)
     for older in family.older:
         read = family.decode(document, older.structure)
         if read.fault is None and older.accepts(read.value):
             return Checkpoint(read.value, older.rule.version)
-        problem = CORRUPTED if read.fault is None else str(read.fault)
+        problem = Unread(CORRUPTED) if read.fault is None else Unread(str(read.fault), str(read.fault))
     return problem
 
 

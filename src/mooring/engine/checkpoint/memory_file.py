@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 
 from mooring.engine.checkpoint.checksum import Piece, canonical_data, canonical_members, data_checksum, fnv1a_32
-from mooring.engine.checkpoint.formats import FormatFamily, older_formats, read_checkpoint
+from mooring.engine.checkpoint.formats import FormatFamily, Unread, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gojson import quoted
 from mooring.engine.checkpoint.gotypes import MEMORY_DATA, MEMORY_LEGACY_NAME, MEMORY_STRUCTURES, MEMORY_V3, GoValue
 from mooring.engine.core.decision import StartRefusal
@@ -236,8 +236,8 @@ def read_strictly(
     checkpoint = read_checkpoint(
         text, memory_family(state_file_rules(release, pod_level=pod_level).memory, json_v2=json_v2)
     )
-    if isinstance(checkpoint, str):
-        return not_restored("memory", checkpoint)
+    if isinstance(checkpoint, Unread):
+        return not_restored("memory", checkpoint.message)
     found = checkpoint.members
     if found["policyName"] != policy:
         return other_policy("memory", policy, found["policyName"])

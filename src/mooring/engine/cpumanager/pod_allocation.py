@@ -51,7 +51,7 @@ from mooring.engine.cpumanager.policy import (
     exclusive_cpus_of_pod,
 )
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import Allocated, choose, with_baselines
+from mooring.engine.cpumanager.static import Allocated, choose, wanted_cpus, with_baselines
 from mooring.engine.cpumanager.take import take
 
 
@@ -198,7 +198,7 @@ def _partitioned(
         return state, AllocationError(empty, EMPTY_SHARED_POOL)
     # 3-5. Whole cores, the partition.
     choice = choose if policy.chooser is None else policy.chooser.choose
-    chosen = choice(policy, state, NO_CPUS, pod, "", need, affinity, observer)
+    chosen = choice(policy, state, wanted_cpus(policy, state, NO_CPUS, pod, "", need, affinity), observer)
     if not isinstance(chosen, CPUsChosen):
         return state, chosen
     bubble = chosen.cpus

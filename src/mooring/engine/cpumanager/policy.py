@@ -74,15 +74,7 @@ class Chooser(Protocol):
         """Return from what hints are made instead, and the mask of the CPUs that the pod could never get."""
 
     def choose(
-        self,
-        policy: StaticPolicy,
-        state: CPUState,
-        left: CPUMask,
-        pod: Pod,
-        container: str,
-        need: int,
-        affinity: NUMAMask | None,
-        observer: Observer | None,
+        self, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
     ) -> CPUsChosen | AllocationError | Endless:
         """Choose in place of :func:`mooring.engine.cpumanager.static.choose`, with the same arguments."""
 
@@ -153,7 +145,6 @@ class Purpose(Enum):
 class CPUsWanted:
     """A request for CPUs."""
 
-    purpose: Purpose
     need: int
     """How many."""
     pool: CPUMask
@@ -166,6 +157,20 @@ class CPUsWanted:
     """Empty for a whole pod."""
     affinity: NUMAMask | None = None
     """Mask of the hint's NUMA nodes; None for no opinion."""
+    left: CPUMask = NO_CPUS
+    """Mask of the CPUs that init containers leave, usable besides the shared pool."""
+
+    @property
+    def purpose(self) -> Purpose:
+        """What they are for."""
+        if self.pod is None:
+            return Purpose.RESERVED
+        return Purpose.CONTAINER if self.container else Purpose.POD
+
+    @property
+    def uid(self) -> str:
+        """Of the pod; empty for the system's own."""
+        return self.pod.uid if self.pod is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from mooring.engine.cpumanager.packed import NO_CORE_SIZE
 from mooring.engine.cpumanager.policy import (
     AllocationError,
     CPUsChosen,
+    CPUsWanted,
     StaticPolicy,
     available_cpus,
     exclusive_cpus,
@@ -152,10 +153,11 @@ def _pinned(
     """Serve a container that has a claim to ``need`` exclusive CPUs."""
     # 4. An existing assignment wins; its size is not compared. Up to v1.36 the check of whole cores comes first (rule
     # smt-check-before-existing; spec: releases.md section 5).
+    wanted = wanted_cpus(policy, state, reusable.of(pod.uid), pod, container.name, need, affinity)
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
-        if policy.rules.whole_cores and policy.rules.older.smt_check_before_existing:
-            refusal = check_whole_cores(policy, state, pod.uid, container.name, need, observer)
+        if policy.rules.older.smt_check_before_existing:
+            refusal = check_whole_cores(policy, state, wanted, observer)
             if refusal is not None:
                 return refusal
         if observer is not None:
@@ -164,7 +166,7 @@ def _pinned(
     # 5-7. Whole cores; CPUs from the hint's nodes first, then from anywhere.
     chooser = policy.chooser
     choice = choose if chooser is None else chooser.choose
-    chosen = choice(policy, state, reusable.of(pod.uid), pod, container.name, need, affinity, observer)
+    chosen = choice(policy, state, wanted, observer)
     if not isinstance(chosen, CPUsChosen):
         return chosen
     taken = chosen.cpus
@@ -248,7 +250,7 @@ def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str,
     return baselines
 
 
-def choose(
+def wanted_cpus(
     policy: StaticPolicy,
     state: CPUState,
     left: CPUMask,
@@ -256,9 +258,8 @@ def choose(
     container: str,
     need: int,
     affinity: NUMAMask | None,
-    observer: Observer | None,
-) -> CPUsChosen | AllocationError | Endless:
-    """Choose exclusive CPUs for a container, or for a whole pod: whole cores where required, near the hint.
+) -> CPUsWanted:
+    """Return the request for a container, or for a whole pod.
 
     Args:
         policy: the policy.
@@ -268,30 +269,28 @@ def choose(
         container: name; empty for the partition of the whole pod.
         need: how many CPUs.
         affinity: mask of the hint's NUMA nodes; None for no opinion.
-        observer: receives what was found.
     """
-    if policy.rules.whole_cores:
-        refusal = check_whole_cores(policy, state, pod.uid, container, need, observer)
-        if refusal is not None:
-            return refusal
-    taken = take_near(policy, state, left, pod.uid, container, need, affinity, observer)
-    if isinstance(taken, TakeError):
-        return AllocationError(taken.message)
-    return CPUsChosen(taken) if isinstance(taken, int) else taken
+    pool = available_cpus(policy, state) | left & ~state.offline
+    return CPUsWanted(need, pool, near(policy, pool, affinity), pod, container, affinity, left)
+
+
+def choose(
+    policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
+) -> CPUsChosen | AllocationError | Endless:
+    """Choose exclusive CPUs for a container, or for a whole pod: whole cores where required, near the hint."""
+    return check_whole_cores(policy, state, wanted, observer) or taken_near(policy, wanted, observer)
 
 
 def check_whole_cores(
-    policy: StaticPolicy,
-    state: CPUState,
-    pod: str,
-    container: str,
-    need: int,
-    observer: Observer | None,
+    policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
 ) -> AllocationError | None:
-    """Apply full-pcpus-only. CPUs that init containers leave are not counted, half-used cores are."""
-    group = policy.group_size
+    """Apply full-pcpus-only, if it is on. CPUs that init containers leave are not counted, half-used cores are."""
+    if not policy.rules.whole_cores:
+        return None
     available = (state.default & ~policy.reserved_cores & ~withheld(policy, state)).bit_count()
-    return why_no_whole_cores(pod, container, need, group, available, observer, policy.rules.older)
+    return why_no_whole_cores(
+        wanted.uid, wanted.container, wanted.need, policy.group_size, available, observer, policy.rules.older
+    )
 
 
 def why_no_whole_cores(
@@ -335,49 +334,47 @@ def why_no_whole_cores(
     return AllocationError(message, SMT_ALIGNMENT_ERROR) if message else None
 
 
-def take_near(
-    policy: StaticPolicy,
-    state: CPUState,
-    left: CPUMask,
-    pod: str,
-    container: str,
-    need: int,
-    affinity: NUMAMask | None,
-    observer: Observer | None,
-) -> CPUMask | TakeError | Endless:
-    """Take CPUs from the nodes of the hint first, then from anywhere: two runs; arguments as of :func:`choose`."""
-    pool = available_cpus(policy, state) | left & ~state.offline
-    close = near(policy, pool, affinity)
+def taken_near(
+    policy: StaticPolicy, wanted: CPUsWanted, observer: Observer | None
+) -> CPUsChosen | AllocationError | Endless:
+    """Take CPUs from the nodes of the hint first, then from anywhere: two runs."""
+    pool, close = wanted.pool, wanted.near
     first: CPUMask | TakeError | Endless = NO_CPUS
     if close:
-        wanted = min(need, close.bit_count())
+        count = min(wanted.need, close.bit_count())
         if observer is not None:
-            observer(TakeBegun(pod, container, wanted, close, "hint"))
-        width = 0 if affinity is None else affinity.bit_count()
-        first = take(policy.topology, close, wanted, policy.rules, observer, width=width)
+            observer(TakeBegun(wanted.uid, wanted.container, count, close, "hint"))
+        width = 0 if wanted.affinity is None else wanted.affinity.bit_count()
+        first = take(policy.topology, close, count, policy.rules, observer, width=width)
     result: CPUMask | TakeError | Endless = first
     if isinstance(first, int):
-        missing = need - first.bit_count()
+        missing = wanted.need - first.bit_count()
         if observer is not None and missing > 0:
-            observer(TakeBegun(pod, container, missing, pool & ~first, "anywhere"))
+            observer(TakeBegun(wanted.uid, wanted.container, missing, pool & ~first, "anywhere"))
         rest = take(policy.topology, pool & ~first, missing, policy.rules, observer)
         result = first | rest if isinstance(rest, int) else rest
     if observer is not None:
-        observer(
-            CPUsTaken(
-                pod=pod,
-                container=container,
-                need=need,
-                pool=pool,
-                reusable=left,
-                affinity=affinity,
-                near=close,
-                first=first if isinstance(first, int) else NO_CPUS,
-                taken=result if isinstance(result, int) else NO_CPUS,
-                error=_error_text(result),
-            )
-        )
-    return result
+        first, taken = (one if isinstance(one, int) else NO_CPUS for one in (first, result))
+        observer(taken_fact(wanted, first, taken, _error_text(result)))
+    if isinstance(result, TakeError):
+        return AllocationError(result.message)
+    return CPUsChosen(result) if isinstance(result, int) else result
+
+
+def taken_fact(wanted: CPUsWanted, first: CPUMask, taken: CPUMask, error: str) -> CPUsTaken:
+    """Return what was taken, for the observer."""
+    return CPUsTaken(
+        pod=wanted.uid,
+        container=wanted.container,
+        need=wanted.need,
+        pool=wanted.pool,
+        reusable=wanted.left,
+        affinity=wanted.affinity,
+        near=wanted.near,
+        first=first,
+        taken=taken,
+        error=error,
+    )
 
 
 def _error_text(result: CPUMask | TakeError | Endless) -> str:

@@ -11,27 +11,31 @@ Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 from typing import Protocol
 
-from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
+from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.decision import Endless
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.facts import CPUHintsAsked, CPUsTaken
+from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import (
     AllocationError,
     CPUsChosen,
     CPUsWanted,
-    Purpose,
     StaticPolicy,
-    available_cpus,
 )
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import check_whole_cores, near, take_near, why_no_whole_cores
+from mooring.engine.cpumanager.static import (
+    check_whole_cores,
+    taken_fact,
+    taken_near,
+    wanted_cpus,
+    why_no_whole_cores,
+)
 from mooring.engine.extensions.owners import hidden_for, with_hidden
 
 
@@ -91,76 +95,38 @@ class Pipeline(Protocol):
         """Return the choice, a refusal, or None where the kubelet's rules choose from the whole pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginChoosing:
-    """The choice of CPUs of one policy with its plugins."""
+def choose(
+    pipeline: Pipeline, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
+) -> CPUsChosen | AllocationError | Endless:
+    """Choose exclusive CPUs for a container, or for a whole pod.
 
-    pipeline: Pipeline
-    policy: StaticPolicy
-
-    def choose(
-        self,
-        state: CPUState,
-        left: CPUMask,
-        pod: Pod,
-        container: str,
-        need: int,
-        affinity: NUMAMask | None,
-        observer: Observer | None,
-    ) -> CPUsChosen | AllocationError | Endless:
-        """Choose exclusive CPUs for a container, or for a whole pod.
-
-        With full-pcpus-only they are whole cores. The kubelet checks that before it takes; where the pipeline counts
-        cores as they are, its answer is checked instead, and a refusal is in the kubelet's words.
-
-        Args:
-            state: before.
-            left: mask of the CPUs that init containers leave, usable besides the shared pool.
-            pod: the pod.
-            container: name; empty for the partition of the whole pod.
-            need: how many CPUs.
-            affinity: mask of the hint's NUMA nodes; None for no opinion.
-            observer: receives what was found.
-        """
-        pipeline, policy = self.pipeline, self.policy
-        refusal = None if pipeline.counts_cores else _check(policy, state, pod, container, need, observer)
-        if refusal is not None:
-            return refusal
+    With full-pcpus-only they are whole cores. The kubelet checks that before it takes; where the pipeline counts cores
+    as they are, its answer is checked instead, and a refusal is in the kubelet's words.
+    """
+    refusal = None if pipeline.counts_cores else check_whole_cores(policy, state, wanted, observer)
+    if refusal is not None:
+        return refusal
+    hidden = hidden_for(state, wanted.uid, wanted.left)
+    if hidden and wanted.pod is not None:
         # Hidden threads of ended init containers are as free for the pod as the CPUs that these leave.
-        left |= hidden_for(state, pod.uid, left)
-        pool = available_cpus(policy, state) | left & ~state.offline
-        purpose = Purpose.CONTAINER if container else Purpose.POD
-        wanted = CPUsWanted(purpose, need, pool, near(policy, pool, affinity), pod, container, affinity)
-        found = _chosen(pipeline, policy, state, wanted, observer)
-        if isinstance(found, AllocationError):
-            return found
-        if found is not None:
-            if observer is not None:
-                observer(_taken(wanted, left, affinity, found))
-            return found if isinstance(found, CPUsChosen) else AllocationError(found.message)
-        refusal = _check(policy, state, pod, container, need, observer) if pipeline.counts_cores else None
-        if refusal is not None:
-            return refusal
-        taken = take_near(policy, state, left, pod.uid, container, need, affinity, observer)
-        if isinstance(taken, TakeError):
-            return AllocationError(taken.message)
-        return CPUsChosen(taken) if isinstance(taken, int) else taken
-
-
-def _check(
-    policy: StaticPolicy, state: CPUState, pod: Pod, container: str, need: int, observer: Observer | None
-) -> AllocationError | None:
-    if not policy.rules.whole_cores:
-        return None
-    return check_whole_cores(policy, state, pod.uid, container, need, observer)
+        left = wanted.left | hidden
+        wanted = wanted_cpus(policy, state, left, wanted.pod, wanted.container, wanted.need, wanted.affinity)
+    found = _chosen(pipeline, policy, state, wanted, observer)
+    if isinstance(found, AllocationError):
+        return found
+    if found is not None:
+        if observer is not None:
+            cpus, error = (found.cpus, "") if isinstance(found, CPUsChosen) else (NO_CPUS, found.message)
+            observer(taken_fact(wanted, cpus & wanted.near, cpus, error))
+        return found if isinstance(found, CPUsChosen) else AllocationError(found.message)
+    refusal = check_whole_cores(policy, state, wanted, observer) if pipeline.counts_cores else None
+    return refusal or taken_near(policy, wanted, observer)
 
 
 def _chosen(
     pipeline: Pipeline, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
 ) -> CPUsChosen | AllocationError | TakeError | None:
     """Ask the plugins; None when they leave the choice to the kubelet's rules."""
-    if wanted.pod is None:
-        return None
     found = pipeline.chosen(state, wanted, observer)
     if not isinstance(found, TakeError) or not policy.rules.whole_cores or not pipeline.counts_cores:
         return found
@@ -171,24 +137,8 @@ def _chosen(
     cores = whole_cores_in(policy.topology, usable)
     group = common_size(cores) or policy.group_size
     available = sum(core.bit_count() for core in cores)
-    refusal = why_no_whole_cores(wanted.pod.uid, wanted.container, wanted.need, group, available, observer)
+    refusal = why_no_whole_cores(wanted.uid, wanted.container, wanted.need, group, available, observer)
     return refusal or found
-
-
-def _taken(wanted: CPUsWanted, left: CPUMask, affinity: NUMAMask | None, found: CPUsChosen | TakeError) -> CPUsTaken:
-    cpus = found.cpus if isinstance(found, CPUsChosen) else NO_CPUS
-    return CPUsTaken(
-        pod=wanted.pod.uid if wanted.pod is not None else "",
-        container=wanted.container,
-        need=wanted.need,
-        pool=wanted.pool,
-        reusable=left,
-        affinity=affinity,
-        near=wanted.near,
-        first=cpus & wanted.near,
-        taken=cpus,
-        error=found.message if isinstance(found, TakeError) else "",
-    )
 
 
 def stored(
@@ -244,5 +194,4 @@ def usable_cpus(
     """Return the mask of those CPUs of a pool that a container, or a whole pod, may get: hints count these."""
     if policy.chooser is None:
         return pool
-    purpose = Purpose.CONTAINER if container else Purpose.POD
-    return policy.chooser.usable(state, CPUsWanted(purpose, need, pool, NO_CPUS, pod, container), observer) & pool
+    return policy.chooser.usable(state, CPUsWanted(need, pool, NO_CPUS, pod, container), observer) & pool

@@ -60,7 +60,7 @@ def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = 
         return wrong
     if not _is_same_machine(empty, state.nodes):
         return DIFFERENT
-    pods = _blocks_by_pod(policy, state)
+    pods = blocks_by_pod(policy, state)
 
     # Up to v1.31 every number of every node is compared (rule memory-file-compared-by-number; spec: releases.md
     # section 8).
@@ -87,7 +87,7 @@ def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = 
 def _unknown(policy: MemoryPolicy, state: MemoryState) -> str:
     """Return the kubelet's text for the first block of a node or type that the machine does not have."""
     for pod in sorted(state.assignments):
-        for container, blocks in _counted(policy, state, pod).items():
+        for container, blocks in counted_blocks(policy, state, pod).items():
             for block in blocks:
                 where = f"[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses"
                 for node in block.numa:
@@ -98,15 +98,16 @@ def _unknown(policy: MemoryPolicy, state: MemoryState) -> str:
     return ""
 
 
-def _counted(policy: MemoryPolicy, state: MemoryState, pod: str) -> Mapping[str, tuple[Block, ...]]:
+def counted_blocks(policy: MemoryPolicy, state: MemoryState, pod: str) -> Mapping[str, tuple[Block, ...]]:
     """Return the blocks that a pod counts with: its own, if it has any (KEP-5526), else its containers'."""
     if policy.counts_as_a_whole(state, pod):
         return {"": state.pods[pod]}
     return {container: state.assignments[pod][container] for container in sorted(state.assignments[pod])}
 
 
-def _blocks_by_pod(policy: MemoryPolicy, state: MemoryState) -> list[Containers]:
-    return [tuple(_counted(policy, state, pod).values()) for pod in sorted(state.assignments)]
+def blocks_by_pod(policy: MemoryPolicy, state: MemoryState) -> list[Containers]:
+    """Return the blocks that the pods count with, in the order of their uids."""
+    return [tuple(counted_blocks(policy, state, pod).values()) for pod in sorted(state.assignments)]
 
 
 def _is_same_machine(expected: Nodes, real: Nodes) -> bool:
@@ -223,53 +224,54 @@ def replayed_to(
         recorded: the state of the file, with groups of existing nodes.
         is_recorded: whether a state counts as the recorded one.
     """
-    ordered = _in_order_of_groups(pods, recorded)
+    # Every node has to end in its recorded group.
+    ordered = order_from_the_end(pods, lambda node, block: _group(recorded, node) == block.mask)
     if ordered is None:
         return None
     found = replayed(empty, ordered)
     return found if is_recorded(found) else _searched(empty, ordered, is_recorded)
 
 
-def _in_order_of_groups(pods: Sequence[Containers], recorded: Nodes) -> list[Containers] | None:
-    """Return an order after which every node is in its recorded group, or None when there is none."""
-    settled = 0
-    waiting = list(pods)
-    order: list[Containers] = []
+def order_from_the_end(pods: Sequence[Containers], may_leave: Callable[[int, Block], bool]) -> list[Containers] | None:
+    """Return the pods, and the containers of each, in an order built from the end; None when there is none.
+
+    Args:
+        pods: blocks whose nodes and types exist, in the order to be preferred.
+        may_leave: whether a block may be the last one on a node.
+    """
+
+    def container(blocks: tuple[Block, ...], settled: int) -> tuple[tuple[Block, ...], int] | None:
+        for block in reversed(blocks):
+            if not all(may_leave(node, block) for node in members(block.mask & ~settled)):
+                return None
+            settled |= block.mask
+        return blocks, settled
+
+    def pod(containers: Containers, settled: int) -> tuple[Containers, int] | None:
+        found = _from_the_end(containers, settled, container)
+        return None if found is None else (tuple(found[0]), found[1])
+
+    found = _from_the_end(pods, 0, pod)
+    return None if found is None else found[0]
+
+
+def _from_the_end(
+    things: Sequence[Thing], settled: int, placed: Callable[[Thing, int], tuple[Thing, int] | None]
+) -> tuple[list[Thing], int] | None:
+    """Return the things in an order in which each may come before the later ones, and all nodes settled then."""
+    waiting = list(things)
+    order: list[Thing] = []
     while waiting:
         for position in reversed(range(len(waiting))):
-            placed = _at_the_end(waiting[position], recorded, settled)
-            if placed is not None:
-                containers, settled = placed
-                order.append(containers)
+            found = placed(waiting[position], settled)
+            if found is not None:
+                thing, settled = found
+                order.append(thing)
                 del waiting[position]
                 break
         else:
             return None
-    return order[::-1]
-
-
-def _at_the_end(containers: Containers, recorded: Nodes, settled: int) -> tuple[Containers, int] | None:
-    """Order the containers of a pod so that it can come before the settled nodes' last blocks, if possible."""
-    waiting = list(containers)
-    order: list[tuple[Block, ...]] = []
-    while waiting:
-        for position in reversed(range(len(waiting))):
-            after = _settled_by(waiting[position], recorded, settled)
-            if after is not None:
-                settled = after
-                order.append(waiting.pop(position))
-                break
-        else:
-            return None
-    return tuple(order[::-1]), settled
-
-
-def _settled_by(blocks: tuple[Block, ...], recorded: Nodes, settled: int) -> int | None:
-    for block in reversed(blocks):
-        if any(_group(recorded, node) != block.mask for node in members(block.mask & ~settled)):
-            return None
-        settled |= block.mask
-    return settled
+    return order[::-1], settled
 
 
 def _searched(empty: Nodes, pods: list[Containers], is_recorded: Callable[[Nodes], bool]) -> Nodes | None:

@@ -12,19 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mooring.engine.core.bits import NO_CPUS, NUMAMask
+from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginPlacement
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import (
     CPUsWanted,
-    Purpose,
     StaticPolicy,
-    available_cpus,
     exclusive_cpus,
     exclusive_cpus_of_pod,
 )
-from mooring.engine.cpumanager.static import check_whole_cores
+from mooring.engine.cpumanager.static import check_whole_cores, wanted_cpus
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint, Hints
@@ -102,19 +100,13 @@ def _wanted(
         return None
     one = pod.container(container)
     need = exclusive_cpus_of_pod(pod, policy.gates) if one is None else exclusive_cpus(pod, one, policy.gates)
-    if not need or _cannot_be_whole(plugins, policy, providers, pod, container, need):
+    if not need:
         return None
-    pool = available_cpus(policy, providers.cpu) | providers.reusable_cpus.of(pod.uid) & ~providers.cpu.offline
-    return CPUsWanted(Purpose.CONTAINER if container else Purpose.POD, need, pool, NO_CPUS, pod, container)
-
-
-def _cannot_be_whole(
-    plugins: PluginHost, policy: StaticPolicy, providers: Providers, pod: Pod, container: str, need: int
-) -> bool:
-    """Tell whether full-pcpus-only refuses the request whatever plugins say, so that no answer of theirs were right."""
-    if not policy.rules.whole_cores or plugins.counts_cores:
-        return False
-    return check_whole_cores(policy, providers.cpu, pod.uid, container, need, None) is not None
+    wanted = wanted_cpus(policy, providers.cpu, providers.reusable_cpus.of(pod.uid), pod, container, need, None)
+    # What full-pcpus-only refuses whatever plugins say they are not asked about: no answer of theirs were right.
+    if not plugins.counts_cores and check_whole_cores(policy, providers.cpu, wanted, None) is not None:
+        return None
+    return wanted
 
 
 def _is_as_good(again: Merged, before: Merged) -> bool:

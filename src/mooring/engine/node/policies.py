@@ -29,7 +29,7 @@ from mooring.engine.cpumanager.options import (
     parse_options,
 )
 from mooring.engine.cpumanager.options import FIELD as CPU_OPTIONS
-from mooring.engine.cpumanager.policy import STATIC, CPUsChosen, CPUsWanted, Purpose, ScaleDown, StaticPolicy
+from mooring.engine.cpumanager.policy import STATIC, CPUsChosen, CPUsWanted, ScaleDown, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.cpumanager.take import take
 from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
@@ -183,7 +183,7 @@ def _reserved(topology: Topology, rules: TakeRules, host: PluginHost | None, cou
     """Take the system's CPUs: by the kubelet's rules, or as plugins would have them."""
     if host is not None:
         empty = CPUState(STATIC, topology.all_cpus, {})
-        found = host.chosen(empty, CPUsWanted(Purpose.RESERVED, count, topology.all_cpus), None)
+        found = host.chosen(empty, CPUsWanted(count, topology.all_cpus), None)
         if found is not None:
             return found.cpus if isinstance(found, CPUsChosen) else found
     return take(topology, topology.all_cpus, count, rules)

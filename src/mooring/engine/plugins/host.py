@@ -80,7 +80,7 @@ class PluginHost:
     def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
         """Run the pipeline inside the CPU manager."""
         short = self.keeps_hints and wanted.affinity is not None and wanted.near.bit_count() < wanted.need
-        if short and wanted.pod is not None and hidden_of_pod(state, wanted.pod.uid):
+        if short and hidden_of_pod(state, wanted.uid):
             # Threads that the pod's other containers hide were not counted when the nodes were promised.
             count = wanted.near.bit_count()
             text = f"not enough cpus available to satisfy request: requested={wanted.need}, available={count}"
@@ -88,18 +88,10 @@ class PluginHost:
         return self._piped(PluginPlacement.CPU_MANAGER, state, wanted, observer)
 
     def choose(
-        self,
-        policy: StaticPolicy,
-        state: CPUState,
-        left: CPUMask,
-        pod: Pod,
-        container: str,
-        need: int,
-        affinity: NUMAMask | None,
-        observer: Observer | None,
+        self, policy: StaticPolicy, state: CPUState, wanted: CPUsWanted, observer: Observer | None
     ) -> CPUsChosen | AllocationError | Endless:
         """Choose exclusive CPUs for a container, or for a whole pod (:mod:`mooring.engine.extensions.choosing`)."""
-        return choosing.PluginChoosing(self, policy).choose(state, left, pod, container, need, affinity, observer)
+        return choosing.choose(self, policy, state, wanted, observer)
 
     def stored(
         self, state: CPUState, reusable: Reusable, pod: str, container: Container, chosen: CPUsChosen
@@ -203,8 +195,7 @@ class PluginHost:
 
     def _asking(self, placement: PluginPlacement, wanted: CPUsWanted, observer: Observer | None) -> Asking:
         mine = tuple(plugin for plugin in self.choice.plugins if plugin.placement == placement)
-        uid = wanted.pod.uid if wanted.pod is not None else ""
-        return Asking(replace(self.choice, plugins=mine), uid, wanted.container, observer)
+        return Asking(replace(self.choice, plugins=mine), wanted.uid, wanted.container, observer)
 
     def _request(self, state: CPUState, wanted: CPUsWanted) -> CPURequest:
         bound = self.keeps_hints and wanted.near.bit_count() >= wanted.need
