@@ -22,7 +22,6 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
-from mooring.agent.reactor.create_container import nodes_of_claim
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.resume import resume
@@ -205,7 +204,7 @@ class Agent:
             self.work.put(self.verify_all)
         self._reconcile_interrupts()
         if self.devices is not None:
-            self.devices.reconcile()
+            self.devices.reconciler.reconcile()
         self.holder.write_files()
         if now - self._written >= WRITING:
             self._written = now
@@ -271,12 +270,11 @@ class Agent:
             startup.node,
             startup.machine,
             lambda: self._reloading.options.kubelet_pod_resources,
-            lambda: self.holder.state.kubelet.mooring.device_attributes,
-            lambda namespace, claim, device: nodes_of_claim(self.holder.state, namespace, claim, device),
             self._report,
+            self.holder,
+            self._log,
         )
         opened.callback(made.close, _PATIENCE)
-        made.begin(self.holder, self._log)
         return made
 
     def _pci_address(self, driver: str, device: str) -> str:
