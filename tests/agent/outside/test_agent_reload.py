@@ -64,9 +64,9 @@ class Watched:
         found = []
         for _ in range(times):
             self.clock.pass_time()
-            reload = self.watch.poll()
-            if reload is not None:
-                found.append(reload.refusal or "taken")
+            is_taken = self.watch.poll()
+            if is_taken is not None:
+                found.append("taken" if is_taken else self.watch.refusal)
         return found
 
 
@@ -91,9 +91,8 @@ def test_asking_takes_it_up_at_once(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.write("logLevel: debug")
     watched.watch.ask()
-    reload = watched.watch.poll()
-    assert reload is not None
-    assert reload.configuration is watched.watch.current
+    assert watched.watch.poll() is True
+    assert watched.watch.current.options.log_level.value == "debug"
     watched.watch.ask()
     assert watched.watch.poll() is not None, "asked again it is read again"
 
