@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -328,15 +328,6 @@ def concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
     """Return whether a change is one that the engine must accept."""
     # Plugins are made again even of the same settings, so that one that was given up is asked again.
     return (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or bool(new.mooring.plugins.plugins)
-
-
-def live_fields() -> Iterator[str]:
-    """Yield the fields of the document that a change of the file changes at once.
-
-    >>> sorted(live_fields())[:3]
-    ['irqAffinity', 'kubeletPodResourcesSocket', 'logLevel']
-    """
-    return (name for name in FIELDS if name not in RESTART)
 
 
 def with_configuration(
