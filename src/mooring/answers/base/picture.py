@@ -13,6 +13,7 @@ from mooring.answers.base.rows import (
     hugepage_lines,
     mixed_lines,
     named_pods,
+    plan_counts,
     pod_name,
     pool_lines,
     resize_lines,
@@ -68,7 +69,7 @@ def plan_view(
         for answer in plan.answers
         if not answer.admitted
     ]
-    return build_view(
+    view = build_view(
         plan.machine,
         owners=[
             replace(owner, hypothetical=owner.uid in hypothetical)
@@ -87,6 +88,7 @@ def plan_view(
         ],
         devices=device_views(plan, kubelet),
     )
+    return replace(view, headline=plan_counts(plan))
 
 
 def machine_view(machine: Machine) -> NodeView:

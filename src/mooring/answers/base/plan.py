@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from mooring.answers.base.answering import Answer, answer_of, corrected, with_assumed
+from mooring.answers.base.answering import (
+    Answer,
+    answer_of,
+    core_list_findings,
+    corrected,
+    restart_findings,
+    with_assumed,
+)
 from mooring.answers.base.plan_findings import (
     chance_findings,
     crash_findings,
@@ -31,7 +38,6 @@ from mooring.answers.base.plan_findings import (
     uncore_findings,
     wrap_findings,
 )
-from mooring.answers.base.restarts import core_list_findings, restart_findings
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from mooring.answers.base.answering import Answer
-from mooring.answers.base.restarts import OTHER_CORES, RESTART, STATE_FILES
+from mooring.answers.base.answering import OTHER_CORES, RESTART, STATE_FILES, Answer
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet

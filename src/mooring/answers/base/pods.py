@@ -15,10 +15,9 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from mooring.answers.base.answering import Answer
+from mooring.answers.base.answering import STATE_FILES, Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, archive_of, decided_by
 from mooring.answers.base.plan_findings import OF_A_STORY
-from mooring.answers.base.restarts import STATE_FILES
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import HeldClaim, claims_of

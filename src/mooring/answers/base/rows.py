@@ -25,10 +25,12 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
-from mooring.explanations.phrases import nodes_of, size
+from mooring.explanations.phrases import nodes_of, plural, size
 from mooring.explanations.story import PodVerdict
 from mooring.views.locations import locate_cpus
 from mooring.views.view import PlacementRow
+
+_MOST_NAMED = 5
 
 
 def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
@@ -163,6 +165,31 @@ def _alignment(topology: Topology, caches: Sequence[int], cpus: CPUSet, hidden: 
 
 
 HUGEPAGES = "hugepages-"
+
+
+def plan_counts(plan: Plan) -> str:
+    """Return how many pods were admitted, refused and not asked."""
+    answered = [answer for answer in plan.answers if not answer.never_returns]
+    ran = [answer for answer in answered if answer.running]
+    new = [answer for answer in answered if not answer.running]
+    sentences = []
+    if new:
+        rejected = sum(not answer.admitted for answer in new)
+        sentences.append(f"{plural(len(new) - rejected, 'pod')} admitted, {rejected} rejected.")
+    if ran:
+        refused = sum(not answer.admitted for answer in ran)
+        sentences.append(f"Of {plural(len(ran), 'pod')} that ran already, {refused or 'none'} would be refused.")
+    crashes = [answer.pod for answer in plan.answers if answer.crash]
+    ended = bool(plan.answers) and (bool(plan.unasked) or plan.answers[-1].decision.endless is not None)
+    if crashes and not ended:
+        names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in crashes[:_MOST_NAMED])
+        more = f" and {len(crashes) - _MOST_NAMED} more" if len(crashes) > _MOST_NAMED else ""
+        sentences.append(f"The kubelet would crash on {names}{more}; the plan goes on without.")
+    if ended:
+        last = plan.answers[-1].pod
+        unasked = f"; {plural(len(plan.unasked), 'pod')} after it not asked" if plan.unasked else ""
+        sentences.append(f"The kubelet would not return from {last.namespace}/{last.name}{unasked}.")
+    return " ".join(sentences)
 
 
 def pool_lines(plan: Plan) -> list[str]:

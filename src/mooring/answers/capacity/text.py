@@ -80,7 +80,7 @@ def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: boo
         last = plan.answers[-1].pod
         yield Text(f"Nothing can be counted: the kubelet would not return from {clean(_name(last))}.", "bold")
         return
-    yield Text(_headline(capacity), "bold")
+    yield Text(headline(capacity), "bold")
     refused = sum(not answer.admitted for answer in plan.answers)
     if refused:
         was, is_not = ("was", "is not") if refused == 1 else ("were", "are not")
@@ -105,7 +105,8 @@ def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: boo
         yield from _fragmentation(document.fragmentation, width)
 
 
-def _headline(capacity: Capacity) -> str:
+def headline(capacity: Capacity) -> str:
+    """Return how many more pods fit, in a sentence."""
     document, shape = capacity.document, _shape(capacity.shape)
     count, at_least = document.count, document.at_least
     pods = plural(count, "pod" if capacity.itself else "more pod")

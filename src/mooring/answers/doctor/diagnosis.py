@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from mooring.answers.base.answering import RESTART, STATE_FILES
 from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_findings import machine_findings, uncore_findings, wrap_findings
-from mooring.answers.base.restarts import RESTART, STATE_FILES
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (

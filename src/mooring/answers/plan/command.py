@@ -18,9 +18,9 @@ from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import answering, plan_document, report
     from mooring.answers.base import check as checking
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import plan_document, report, restarts
     from mooring.answers.base import plan_text as text
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.documents import of_kubelet
@@ -119,9 +119,9 @@ def _restarted_later(question: Question, plan: Plan) -> list[Finding]:
         return [
             Finding(
                 "warning",
-                restarts.STATE_FILES,
+                answering.STATE_FILES,
                 f"the kubelet does not start on them: {after.refusal.message}",
-                restarts.RESTART,
+                answering.RESTART,
             )
         ]
-    return [finding for finding in after.findings if finding.code == restarts.RESTART]
+    return [finding for finding in after.findings if finding.code == answering.RESTART]

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from mooring.answers.base.answering import next_start_error
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
-from mooring.answers.base.restarts import next_start_error
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
 from mooring.answers.upgrade.causes import UpgradeCausePart, causes
 from mooring.answers.upgrade.decisions import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -225,10 +224,13 @@ def _ranking(proposals: Sequence[Proposal]) -> Table:
     table.add_column("pods touched", justify="right", max_width=7)
     table.add_column("restart", max_width=12)
     table.add_column("given up", max_width=18)
-    columns = [_Column("to add", _added), _Column("alignment lost", alignment_words)]
-    columns = [column for column in columns if any(column.words(proposal) for proposal in proposals)]
-    for column in columns:
-        table.add_column(column.heading, max_width=14)
+    columns: list[tuple[str, Callable[[Proposal], list[str]]]] = [
+        ("to add", _added),
+        ("alignment lost", alignment_words),
+    ]
+    columns = [column for column in columns if any(map(column[1], proposals))]
+    for heading, _ in columns:
+        table.add_column(heading, max_width=14)
     for number, proposal in enumerate(proposals, 1):
         table.add_row(
             str(number),
@@ -236,16 +238,9 @@ def _ranking(proposals: Sequence[Proposal]) -> Table:
             str(proposal.cost.touched or "–"),
             _restart(proposal.cost),
             _lines(given_up_words(proposal)),
-            *(_lines(column.words(proposal)) for column in columns),
+            *(_lines(words(proposal)) for _, words in columns),
         )
     return table
-
-
-class _Column(NamedTuple):
-    """A column that is shown where one of the proposals has something in it."""
-
-    heading: str
-    words: Callable[[Proposal], list[str]]
 
 
 def _added(proposal: Proposal) -> list[str]:
