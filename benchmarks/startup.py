@@ -25,7 +25,7 @@ from statistics import median
 
 from mooring.agent.nri import messages
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.messages import PLUGIN_SERVICE, EmptyMessage
+from mooring.agent.nri.messages import PLUGIN_SERVICE
 from mooring.agent.nri.ttrpc import Request, TTRPCClient, TTRPCServer
 
 ROUNDS = 5
@@ -101,7 +101,7 @@ class Runtime:
     def _take(self, request: Request) -> None:
         assert self.watched is not None
         self.at_registration = self.watched.cpu()
-        self._server.answer(request, EmptyMessage().SerializeToString())
+        self._server.answer(request, b"")
         self.registered.set()
 
 

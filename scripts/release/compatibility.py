@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from mooring import __version__
 from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import Published, Snapshot
-from mooring.cluster.dra.plugin import DriverMetrics
+from mooring.cluster.dra.run import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.command.main import cli
 from mooring.documents.schemas import kinds, schema

@@ -44,7 +44,7 @@ from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
 from mooring.agent.reactor.reconcile import correct_deviation, correct_quota, writes_done
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resume import Resumed, Stored, reconfigured, resume
+from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reload import with_configuration
@@ -608,7 +608,7 @@ def test_a_machine_with_other_cpus_makes_a_new_state() -> None:
     assert before.kubelet.files.cpu is not None
     texts = StateTexts(before.kubelet.files.cpu.replace("0,3-7", "0,3-15"), before.kubelet.files.memory)
     resumed = resume(before.kubelet.info, before.kubelet.settings.config, MooringConfig(), Stored(texts))
-    assert ReportKind.STATE_REFUSED in [report.finding for report in resumed.reports]
+    assert ReportKind.STATE_REFUSED in [report.finding for report in resumed.effects]
     assert not resumed.state.kubelet.node.cpu.assignments
 
 
@@ -668,7 +668,7 @@ def test_a_new_configuration_leaves_everybody_where_they_are() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     config = replace(state.kubelet.settings.config, topology_manager_policy="restricted")
     made = reconfigured(state, config, state.kubelet.mooring)
-    assert isinstance(made, Resumed)
+    assert isinstance(made, EventOutcome)
     assert made.state.kubelet.node.active == state.kubelet.node.active
     assert expected(made.state) == expected(state)
 
@@ -723,7 +723,7 @@ def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_the_very_same_
     kubelet = state.kubelet
     monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: kubelet)
     made = reconfigured(state, kubelet.settings.config, kubelet.mooring)
-    assert isinstance(made, Resumed)
+    assert isinstance(made, EventOutcome)
     held, node = made.state.held["a"], made.state.kubelet.node
     assert held.rejection == state.held["a"].rejection
     assert held.cpu is not node.cpu

@@ -10,7 +10,6 @@ import pytest
 from tests.cli.command import mooring
 
 from mooring.cluster.dra.allocation import (
-    Allocation,
     AllocationResult,
     CDISpecs,
     PreparedClaim,
@@ -45,7 +44,7 @@ def result(device: str = "numa0", request: str = "r", **more: Any) -> dict[str, 
     return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **more}
 
 
-def read(content: dict[str, Any]) -> Allocation:
+def read(content: dict[str, Any]) -> PreparedClaim:
     return allocation_of(content, DRIVER, NODE, lambda name: CPUS.get(name, 0))
 
 
@@ -54,7 +53,7 @@ def test_results_of_this_driver_count() -> None:
     other = {**result("gpu0"), "driver": "gpu.example"}
     found = read(claim(shared, other, result("cpu3", "single")))
     assert found.results == (AllocationResult("r", "numa0", 3, "s-1"), AllocationResult("single", "cpu3", 1))
-    assert found.pods == {"pod-1"}
+    assert found.pods == ("pod-1",)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from mooring.agent.nri.types import (
     SessionObserver,
 )
 from mooring.agent.pods.resolve import Resolved, resolved
-from mooring.agent.pods.source import OnePod, PodsAtHand, ResizedSource
+from mooring.agent.pods.source import ResizedSource
 from mooring.agent.reactor.containers import as_requested, requested_containers, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
@@ -94,13 +94,11 @@ class RuntimeAdapter:
         state = self._holder.state
         running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
         unknown = unknown_pods(state, pods, containers, running)
-        known = None if self._pods is None else PodsAtHand(self._pods.known(unknown))
-        found = {
-            one.uid: self._found(
-                known, one, None, as_requested(state, [each for each in containers if each.pod_sandbox_id == one.id])
-            ).pod
-            for one in unknown
-        }
+        known = {} if self._pods is None else self._pods.known(unknown)
+        found = {}
+        for one in unknown:
+            its = as_requested(state, [each for each in containers if each.pod_sandbox_id == one.id])
+            found[one.uid] = self._found(known.get(one.uid), one, None, its).pod
         # Of one whose containers are not listed there may be nothing at all.
         specs = {uid: self._plain(pod) for uid, pod in found.items() if pod.containers}
         devices = self._all_devices({**state.kubelet.node.active, **state.remembered, **found})
@@ -115,7 +113,7 @@ class RuntimeAdapter:
         self, pod: PodSandbox, container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Place a container."""
-        found = self._found(self._pods, pod, container, requested_containers(self._holder.state, pod.id))
+        found = self._found(self._pod(pod), pod, container, requested_containers(self._holder.state, pod.id))
         spec, devices = self._plain(found.pod), self._devices_of(found)
         now = self._clock()
         outcome = self._decided(
@@ -145,10 +143,10 @@ class RuntimeAdapter:
         devices: DevicesFound | None = None
         state = self._holder.state
         if pod is not None and needs_pod(state, event, pod, container):
-            found = self._found(self._pods, pod, container, requested_containers(state, pod.id))
+            found = self._found(self._pod(pod), pod, container, requested_containers(state, pod.id))
             spec, devices = self._plain(found.pod), self._devices_of(found)
         elif pod is not None and event is Event.START_CONTAINER and pod.uid in state.without_devices:
-            devices = self._devices_of(self._found(self._pods, pod, container, requested_containers(state, pod.id)))
+            devices = self._devices_of(self._found(self._pod(pod), pod, container, requested_containers(state, pod.id)))
         now = self._clock()
         self._decided(
             lambda state, observer: state_change(state, event, pod, container, spec, observer, devices, now),
@@ -175,6 +173,9 @@ class RuntimeAdapter:
             self._holder.confirm()
         return outcome
 
+    def _pod(self, sandbox: PodSandbox) -> Pod | None:
+        return None if self._pods is None else self._pods.pod(sandbox)
+
     def _plain(self, pod: Pod) -> Pod:
         """Return the pod as the engine is asked about it: devices are given already, where it follows them."""
         return pod if self._devices is None else without_devices(pod)
@@ -193,13 +194,13 @@ class RuntimeAdapter:
 
     def _found(
         self,
-        pods: OnePod | None,
+        pod: Pod | None,
         sandbox: PodSandbox,
         container: RuntimeContainer | None,
         others: Sequence[RuntimeContainer],
     ) -> Resolved:
         rest = [one for one in others if container is None or one.id != container.id]
-        found = resolved(pods, sandbox, container, rest, self._gates)
+        found = resolved(pod, sandbox, container, rest, self._gates)
         for each in (*found.differences, *found.problems):
             self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
         return found

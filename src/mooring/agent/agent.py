@@ -22,10 +22,9 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
-from mooring.agent.reactor.create_container import nodes_of_claim
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.response import EventOutcome
-from mooring.agent.reactor.resume import Resumed, resume
+from mooring.agent.reactor.resume import resume
 from mooring.agent.reconcile import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, serve, start_publisher
@@ -120,7 +119,7 @@ class Agent:
             self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
             self._say_unlockable(unlockable)
-            self.holder.apply(lambda state, _observer: EventOutcome(state, effects=resumed.reports))
+            self.holder.apply(lambda state, _observer: EventOutcome(state, effects=resumed.effects))
             self._cpus = self._cpu_reconciler(startup, opened)
             self.devices = self._device_access(startup, opened)
             lookup = self.devices.lookup if self.devices else None
@@ -205,7 +204,7 @@ class Agent:
             self.work.put(self.verify_all)
         self._reconcile_interrupts()
         if self.devices is not None:
-            self.devices.reconcile()
+            self.devices.reconciler.reconcile()
         self.holder.write_files()
         if now - self._written >= WRITING:
             self._written = now
@@ -271,12 +270,11 @@ class Agent:
             startup.node,
             startup.machine,
             lambda: self._reloading.options.kubelet_pod_resources,
-            lambda: self.holder.state.kubelet.mooring.device_attributes,
-            lambda namespace, claim, device: nodes_of_claim(self.holder.state, namespace, claim, device),
             self._report,
+            self.holder,
+            self._log,
         )
         opened.callback(made.close, _PATIENCE)
-        made.begin(self.holder, self._log)
         return made
 
     def _pci_address(self, driver: str, device: str) -> str:
@@ -336,7 +334,7 @@ class Agent:
         tell(finding.message, about=finding.subject)
 
 
-def _first(startup: Startup, resumed: Resumed, facts: list[object]) -> Snapshot:
+def _first(startup: Startup, resumed: EventOutcome, facts: list[object]) -> Snapshot:
     """Return the snapshot before anything has happened."""
     now = time.time()
     kubelet = resumed.state.kubelet

@@ -264,3 +264,11 @@ def about_node(node: str) -> EventSubject:
 def warning_about(pod: Pod, reason: str, note: str) -> ClusterEvent:
     """Return an event of type Warning for a pod."""
     return ClusterEvent(about_pod(pod), reason, note)
+
+
+def reported(
+    pod: Pod, finding: ReportKind, reason: str, text: str, code: str = "", container_id: str = ""
+) -> tuple[AgentReport, ClusterEvent]:
+    """Return what is said of a pod twice: in the agent's log and as an event of the pod."""
+    report = AgentReport(finding, f"{pod.namespace}/{pod.name}: {text}", pod.uid, container_id, reason, code)
+    return report, warning_about(pod, reason, text)

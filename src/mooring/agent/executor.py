@@ -279,7 +279,16 @@ def _write_assigned(mine: Path, assigned: Assigned, *, again: bool = False) -> N
         texts[SHARED_FILE] = str(assigned.shared or "")
     for name, text in texts.items():
         if again or _text(mine / name) != text:
-            _replace(mine, name, text)
+            new = mine / f".{name}"
+            new.unlink(missing_ok=True)
+            # Nothing is brought to the disk: the folder is one of a file system that a reboot empties.
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+            try:
+                os.fchmod(descriptor, _FILE_MODE)
+                os.write(descriptor, text.encode("ascii"))
+            finally:
+                os.close(descriptor)
+            new.replace(mine / name)
 
 
 def _text(path: Path) -> str | None:
@@ -287,19 +296,6 @@ def _text(path: Path) -> str | None:
         return path.read_text("ascii")
     except (OSError, ValueError):
         return None
-
-
-def _replace(mine: Path, name: str, text: str) -> None:
-    new = mine / f".{name}"
-    new.unlink(missing_ok=True)
-    # Nothing is brought to the disk: the folder is one of a file system that a reboot empties.
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
-    try:
-        os.fchmod(descriptor, _FILE_MODE)
-        os.write(descriptor, text.encode("ascii"))
-    finally:
-        os.close(descriptor)
-    new.replace(mine / name)
 
 
 def _make(folder: Path) -> None:

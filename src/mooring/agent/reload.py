@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from mooring.agent.configuration import AgentConfiguration
@@ -51,16 +51,6 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 """Inode, time of change and size of each file; None for one that is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reload:
-    """What a change of the files came to."""
-
-    configuration: AgentConfiguration | None
-    """The new configuration, or None when the old one stays."""
-    refusal: str = ""
-    """Why it stays, in one line."""
-
-
 class ConfigurationWatch:
     """Sees changes of the files by their inode, time and size, and reads them when they have come to rest."""
 
@@ -96,8 +86,8 @@ class ConfigurationWatch:
         """Read the files at the next poll whether they have changed or not, as SIGHUP requests."""
         self._asked = True
 
-    def poll(self) -> Reload | None:
-        """Look at the files when it is time to, and return what a change came to.
+    def poll(self) -> bool | None:
+        """Look at the files when it is time to; return whether a change is in force now, or None when there is none.
 
         A file that is being written changes from one check to the next and is left alone until it does not.
         """
@@ -112,7 +102,7 @@ class ConfigurationWatch:
         self._asked, self._seen = False, found
         return self._taken_up()
 
-    def _taken_up(self) -> Reload:
+    def _taken_up(self) -> bool:
         try:
             new = self._load()
         except InputError as error:
@@ -127,11 +117,11 @@ class ConfigurationWatch:
         self.generation += 1
         # A file that is named again has never been checked.
         self._seen = self._last = signature(new)
-        return Reload(new)
+        return True
 
-    def _refused(self, refusal: str) -> Reload:
+    def _refused(self, refusal: str) -> bool:
         self.refusal = refusal
-        return Reload(None, refusal)
+        return False
 
 
 class ConfigurationReloader:
@@ -162,9 +152,9 @@ class ConfigurationReloader:
 
     def check(self) -> None:
         """Check the files when it is time to; to be called now and then."""
-        found = self._watch.poll()
-        if found is not None:
-            self._report_reload(found)
+        is_taken = self._watch.poll()
+        if is_taken is not None:
+            self._report_reload(is_taken=is_taken)
 
     def _refusal(self, new: AgentConfiguration) -> str:
         return engine_refusal(self._holder.state.kubelet, new)
@@ -180,16 +170,15 @@ class ConfigurationReloader:
         self.options = new.options
         return ""
 
-    def _report_reload(self, found: Reload) -> None:
+    def _report_reload(self, *, is_taken: bool) -> None:
         """Let the outside know what a change of the files came to."""
-        is_taken = found.configuration is not None
         self._metrics.reloads.labels("taken" if is_taken else "refused").inc()
-        if found.configuration is not None:
+        if is_taken:
             self._log.info("configuration reloaded", generation=self._watch.generation)
-            for finding in found.configuration.findings:
+            for finding in self._watch.current.findings:
                 self._log.warning(finding.message, about=finding.subject)
         else:
-            self._log.warning("configuration change refused", why=found.refusal)
+            self._log.warning("configuration change refused", why=self._watch.refusal)
         since = time.time() if is_taken else self._published.snapshot().configuration.since
         self._holder.show(
             configuration=InForce(self._watch.current.files, self._watch.generation, since, self._watch.refusal)
@@ -339,15 +328,6 @@ def concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
     """Return whether a change is one that the engine must accept."""
     # Plugins are made again even of the same settings, so that one that was given up is asked again.
     return (old.kubelet, old.mooring) != (new.kubelet, new.mooring) or bool(new.mooring.plugins.plugins)
-
-
-def live_fields() -> Iterator[str]:
-    """Yield the fields of the document that a change of the file changes at once.
-
-    >>> sorted(live_fields())[:3]
-    ['irqAffinity', 'kubeletPodResourcesSocket', 'logLevel']
-    """
-    return (name for name in FIELDS if name not in RESTART)
 
 
 def with_configuration(

@@ -28,7 +28,6 @@ from mooring.agent.status.api import AgentMetrics, health_pages, status_pages
 from mooring.agent.status.snapshot import SnapshotProvider
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
@@ -125,28 +124,17 @@ def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[
     """Return the machine with its offline CPUs too, where CPU hotplug is on; what is odd becomes a finding."""
     if CPU_HOTPLUG not in configuration.mooring.extensions:
         return configuration, found
-    known = known_machine(Path(configuration.options.state_dir), found)
-    if known.problem:
-        odd = Finding("warning", "the machine's description", known.problem)
+    known, problem = known_machine(Path(configuration.options.state_dir), found)
+    if problem:
+        odd = Finding("warning", "the machine's description", problem)
         configuration = replace(configuration, findings=(*configuration.findings, odd))
-    return configuration, known.machine
+    return configuration, known
 
 
 MACHINE_FILE = "machine.json"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownMachine:
-    """What an agent begins with."""
-
-    machine: Machine
-    offline: CPUSet
-    """CPUs of it that the kernel does not show now."""
-    problem: str = ""
-    """Why a description that was kept is not used."""
-
-
-def known_machine(folder: Path, found: Machine) -> KnownMachine:
+def known_machine(folder: Path, found: Machine) -> tuple[Machine, str]:
     """Return the machine that is there now, completed by what was kept of it.
 
     Args:
@@ -158,14 +146,14 @@ def known_machine(folder: Path, found: Machine) -> KnownMachine:
         if text is not None:
             kept = parse_machine_info(text.encode(errors="surrogateescape"), str(folder / MACHINE_FILE)).info
     except InputError as error:
-        return KnownMachine(found, CPUSet(), str(error))
+        return found, str(error)
     if kept is None:
-        return KnownMachine(found, CPUSet())
+        return found, ""
     here, there = _places(found.info), _places(kept)
     if not here.items() <= there.items():
         problem = f"{MACHINE_FILE}: is about another machine, or one with fewer CPUs; what the kernel shows now counts"
-        return KnownMachine(found, CPUSet(), problem)
-    return KnownMachine(replace(found, info=_whole(found.info, kept)), CPUSet.from_ids(there.keys() - here.keys()))
+        return found, problem
+    return replace(found, info=_whole(found.info, kept)), ""
 
 
 def keep_machine(folder: Path, machine: Machine) -> str:

@@ -22,7 +22,6 @@ from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, P
 from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
 from mooring.agent.pods.resolve import resolved
-from mooring.agent.pods.source import PodsAtHand
 from mooring.agent.quota import asked_of, lift_of_container, lift_of_pod, quota_of_pod
 from mooring.agent.reactor.containers import unlisted
 from mooring.agent.reactor.desired import DesiredSettings
@@ -113,7 +112,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
             of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)
         known = around.pods.known(sandboxes)
         specs = {
-            one.uid: resolved(PodsAtHand(known), one, None, of_sandbox.get(one.id, ())).pod
+            one.uid: resolved(known.get(one.uid), one, None, of_sandbox.get(one.id, ())).pod
             for one in unknown_pods(state, sandboxes, containers, running)
         }
         back = rollback(synchronize(state, sandboxes, containers, specs, running=running).state, known)

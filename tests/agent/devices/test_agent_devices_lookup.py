@@ -9,7 +9,7 @@ import grpc
 import pytest
 from tests.agent.devices.made_up_podresources import ClaimDevice, PodResources
 
-from mooring.agent.devices.lookup import DeviceLookup, NoSlices, Whereabouts
+from mooring.agent.devices.lookup import DeviceLookup, Whereabouts, by_name
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_text
 from mooring.engine.core.pod import ClaimUse, Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
@@ -65,7 +65,7 @@ def lookup(kubelet: PodResources) -> Iterator[LookUp]:
     made: list[DeviceLookup] = []
 
     def look(clock: Clock, whereabouts: Whereabouts | None = None) -> DeviceLookup:
-        made.append(DeviceLookup(lambda: str(kubelet.path), whereabouts or NoSlices(), clock, clock.wait))
+        made.append(DeviceLookup(lambda: str(kubelet.path), whereabouts or by_name, clock, clock.wait))
         return made[-1]
 
     yield look
@@ -95,7 +95,7 @@ def test_devices_of_plugins_come_with_their_nodes_in_one_question(lookup: LookUp
 def test_devices_of_drivers_are_where_their_slices_say(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
     near = Device("node-1/g3", (1,))
-    found = lookup(Clock(), Slices((DRIVER, near))).of_pod(wanting(claims=("gpu",)), 101.0)
+    found = lookup(Clock(), Slices((DRIVER, near)).device).of_pod(wanting(claims=("gpu",)), 101.0)
     assert found is not None
     assert (found.held, found.unknown) == ({"main": {DRIVER: (near,)}}, "")
 
@@ -105,7 +105,7 @@ def test_a_driver_whose_slice_was_not_seen_is_waited_for_and_then_done_without(
 ) -> None:
     kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
     clock = Clock()
-    found = lookup(clock, Slices()).of_pod(wanting(claims=("gpu",)), 100.2)
+    found = lookup(clock, Slices().device).of_pod(wanting(claims=("gpu",)), 100.2)
     assert found is not None
     assert found.unknown == f"not told yet: the slice of {DRIVER} with its device"
     assert found.missing == (DRIVER,)
@@ -158,7 +158,7 @@ def test_a_kubelet_that_refuses_is_asked_again_until_half_of_the_time_is_over(
 
 def test_a_kubelet_that_hangs_costs_the_time_and_no_more(kubelet: PodResources) -> None:
     kubelet.goes.clear()
-    found = DeviceLookup(lambda: str(kubelet.path), NoSlices(), lambda: 100.0, _never).of_pod(wanting((GPU, 1)), 100.0)
+    found = DeviceLookup(lambda: str(kubelet.path), by_name, lambda: 100.0, _never).of_pod(wanting((GPU, 1)), 100.0)
     assert found is not None
     assert found.unknown.startswith("the kubelet does not tell")
     assert found.missing == (GPU,)
@@ -208,7 +208,7 @@ def test_all_pods_are_learned_in_one_question_with_the_health_of_their_devices(
 
 
 def test_without_a_kubelet_nothing_is_known_of_any_pod(tmp_path: Path) -> None:
-    found = DeviceLookup(lambda: str(tmp_path / "none.sock"), NoSlices()).of_all({"u": wanting()}, {"u": (GPU,)}, 1.0)
+    found = DeviceLookup(lambda: str(tmp_path / "none.sock"), by_name).of_all({"u": wanting()}, {"u": (GPU,)}, 1.0)
     assert (found["u"].held, found["u"].missing) == ({}, (GPU,))
     assert found["u"].unknown.startswith("the kubelet does not tell")
 
@@ -253,6 +253,6 @@ def test_an_init_container_has_the_devices_of_a_claim_that_others_of_its_pod_hav
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
     kubelet.claims["web"] = {"main": (ClaimDevice("nic", DRIVER, "node-1", "n0"),)}
     near = Device("node-1/n0", (1,))
-    found = lookup(Clock(), Slices((DRIVER, near))).of_pod(with_init(claims=("nic",)), 101.0)
+    found = lookup(Clock(), Slices((DRIVER, near)).device).of_pod(with_init(claims=("nic",)), 101.0)
     assert found is not None
     assert found.held["init"] == {GPU: (GPU0,), DRIVER: (near,)}

@@ -59,7 +59,7 @@ class RuntimeSide:
         self._client = TTRPCClient(self.connection, PLUGIN_CONNECTION)
         self.connection.start()
 
-    def call(self, method: str, message: Any, reply: str = "Empty", timeout: float = TIMEOUT) -> Any:
+    def call(self, method: str, message: Any, reply: str = "UpdatesResponse", timeout: float = TIMEOUT) -> Any:
         payload = message if isinstance(message, bytes) else message.SerializeToString()
         return getattr(messages, f"{reply}Message").FromString(
             self._client.call(PLUGIN_SERVICE, method, payload, timeout)
@@ -88,10 +88,10 @@ class RuntimeSide:
         request = UpdateContainerRequestMessage(
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
-        return self.call("UpdateContainer", request, "UpdateContainerResponse")
+        return self.call("UpdateContainer", request, "UpdatesResponse")
 
     def stop(self, pod: PodSandbox = POD, container: RuntimeContainer = CONTAINER) -> Any:
-        return self.call("StopContainer", about(pod, container), "StopContainerResponse")
+        return self.call("StopContainer", about(pod, container), "UpdatesResponse")
 
     def state_change(self, event: int, pod: PodSandbox | None = POD, container: RuntimeContainer | None = None) -> None:
         request = StateChangeEventMessage(event=event)

@@ -14,7 +14,7 @@ from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning,
 from mooring.agent.nri import ttrpc
 from mooring.agent.nri.connection import QUEUE_LIMIT, SEND_LIMIT
 from mooring.agent.nri.dispatch import Deadlines
-from mooring.agent.nri.messages import PodRequestMessage, UpdatePodSandboxRequestMessage
+from mooring.agent.nri.messages import ContainerRequestMessage, UpdatePodSandboxRequestMessage
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.ttrpc import Status
 from mooring.agent.nri.types import (
@@ -131,7 +131,7 @@ def test_events_come_as_state_changes_or_as_requests_of_their_own(pair: Pair) ->
     pair.runtime.state_change(Event.START_CONTAINER, POD, CONTAINER)
     old = list(pair.handler.calls)
     pair.handler.calls.clear()
-    pair.runtime.call("RunPodSandbox", PodRequestMessage(pod=about(POD, CONTAINER).pod))
+    pair.runtime.call("RunPodSandbox", ContainerRequestMessage(pod=about(POD, CONTAINER).pod))
     pair.runtime.call("StartContainer", about(POD, CONTAINER))
     assert pair.handler.calls == old
     assert old[1] == ("event", Event.START_CONTAINER, POD, CONTAINER)
@@ -153,7 +153,7 @@ def test_a_state_change_of_another_kind_is_acknowledged_and_not_passed_on(pair: 
 
 @pytest.mark.parametrize("method", ["ValidateContainerAdjustment", "Shutdown"])
 def test_what_a_plugin_need_not_care_about_is_acknowledged(pair: Pair, method: str) -> None:
-    assert not pair.runtime.call(method, b"", "ValidateContainerAdjustmentResponse").reject
+    assert not pair.runtime.call(method, b"").update
 
 
 def test_an_unknown_method_gets_the_code_that_makes_a_runtime_fall_back(pair: Pair) -> None:

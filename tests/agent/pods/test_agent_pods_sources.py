@@ -79,7 +79,7 @@ def test_either_source_may_be_missing() -> None:
 def test_a_pod_that_no_source_knows_is_derived_from_all_its_containers() -> None:
     pod = guaranteed("u", container("a", "2"), container("b", "1"))
     first, second = containers_of(pod, pod.containers)
-    found = resolved(Source("api", ("other",)), sandbox_of(pod), second, [first])
+    found = resolved(None, sandbox_of(pod), second, [first])
     assert found.is_derived
     assert found.guesses == (Guess.KINDS,)
     assert [one.name for one in found.pod.containers] == ["a", "b"]
@@ -88,7 +88,7 @@ def test_a_pod_that_no_source_knows_is_derived_from_all_its_containers() -> None
 def test_a_pod_of_a_source_is_used_and_held_against_the_runtime() -> None:
     pod = guaranteed("u", container("a", "2"))
     (told,) = containers_of(pod, pod.containers)
-    found = resolved(Source("api", ("u",)), sandbox_of(pod), told)
+    found = resolved(Pod("u", "api"), sandbox_of(pod), told)
     assert not found.is_derived
     assert [one.what for one in found.differences] == ["name", "QoS class", "name"]
 

@@ -132,12 +132,12 @@ class Link:
         message = UpdateContainerRequestMessage(
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
-        reply = self._call("UpdateContainer", message, "UpdateContainerResponse")
+        reply = self._call("UpdateContainer", message, "UpdatesResponse")
         return [update_from(one) for one in reply.update]
 
     def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         try:
-            reply = self._call("StopContainer", about(pod, container), "StopContainerResponse")
+            reply = self._call("StopContainer", about(pod, container), "UpdatesResponse")
         except RefusalError as refusal:
             self.heard("StopContainer", str(refusal))
             return ()
@@ -150,7 +150,7 @@ class Link:
         if container is not None:
             message.container.CopyFrom(container_to(container))
         try:
-            self._call(_METHODS[event] if self.manners.has_event_methods else "StateChange", message, "Empty")
+            self._call(_METHODS[event] if self.manners.has_event_methods else "StateChange", message, "UpdatesResponse")
         except RefusalError as refusal:
             self.heard(event.name, str(refusal))
             if event is Event.START_CONTAINER:

@@ -18,8 +18,10 @@ from typing import Final
 
 import msgspec
 
-from mooring.agent.devices.lookup import ClaimedNodes, DeviceLookup, NoSlices
+from mooring.agent.devices.lookup import DeviceLookup, by_name
 from mooring.agent.executor import WorkQueue
+from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
+from mooring.agent.reactor.create_container import nodes_of_claim
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.state_holder import StateHolder
@@ -158,29 +160,17 @@ class DeviceAccess:
     lookup: DeviceLookup
     """For the thread that answers the runtime."""
     slices: SliceWatch | None
-    _socket: Callable[[], str]
-    _claimed: ClaimedNodes
-    reconciler: DeviceReconciler | None = None
-
-    def begin(self, holder: StateHolder, log: Log) -> None:
-        """Begin to look at the devices of pods that are there."""
-        again = DeviceLookup(self._socket, self.slices or NoSlices(), claimed=self._claimed)
-        self.reconciler = DeviceReconciler(again, holder, log)
-
-    def reconcile(self) -> None:
-        """Look again when it is time to; waits for nothing."""
-        if self.reconciler is not None:
-            self.reconciler.reconcile()
+    reconciler: DeviceReconciler
+    """Looks at the devices of pods that are there."""
 
     def offered(self) -> dict[str, tuple[Device, ...]]:
         """Return the devices of the node as last told, by resource and by driver; from any thread."""
         slices = {} if self.slices is None else self.slices.offered()
-        return {**slices, **({} if self.reconciler is None else self.reconciler.plugins)}
+        return {**slices, **self.reconciler.plugins}
 
     def close(self, patience: float) -> None:
         """End what runs, and wait for it for some seconds."""
-        if self.reconciler is not None:
-            self.reconciler.close(patience)
+        self.reconciler.close(patience)
         if self.slices is not None:
             self.slices.stop(patience)
         self.lookup.close()
@@ -191,9 +181,9 @@ def open_device_access(
     node: str,
     machine: Machine,
     socket: Callable[[], str],
-    rules: Callable[[], LocationRules],
-    claimed: ClaimedNodes,
     report: Report,
+    holder: StateHolder,
+    log: Log,
 ) -> DeviceAccess:
     """Open what there is.
 
@@ -202,28 +192,29 @@ def open_device_access(
         node: name of the node.
         machine: whose PCI devices tell where others are.
         socket: returns the path of the kubelet's socket.
-        rules: returns the configured attributes of drivers.
-        claimed: returns the NUMA nodes of CPUs that a claim has.
         report: receives what goes wrong on the way.
+        holder: has the state.
+        log: of the agent.
 
     Raises:
         InputError: the kubeconfig cannot be used.
     """
-    slices = _slices(kubeconfig, node, machine, rules, report) if kubeconfig else None
-    return DeviceAccess(DeviceLookup(socket, slices or NoSlices(), claimed=claimed), slices, socket, claimed)
 
+    def rules() -> LocationRules:
+        return holder.state.kubelet.mooring.device_attributes
 
-def _slices(
-    kubeconfig: str, node: str, machine: Machine, rules: Callable[[], LocationRules], report: Report
-) -> SliceWatch:
-    # Needs the client of the API server, which a node without one does not load.
-    from mooring.agent.devices.access import SliceWatch  # noqa: PLC0415 - as said above
-    from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts  # noqa: PLC0415 - as above
+    def claimed(namespace: str, claim: str, device: str) -> tuple[int, ...] | None:
+        return nodes_of_claim(holder.state, namespace, claim, device)
 
-    connect = own_accounts(kubeconfig).get(AgentAccount.PODS) or connector(kubeconfig)
-    watch = SliceWatch(connect, node, machine.pci, rules, report)
-    watch.start()
-    return watch
+    slices = None
+    if kubeconfig:
+        connect = own_accounts(kubeconfig).get(AgentAccount.PODS) or connector(kubeconfig)
+        slices = SliceWatch(connect, node, machine.pci, rules, report)
+        slices.start()
+    lookup, again = (
+        DeviceLookup(socket, by_name if slices is None else slices.device, claimed=claimed) for _ in range(2)
+    )
+    return DeviceAccess(lookup, slices, DeviceReconciler(again, holder, log))
 
 
 SOON: Final = 1.0

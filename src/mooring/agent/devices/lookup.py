@@ -169,21 +169,13 @@ LEAST: Final = 0.05
 _ANY: Final = ""
 
 
-class Whereabouts(Protocol):
-    """Knows where devices of dynamic resource allocation are."""
-
-    def device(self, driver: str, name: str) -> Device | None:
-        """Return a device, named ``POOL/DEVICE``; None while its driver's slice has not been seen."""
+Whereabouts = Callable[[str, str], Device | None]
+"""Returns a device, named ``POOL/DEVICE``, of a driver; None while its driver's slice has not been seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoSlices:
-    """For a node without API server: devices of drivers are known by name only."""
-
-    def device(self, driver: str, name: str) -> Device | None:
-        """Return the device without NUMA node."""
-        del driver
-        return Device(name)
+def by_name(_driver: str, name: str) -> Device:
+    """Return a device of which no more than its name is known: there is no API server to ask."""
+    return Device(name)
 
 
 ClaimedNodes = Callable[[str, str, str], tuple[int, ...] | None]
@@ -200,7 +192,7 @@ class DeviceLookup:
     def __init__(
         self,
         socket: Callable[[], str],
-        whereabouts: Whereabouts,
+        whereabouts: Whereabouts = by_name,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] = time.sleep,
         claimed: ClaimedNodes = no_claim,
@@ -337,7 +329,7 @@ class DeviceLookup:
     def _device(self, one: ListedClaimDevice) -> Device | None:
         """Return a driver's device; CPUs of claims are where the claim has them."""
         nodes = self._claimed(one.namespace, one.claim, one.name)
-        return self._whereabouts.device(one.driver, one.id) if nodes is None else Device(one.id, nodes)
+        return self._whereabouts(one.driver, one.id) if nodes is None else Device(one.id, nodes)
 
     def _held(self, told: ListedContainer, *, health: bool) -> dict[str, tuple[Device, ...]]:
         held: dict[str, dict[str, Device]] = {}

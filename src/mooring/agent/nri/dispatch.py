@@ -17,11 +17,10 @@ from mooring.agent.nri.messages import (
     ConfigureResponseMessage,
     ContainerRequestMessage,
     CreateContainerResponseMessage,
-    StopContainerResponseMessage,
     SynchronizeRequestMessage,
     SynchronizeResponseMessage,
     UpdateContainerRequestMessage,
-    UpdateContainerResponseMessage,
+    UpdatesResponseMessage,
 )
 from mooring.agent.nri.methods import (
     EVENT_METHODS,
@@ -167,12 +166,12 @@ class Dispatcher:
         message = parse(UpdateContainerRequestMessage, payload)
         pod, container = pod_from(message.pod), container_from(message.container)
         updates = self._handler.update_container(pod, container, resources_from(message.linux_resources))
-        return UpdateContainerResponseMessage(update=map(update_to, updates)).SerializeToString()
+        return UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
 
     def _stop_container(self, payload: bytes) -> bytes:
         message = parse(ContainerRequestMessage, payload)
         updates = self._handler.stop_container(pod_from(message.pod), container_from(message.container))
-        return StopContainerResponseMessage(update=map(update_to, updates)).SerializeToString()
+        return UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
 
     def _event(self, method: str, payload: bytes) -> bytes:
         event, pod, container = event_of(method, payload)

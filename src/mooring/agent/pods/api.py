@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -57,17 +56,23 @@ class APIPods:
             patience: seconds that :meth:`pod` waits for a pod that is not there yet.
             wait: waits before another try; without one it ends early when :meth:`stop` is called.
         """
-        self._patience = patience
-        self._known = KnownPods()
-        self._learner = _Learner(self._known, node, gates, report)
+        self._patience, self._node, self._gates, self._report = patience, node, gates, report
+        self._pods = KnownPods()
+        # What follows is the follower's thread's.
+        self._wanted: dict[str, Pod] = {}
+        """Pods with the resources that they are to have, by uid."""
+        self._tried = threading.Event()
+        """Set when the pods have been listed or that has failed."""
+        self._reported = False
+        self._unusable: dict[str, str] = {}
         self._follower = Follower(
             connect,
             PODS,
-            self._learner,
+            self,
             query=pods_of(node),
             first=CACHED,
-            opened=self._known.fresh,
-            answered=self._learner.answered,
+            opened=self._pods.fresh,
+            answered=self._answered,
             name=node,
             wait=wait,
         )
@@ -79,7 +84,7 @@ class APIPods:
     def stop(self, patience: float = 5.0) -> None:
         """End the thread, in the middle of a watch too, and wait for it for a while."""
         self._follower.stop(patience)
-        self._known.stale()
+        self._pods.stale()
 
     def wait_until_listed(self, patience: float) -> bool:
         """Wait until all pods have been listed once; tell whether they have."""
@@ -87,61 +92,40 @@ class APIPods:
 
     def wait_until_tried(self, patience: float) -> bool:
         """Wait until the pods have been listed once or that has failed once; tell whether they have been listed."""
-        self._learner.tried.wait(patience)
+        self._tried.wait(patience)
         return self._follower.has_listed.is_set()
 
     @property
     def is_live(self) -> bool:
         """Whether changes arrive at the moment; for readiness and metrics."""
-        return self._known.is_live
-
-    @property
-    def misses(self) -> int:
-        """How often a pod was requested in vain; if it only ever grows, the agent may have another node's name."""
-        return self._known.misses
+        return self._pods.is_live
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._pods)
 
     def pod(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox; waits for one that is not there yet, once, unless it is a static pod."""
-        return self._known.find(sandbox.uid, 0.0 if is_static(sandbox) else self._patience)
+        return self._pods.find(sandbox.uid, 0.0 if is_static(sandbox) else self._patience)
 
     def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
         """Return the pods of sandboxes that are there already, by uid."""
-        found = ((one.uid, self._known.find(one.uid)) for one in sandboxes)
+        found = ((one.uid, self._pods.find(one.uid)) for one in sandboxes)
         return {uid: pod for uid, pod in found if pod is not None}
 
     def wanted(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod with the resources that it is to have, where a resize of it was not allocated yet."""
-        return self._learner.wanted.get(sandbox.uid) or self._known.find(sandbox.uid)
-
-
-@dataclass(slots=True)
-class _Learner:
-    """Takes what the follower brings; everything here is the follower's thread's."""
-
-    known: KnownPods
-    node: str
-    gates: PodGates
-    report: Report
-    wanted: dict[str, Pod] = field(default_factory=dict)
-    """Pods with the resources that they are to have, by uid."""
-    tried: threading.Event = field(default_factory=threading.Event)
-    """Set when the pods have been listed or that has failed."""
-    _reported: bool = False
-    _unusable: dict[str, str] = field(default_factory=dict)
+        return self._wanted.get(sandbox.uid) or self._pods.find(sandbox.uid)
 
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
         """Learn everything that there is."""
         items = [mapping_of(item) for page in pages for item in page]
         pods: dict[str, Pod] = {}
-        self.wanted = {}
+        self._wanted = {}
         for item in items:
             pod = self._converted(item)
             if pod is not None:
                 pods[pod.uid] = pod
-        self.known.replace_all(pods)
+        self._pods.replace_all(pods)
         self._unusable = {uid: text for uid, text in self._unusable.items() if uid not in pods}
 
     def changed(self, item: msgspec.Raw) -> None:
@@ -151,7 +135,7 @@ class _Learner:
         if pod is None:
             self._forget(kubelet_uid(content))
         else:
-            self.known.put(pod)
+            self._pods.put(pod)
 
     def deleted(self, item: msgspec.Raw) -> None:
         """Learn that a pod is gone."""
@@ -161,47 +145,47 @@ class _Learner:
 
     def failed(self, error: ClusterError, times: int) -> None:
         """Hear of an outage; it is reported at its beginning, and now and then."""
-        self.tried.set()
-        self.known.stale()
+        self._tried.set()
+        self._pods.stale()
         if times <= 2 or times % 20 == 0:
             message = (
-                f"lost contact with the API server; pods of node {self.node} may be stale (attempt {times}): {error}"
+                f"lost contact with the API server; pods of node {self._node} may be stale (attempt {times}): {error}"
             )
-            self.report(Finding("warning", _SUBJECT, message))
+            self._report(Finding("warning", _SUBJECT, message))
             self._reported = True
 
-    def answered(self) -> None:
+    def _answered(self) -> None:
         """Report that an outage, if there was one, is over."""
-        self.tried.set()
+        self._tried.set()
         if self._reported:
-            self.report(
+            self._report(
                 Finding(
-                    "info", _SUBJECT, f"contact with the API server is restored; pods of node {self.node} are current"
+                    "info", _SUBJECT, f"contact with the API server is restored; pods of node {self._node} are current"
                 )
             )
         self._reported = False
 
     def _forget(self, uid: str) -> None:
-        self.known.drop(uid)
-        self.wanted.pop(uid, None)
+        self._pods.drop(uid)
+        self._wanted.pop(uid, None)
 
     def _converted(self, item: Mapping[str, Any]) -> Pod | None:
         """Return the pod, or None when it has finished or cannot be used."""
         try:
             if text_at(mapping_at(item, "status"), "phase") in FINISHED:
                 return None
-            pod = pod_of_object(item, source=_SUBJECT, gates=self.gates)
-            wanted = wanted_pod(item, source=_SUBJECT, gates=self.gates)
+            pod = pod_of_object(item, source=_SUBJECT, gates=self._gates)
+            wanted = wanted_pod(item, source=_SUBJECT, gates=self._gates)
         except InputError as error:
             uid, message = kubelet_uid(item), str(error)
             if self._unusable.get(uid) != message:
                 self._unusable[uid] = message
-                self.report(Finding("warning", f"pod {uid}", f"the API server's object cannot be used: {message}"))
+                self._report(Finding("warning", f"pod {uid}", f"the API server's object cannot be used: {message}"))
             return None
         if wanted is None:
-            self.wanted.pop(pod.uid, None)
+            self._wanted.pop(pod.uid, None)
         else:
-            self.wanted[pod.uid] = wanted
+            self._wanted[pod.uid] = wanted
         return pod
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.source import Guess, OnePod, amounts_of, derived, kept_annotations, qos_of_cgroup
+from mooring.agent.pods.source import Guess, amounts_of, derived, kept_annotations, qos_of_cgroup
 from mooring.agent.quota import PERIOD, asked_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, ResourceList
@@ -48,7 +48,7 @@ class Resolved:
 
 
 def resolved(
-    source: OnePod | None,
+    pod: Pod | None,
     sandbox: PodSandbox,
     container: RuntimeContainer | None,
     others: Sequence[RuntimeContainer] = (),
@@ -57,7 +57,7 @@ def resolved(
     """Return the pod of a sandbox.
 
     Args:
-        source: None when there is none.
+        pod: as a source has it; without one it is derived.
         sandbox: as the runtime tells it.
         container: the one that is being created, as its client requests it; None when it is about the pod alone.
         others: the pod's other containers as their client asked for them, in the order of their creation.
@@ -67,7 +67,6 @@ def resolved(
     >>> found.pod.uid, found.is_derived
     ('u', True)
     """
-    pod = source.pod(sandbox) if source is not None else None
     if pod is not None:
         return Resolved(pod, is_derived=False, differences=tuple(differences(pod, sandbox, container)))
     made = derived(sandbox, [*others, *([container] if container is not None else [])])

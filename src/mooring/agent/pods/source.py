@@ -44,18 +44,14 @@ MOST_ANNOTATIONS = 32
 """Annotations that are kept of a pod, short ones of others included."""
 
 
-class OnePod(Protocol):
-    """Knows pods as the kubelet decides about them, one at a time."""
+class PodSource(Protocol):
+    """Knows pods as the kubelet decides about them."""
 
     def pod(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox, with the sandbox's uid, or None when the source does not know it.
 
         Runs inside the runtime's request, so it takes a small bounded time and raises nothing.
         """
-
-
-class PodSource(OnePod, Protocol):
-    """Knows many at once, too."""
 
     def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
         """Return the pods of these sandboxes that the source knows, by uid; waits for none.
@@ -100,18 +96,6 @@ class PodSources:
     def wanted(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod with the resources that it is to have, or None; a static pod is never resized."""
         return None if self.api is None or is_static(sandbox) else self.api.wanted(sandbox)
-
-
-@dataclass(frozen=True, slots=True)
-class PodsAtHand:
-    """What one question to a source brought; a source for those that take one pod at a time."""
-
-    pods: Mapping[str, Pod]
-    """By uid."""
-
-    def pod(self, sandbox: PodSandbox) -> Pod | None:
-        """Return the pod of a sandbox, or None."""
-        return self.pods.get(sandbox.uid)
 
 
 def labelled_sandbox(container: RuntimeContainer) -> PodSandbox | None:

@@ -15,6 +15,7 @@ from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.nri.types import ContainerState, PodSandbox, RuntimeContainer
 from mooring.agent.pods.source import labelled_sandbox
 from mooring.agent.reactor.desired import on_record
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, Phase, Setting
 
 _PHASES = {
@@ -62,30 +63,33 @@ def without_container(state: AgentState, container_id: str) -> AgentState:
     return replace(state, containers={known: one for known, one in state.containers.items() if known != container_id})
 
 
+def first_known(sandbox: PodSandbox, container: RuntimeContainer, phase: Phase) -> KnownContainer:
+    """Return what is known of a container of which nothing was known before."""
+    return KnownContainer(
+        id=container.id,
+        sandbox_id=sandbox.id,
+        uid=sandbox.uid,
+        name=container.name,
+        phase=phase,
+        record=on_record(container.resources),
+        asked=container.resources,
+        pid=container.pid,
+        cgroup=container.cgroups_path,
+        claims=container.claims,
+    )
+
+
 def recorded(state: AgentState, sandbox: PodSandbox, container: RuntimeContainer, phase: Phase) -> AgentState:
     """Return the state with what an event says of a container; one that has ended stays ended."""
     known = state.containers.get(container.id)
-    record = on_record(container.resources)
     if known is None:
-        known = KnownContainer(
-            id=container.id,
-            sandbox_id=sandbox.id,
-            uid=sandbox.uid,
-            name=container.name,
-            phase=phase,
-            record=record,
-            asked=container.resources,
-            pid=container.pid,
-            cgroup=container.cgroups_path,
-            claims=container.claims,
-        )
-        return state.with_container(known)
+        return state.with_container(first_known(sandbox, container, phase))
     return state.with_container(
         replace(
             known,
             phase=known.phase if known.phase is Phase.ENDED else phase,
             unlisted=known.unlisted and known.phase is not Phase.CREATING,
-            record=believed(known.record, record),
+            record=believed(known.record, on_record(container.resources)),
             pid=container.pid or known.pid,
             cgroup=container.cgroups_path or known.cgroup,
             claims=container.claims or known.claims,
@@ -139,14 +143,6 @@ class ListedGroup:
     """A process in it; 0 when none is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """A state with what there is, and what to report of it."""
-
-    state: AgentState
-    reports: tuple[AgentReport, ...] = ()
-
-
 def unlisted(
     state: AgentState, sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
 ) -> tuple[ListedGroup, ...]:
@@ -195,7 +191,7 @@ def listed(
     sandboxes: Sequence[PodSandbox],
     containers: Sequence[RuntimeContainer],
     running: AbstractSet[str],
-) -> Listing:
+) -> EventOutcome:
     """Take over the runtime's lists, with the arguments of :func:`kept_sandboxes`.
 
     Containers that are just being created are on no list. Those whose creation a restart of the runtime has ended are
@@ -212,19 +208,8 @@ def listed(
             reports.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, "", container.id))
             continue
         before = state.containers.get(container.id)
-        known[container.id] = KnownContainer(
-            id=container.id,
-            sandbox_id=sandbox.id,
-            uid=sandbox.uid,
-            name=container.name,
-            phase=_phase(before, container),
-            record=on_record(container.resources),
-            asked=container.resources if before is None else before.asked,
-            pid=container.pid,
-            cgroup=container.cgroups_path,
-            shown=None if before is None else before.shown,
-            claims=container.claims,
-        )
+        found = first_known(sandbox, container, _phase(before, container))
+        known[container.id] = found if before is None else replace(found, asked=before.asked, shown=before.shown)
     for one in kept_containers(state, containers, running):
         # Without its sandbox no event would end it.
         if one.sandbox_id in boxes:
@@ -235,7 +220,7 @@ def listed(
     for one in state.containers.values():
         if one.phase is Phase.CREATING and one.sandbox_id in boxes and (one.sandbox_id, one.name) not in names:
             known[one.id] = replace(one, unlisted=True)
-    return Listing(_with_what_is_there(state, boxes, known), tuple(reports))
+    return EventOutcome(_with_what_is_there(state, boxes, known), effects=tuple(reports))
 
 
 def kept_containers(

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind
+from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, reported
 from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
 from mooring.agent.quota import lift_of_container, lift_of_pod
-from mooring.agent.reactor.containers import recorded, with_sandbox
-from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, difference, on_record, resources_of, write_of
-from mooring.agent.reactor.devices import report_waiting, why_wait
+from mooring.agent.reactor.containers import first_known, recorded, with_sandbox
+from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, difference, resources_of, write_of
+from mooring.agent.reactor.devices import UNKNOWN_CODE, why_wait
 from mooring.agent.reactor.placing import (
     EMPTY_POOL_MESSAGE,
     EMPTY_SHARED_POOL,
@@ -151,7 +151,8 @@ def create_container(
         return outcome(before, state, Refused(text_of(unclaimed)), (report,))
     waits = why_wait(state, pod, devices)
     if waits is not None:
-        return outcome(before, state, Refused(text_of(waits)), report_waiting(pod, container.id, waits))
+        reports = reported(pod, ReportKind.DEVICES_UNKNOWN, waits.reason, waits.message, UNKNOWN_CODE, container.id)
+        return outcome(before, state, Refused(text_of(waits)), reports)
     placed = place(state, pod, container.name, observer, devices)
     unread = opt_out_unread(state, pod)
     if placed.rejection is not None:
@@ -159,18 +160,10 @@ def create_container(
     again = restarted(placed.state, container, pod, now or state.kubelet.node.moment, observer)
     state = again.state
     before_it = state.containers.get(container.id)
-    known = KnownContainer(
-        id=container.id,
-        sandbox_id=sandbox.id,
-        uid=sandbox.uid,
-        name=container.name,
-        # A message that comes twice does not take a container that runs out of sight.
-        phase=Phase.CREATING if before_it is None else before_it.phase,
-        record=on_record(container.resources),
-        asked=container.resources,
+    # A message that comes twice does not take a container that runs out of sight.
+    known = replace(
+        first_known(sandbox, container, Phase.CREATING if before_it is None else before_it.phase),
         pid=0 if before_it is None else before_it.pid,
-        cgroup=container.cgroups_path,
-        claims=container.claims,
     )
     wanted = DesiredSettings.now(state.with_container(known)).of(sandbox.uid, container.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from mooring.agent.effects import AgentReport, Effect, ReportKind, warning_about
+from mooring.agent.effects import Effect, ReportKind, reported
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, claimed_cpus
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment
@@ -86,13 +86,6 @@ def why_wait(state: AgentState, pod: Pod, found: DevicesFound | None) -> Rejecti
     return Rejection(DEVICES_UNKNOWN, text)
 
 
-def report_waiting(pod: Pod, container_id: str, why: Rejection) -> tuple[Effect, ...]:
-    """Return what reports that a container waits for its pod's devices. No eviction helps it."""
-    text = f"{pod.namespace}/{pod.name}: {why.message}"
-    report = AgentReport(ReportKind.DEVICES_UNKNOWN, text, pod.uid, container_id, why.reason, UNKNOWN_CODE)
-    return report, warning_about(pod, why.reason, why.message)
-
-
 def can_be_placed_anew(state: AgentState, uid: str, found: DevicesFound | None) -> bool:
     """Tell whether more is known of a pod's devices than when it was decided about, and nothing of it runs."""
     before = state.without_devices.get(uid)
@@ -109,18 +102,7 @@ def decided_with(state: AgentState, pod: Pod, found: DevicesFound | None) -> tup
     if pod.uid in state.without_devices:
         return after, ()
     text = f"decided without all of its devices: {found.unknown} ({UNKNOWN_CODE})"
-    effects = (
-        AgentReport(
-            ReportKind.DEVICES_UNKNOWN,
-            f"{pod.namespace}/{pod.name}: {text}",
-            pod.uid,
-            "",
-            DEVICES_UNKNOWN,
-            UNKNOWN_CODE,
-        ),
-        warning_about(pod, DEVICES_UNKNOWN, text),
-    )
-    return after, effects
+    return after, reported(pod, ReportKind.DEVICES_UNKNOWN, DEVICES_UNKNOWN, text, UNKNOWN_CODE)
 
 
 def without_question(state: AgentState, uid: str) -> AgentState:

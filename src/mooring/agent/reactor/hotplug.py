@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mooring.agent.effects import AgentReport, Effect, ReportKind, ReturnCPUs, warning_about
+from mooring.agent.effects import AgentReport, Effect, ReportKind, ReturnCPUs, reported, warning_about
 from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.devices import (
     CHANGED_CODE,
@@ -103,19 +103,19 @@ def _said(gone: int, back: int, offline: int) -> AgentReport:
 def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
     what = f"{one.container or 'the pod'} lost CPUs {list_text(one.lost)} of {list_text(one.cpus)}, which are offline"
     if one.replaced_by:
-        yield from _reported(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} replace them", "CPUsReplaced")
+        yield from _said_of(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} replace them", "CPUsReplaced")
     else:
         why = f": {one.why}" if one.why else ""
-        yield from _reported(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
+        yield from _said_of(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
 
 
 def _of_restored(kubelet: Kubelet, one: RestoredSet) -> Iterator[Effect]:
     instead = "" if one.before == one.cpus else f" instead of {list_text(one.before)}"
     text = f"{one.container or 'the pod'} has all of its CPUs again, {list_text(one.cpus)}{instead}"
-    yield from _reported(kubelet, one.pod, text, "CPUsRestored")
+    yield from _said_of(kubelet, one.pod, text, "CPUsRestored")
 
 
-def _reported(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
+def _said_of(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
     yield AgentReport(ReportKind.CPUS_CHANGED, text, uid, "", reason)
     pod = kubelet.node.active.get(uid)
     if pod is not None:
@@ -172,7 +172,7 @@ def _placed_anew(state: AgentState, pod: Pod, found: DevicesFound, observer: Obs
 
 def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
     """Write down what a pod holds, and report what is not as it was, and what is elsewhere than was decided."""
-    place_, was_unknown = f"{pod.namespace}/{pod.name}", pod.uid in state.without_devices
+    was_unknown = pod.uid in state.without_devices
     seen = _seen(state.kubelet, pod.uid, found)
     after = with_devices(state, pod.uid, seen)
     effects: list[Effect] = []
@@ -180,21 +180,13 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
     for what in _changes(state.kubelet, pod.uid, seen):
         changed = True
         text = f"{what} ({CHANGED_CODE})"
-        effects += (
-            AgentReport(ReportKind.DEVICES_CHANGED, f"{place_}: {text}", pod.uid, "", DEVICES_CHANGED, CHANGED_CODE),
-            warning_about(pod, DEVICES_CHANGED, text),
-        )
+        effects += reported(pod, ReportKind.DEVICES_CHANGED, DEVICES_CHANGED, text, CHANGED_CODE)
     if not found.unknown:
         after = without_question(after, pod.uid)
     if changed or (was_unknown and not found.unknown):
         for _, what in elsewhere(after, pod):
             text = f"{what}; nothing moves while it runs ({ELSEWHERE_CODE})"
-            effects += (
-                AgentReport(
-                    ReportKind.DEVICES_ELSEWHERE, f"{place_}: {text}", pod.uid, "", DEVICES_ELSEWHERE, ELSEWHERE_CODE
-                ),
-                warning_about(pod, DEVICES_ELSEWHERE, text),
-            )
+            effects += reported(pod, ReportKind.DEVICES_ELSEWHERE, DEVICES_ELSEWHERE, text, ELSEWHERE_CODE)
     return Placed(after, None, tuple(effects))
 
 

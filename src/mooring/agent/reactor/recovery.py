@@ -24,7 +24,8 @@ from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.pods.resolve import resized
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.placing import opted_out, resizes, started
-from mooring.agent.reactor.resume import Resumed, with_offline
+from mooring.agent.reactor.response import EventOutcome
+from mooring.agent.reactor.resume import with_offline
 from mooring.agent.state import LIVE, AgentState, KnownContainer, by_name
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import MIXED_CPUS
@@ -39,15 +40,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, cpu_text
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """A state on its way, with what was found so far."""
-
-    state: AgentState
-    effects: tuple[Effect, ...] = ()
-
-
-def taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | None) -> Reconciled:
+def taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | None) -> EventOutcome:
     """Enter CPUs that pods without entries run on already, where they may keep them.
 
     Args:
@@ -67,7 +60,7 @@ def taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | N
                 taken |= mask
     kubelet = with_entries(state.kubelet, entries, {pod.uid: pod for pod in waiting}) if entries else None
     if kubelet is None:
-        return Reconciled(state)
+        return EventOutcome(state)
     # The engine drops entries of pods that are not active, and they are asked about one after another.
     named = {pod.uid: pod for pod in waiting}
     adopted = replace(kubelet, node=kubelet.node.adopt([named[uid] for uid in entries]))
@@ -80,7 +73,7 @@ def taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | N
             adopted = started(adopted, uid, name, observer)
         text = f"{named[uid].namespace}/{named[uid].name} keeps CPUs {cpus_of(found.values())}, which it runs on"
         effects.append(AgentReport(ReportKind.TAKEN_OVER, text, uid))
-    return Reconciled(replace(state, kubelet=adopted), tuple(effects))
+    return EventOutcome(replace(state, kubelet=adopted), effects=tuple(effects))
 
 
 def live_names(state: AgentState, pod: Pod) -> list[str]:
@@ -212,7 +205,7 @@ class _Recorded:
     """Those on record."""
 
 
-def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContainer]) -> Resumed:
+def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContainer]) -> EventOutcome:
     """Return the state with the CPUs that resized containers have on record, where the engine could have chosen them.
 
     Args:
@@ -221,7 +214,7 @@ def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContai
     """
     policy = state.kubelet.settings.cpu
     if policy is None or not policy.resizes:
-        return Resumed(state)
+        return EventOutcome(state)
     cpu = state.kubelet.node.cpu
     reports = []
     # What some released, others may have got.
@@ -233,8 +226,8 @@ def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContai
         text = f"{name}: {one.container} was resized and keeps CPUs {list_text(one.cpus)}, which it runs on"
         reports.append(AgentReport(ReportKind.TAKEN_OVER, text, one.pod.uid, one.id))
     if not reports:
-        return Resumed(state)
-    return Resumed(replace(state, kubelet=state.kubelet.with_cpu_state(cpu)), tuple(reports))
+        return EventOutcome(state)
+    return EventOutcome(replace(state, kubelet=state.kubelet.with_cpu_state(cpu)), effects=tuple(reports))
 
 
 def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[RuntimeContainer]) -> Pod:

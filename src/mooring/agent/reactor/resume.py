@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.agent.effects import AgentReport, ReportKind
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import AgentState, LastSeen, Options
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -41,14 +42,6 @@ class Stored:
     """What ran then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """A state to begin with, and what to report of it."""
-
-    state: AgentState
-    reports: tuple[AgentReport, ...] = ()
-
-
 def resume(
     info: MachineInfo,
     config: KubeletConfig,
@@ -57,7 +50,7 @@ def resume(
     options: Options | None = None,
     observer: Observer | None = None,
     source: str = "",
-) -> Resumed:
+) -> EventOutcome:
     """Return the state of an agent that starts.
 
     Pods are not active before the runtime has said which of them are there; until then they are remembered. Texts that
@@ -80,7 +73,7 @@ def resume(
                 last_seen=stored.last_seen,
                 claim_users=stored.claim_users,
             )
-            return Resumed(state, tuple(reports))
+            return EventOutcome(state, effects=tuple(reports))
         problem = start if isinstance(start, str) else start.refusal.message
         if texts == StateTexts():
             problem = f"the engine does not start: {problem}"
@@ -89,7 +82,7 @@ def resume(
     raise AssertionError("the last try has no texts")
 
 
-def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfig) -> Resumed | StartRefusal:
+def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfig) -> EventOutcome | StartRefusal:
     """Return the state under another configuration, with all pods where they are; a refusal leaves the old one.
 
     Pods that wait continue to wait. Only the agent asks again for one that runs, so it must not be forgotten.
@@ -115,7 +108,7 @@ def reconfigured(state: AgentState, config: KubeletConfig, mooring: MooringConfi
         uid: replace(one, cpu=CPUState("", NO_CPUS, {}), memory=MemoryState("", {}, {}))
         for uid, one in state.held.items()
     }
-    return Resumed(replace(state, kubelet=replace(fresh, node=node), held=held))
+    return EventOutcome(replace(state, kubelet=replace(fresh, node=node), held=held))
 
 
 def with_offline(kubelet: Kubelet, offline: int, displaced: Mapping[str, Mapping[int, int]]) -> Kubelet:

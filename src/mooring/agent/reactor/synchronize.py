@@ -29,7 +29,6 @@ from mooring.agent.reactor.placing import (
     without_pod,
 )
 from mooring.agent.reactor.recovery import (
-    Reconciled,
     cpus_of,
     live_names,
     taken_over,
@@ -100,7 +99,7 @@ def synchronize(
     """
     found = listed(state, sandboxes, containers, running)
     now = now or found.state.kubelet.node.moment
-    effects: list[Effect] = [*found.reports]
+    effects: list[Effect] = [*found.effects]
     # A delay that is to start again starts now.
     timed = found.state.kubelet.at(now) if resizes(found.state.kubelet) else found.state.kubelet
     step = _without_missing(replace(found.state, kubelet=timed), observer)
@@ -132,7 +131,7 @@ def synchronize(
     )
 
 
-def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled:
+def _without_missing(state: AgentState, observer: Observer | None) -> EventOutcome:
     """End pods that have no sandbox any more, and drop entries of unknown pods."""
     uids = {one.uid for one in state.sandboxes.values()}
     effects: list[Effect] = []
@@ -149,7 +148,7 @@ def _without_missing(state: AgentState, observer: Observer | None) -> Reconciled
     remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
     gone = any(state_owner(uid).is_pods and uid not in uids for uid in _uids_of_entries(state))
     state = _without_entries_but_of(state, uids) if gone else state
-    return Reconciled(replace(state, remembered=remembered), tuple(effects))
+    return EventOutcome(replace(state, remembered=remembered), effects=tuple(effects))
 
 
 def _uids_of_entries(state: AgentState) -> list[str]:
@@ -171,7 +170,7 @@ def _placed(
     containers: Sequence[RuntimeContainer],
     devices: Mapping[str, DevicesFound],
     observer: Observer | None,
-) -> Reconciled:
+) -> EventOutcome:
     """See to it that every pod with a sandbox has its place."""
     waiting: list[Pod] = []
     kept: list[Pod] = []
@@ -193,7 +192,7 @@ def _placed(
         state = with_devices(state, pod.uid, devices.get(pod.uid))
     resized = with_resizes_on_record(state, containers)
     recovered = taken_over(resized.state, waiting, observer)
-    state, effects = recovered.state, [*resized.reports, *recovered.effects]
+    state, effects = recovered.state, [*resized.effects, *recovered.effects]
     for pod in waiting:
         before = state
         placed = place(state, pod, "", observer, devices.get(pod.uid))
@@ -207,12 +206,12 @@ def _placed(
             if pod.uid not in before.remembered:
                 text = f"{pod.namespace}/{pod.name} was started while the agent was disconnected"
                 effects.append(AgentReport(ReportKind.FOUND_RUNNING, text, pod.uid))
-    return Reconciled(state, tuple(effects))
+    return EventOutcome(state, effects=tuple(effects))
 
 
 def _with_grown(
     state: AgentState, pods: Mapping[str, Pod], devices: Mapping[str, DevicesFound], observer: Observer | None
-) -> Reconciled:
+) -> EventOutcome:
     """Place containers that joined a pod, known from its containers only, while the agent was away."""
     effects: list[Effect] = []
     for uid, pod in pods.items():
@@ -222,7 +221,7 @@ def _with_grown(
                 state = placed.state
                 if placed.rejection is not None:
                     effects += report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
-    return Reconciled(state, tuple(effects))
+    return EventOutcome(state, effects=tuple(effects))
 
 
 def _entry_names(state: AgentState, uid: str) -> list[str]:

@@ -16,7 +16,7 @@ Source: KEP-5554, KEP-6122; spec: resize.md sections 4 and 5.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mooring.agent.effects import (
     AgentReport,
@@ -75,8 +75,8 @@ def update_container(
     state = recorded(state, sandbox, container, phase)
     state = replace(state, missed=state.missed - {sandbox.uid})
     found = _resized(state, sandbox, container, resources, target, now, observer)
-    if found.refusal:
-        return outcome(before, found.state, Refused(found.refusal), found.effects)
+    if isinstance(found.answer, Refused):
+        return outcome(before, found.state, found.answer, found.effects)
     state = found.state
     known = state.containers[container.id]
     wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
@@ -103,31 +103,21 @@ def _resized(
     target: Pod | None,
     now: Moment | None,
     observer: Observer | None,
-) -> Resized:
+) -> EventOutcome:
     pod = state.kubelet.node.active.get(sandbox.uid)
     if pod is None or not resizes(state.kubelet):
-        return Resized(state)
+        return EventOutcome(state)
     now = now or state.kubelet.node.moment
     after = resized(pod, container.name, resources, target)
     if after is None and sandbox.uid in state.kubelet.node.waiting:
         # Back to what it has: the request that was refused is withdrawn.
         after = pod
-    return Resized(state) if after is None else asked(state, after, now, container.id, observer)
-
-
-@dataclass(frozen=True, slots=True)
-class Resized:
-    """What asking for other resources came to."""
-
-    state: AgentState
-    refusal: str = ""
-    """``Infeasible: …`` or ``Deferred: …``, in the engine's words; empty when there is none."""
-    effects: tuple[Effect, ...] = ()
+    return EventOutcome(state) if after is None else asked(state, after, now, container.id, observer)
 
 
 def asked(
     state: AgentState, pod: Pod, now: Moment, container_id: str = "", observer: Observer | None = None
-) -> Resized:
+) -> EventOutcome:
     """Ask the engine for other resources of an active pod.
 
     A pod that has nothing for itself is not asked about: what the kubelet has granted it is granted. CPUs that are
@@ -135,7 +125,7 @@ def asked(
     """
     known = state.kubelet.node.active[pod.uid]
     if pod.qos is not QoS.GUARANTEED or opted_out(state, known):
-        return Resized(replace(state, kubelet=replace(state.kubelet, node=state.kubelet.node.adopt([pod]))))
+        return EventOutcome(replace(state, kubelet=replace(state.kubelet, node=state.kubelet.node.adopt([pod]))))
     kubelet, answer = state.kubelet.at(now).resize(pod, observer)
     name = f"{pod.namespace}/{pod.name}"
     if answer.rejection is not None:
@@ -146,17 +136,17 @@ def asked(
         )
         # The request is remembered, nothing else: a kubelet that tries again is no news.
         is_news = kubelet.node.waiting[pod.uid] != state.kubelet.node.waiting.get(pod.uid)
-        return Resized(replace(state, kubelet=kubelet) if is_news else state, text, (answered, *events))
+        return EventOutcome(replace(state, kubelet=kubelet) if is_news else state, Refused(text), (answered, *events))
     if pool_is_missed(state, kubelet, pod):
         answered = ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
-        return Resized(state, f"{DEFERRED}: {EMPTY_POOL_MESSAGE}", (answered,))
+        return EventOutcome(state, Refused(f"{DEFERRED}: {EMPTY_POOL_MESSAGE}"), (answered,))
     after = replace(state, kubelet=kubelet)
     placed: tuple[Effect, ...] = ()
     if kubelet.node.cpu is not state.kubelet.node.cpu:
         waiting = place_waiting(after, observer)
         after, placed = waiting.state, waiting.effects
     answered = ResizeAnswered("accepted", f"{name}: {_said(after.kubelet, pod.uid)}", pod.uid, container_id)
-    return Resized(after, "", (answered, *placed))
+    return EventOutcome(after, effects=(answered, *placed))
 
 
 def _said(kubelet: Kubelet, uid: str) -> str:
@@ -172,7 +162,7 @@ def _said(kubelet: Kubelet, uid: str) -> str:
 
 def restarted(
     state: AgentState, container: RuntimeContainer, pod: Pod, now: Moment, observer: Observer | None = None
-) -> Resized:
+) -> EventOutcome:
     """Resize a container that is made again with other sizes, as ``resizePolicy: RestartContainer`` wants it.
 
     One that may not have them starts with the CPUs that it had. That it lived before need not be known: after a restart
@@ -187,14 +177,14 @@ def restarted(
     """
     known = state.kubelet.node.active.get(pod.uid)
     if known is None or not resizes(state.kubelet):
-        return Resized(state)
+        return EventOutcome(state)
     after = resized(known, container.name, container.resources, pod)
-    return Resized(state) if after is None else asked(state, after, now, container.id, observer)
+    return EventOutcome(state) if after is None else asked(state, after, now, container.id, observer)
 
 
 def resize_missed(
     state: AgentState, uid: str, container: RuntimeContainer, now: Moment, observer: Observer | None = None
-) -> Resized:
+) -> EventOutcome:
     """Make up for a resize that the runtime carried out while the agent was away: its record has the new sizes.
 
     The record of a refused one has the old sizes. What the engine refuses here cannot be undone and is reported.
@@ -202,19 +192,19 @@ def resize_missed(
     pod = state.kubelet.node.active.get(uid)
     wanted = None if pod is None or not resizes(state.kubelet) else resized(pod, container.name, container.resources)
     if wanted is None:
-        return Resized(state)
+        return EventOutcome(state)
     found = asked(state, wanted, now, container.id, observer)
-    if not found.refusal:
+    if not isinstance(found.answer, Refused):
         return found
-    text = f"{container.name} was resized while the agent was disconnected: {found.refusal}"
+    text = f"{container.name} was resized while the agent was disconnected: {found.answer.text}"
     report = AgentReport(ReportKind.RESIZE_MISSED, text, uid, container.id)
     after = replace(found.state, missed=found.state.missed | {uid})
-    return Resized(after, "", (*found.effects, report))
+    return EventOutcome(after, effects=(*found.effects, report))
 
 
 def resizes_missed(
     state: AgentState, containers: Sequence[RuntimeContainer], now: Moment, observer: Observer | None = None
-) -> Resized:
+) -> EventOutcome:
     """Make up for resizes of listed containers (:func:`resize_missed`)."""
     effects: list[Effect] = []
     for one in containers:
@@ -224,7 +214,7 @@ def resizes_missed(
             found = resize_missed(state, known.uid, one, now, observer)
             state = found.state
             effects += found.effects
-    return Resized(state, "", tuple(effects))
+    return EventOutcome(state, effects=tuple(effects))
 
 
 def releases_resumed(state: AgentState, observer: Observer | None = None) -> AgentState:

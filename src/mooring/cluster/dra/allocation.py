@@ -17,6 +17,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ import msgspec
 from mooring.cluster.dra.devices import CAPACITY, CPUGroup
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.engine.checkpoint.store import write_atomically, write_together
+from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
@@ -40,14 +43,16 @@ ANNOTATION: Final = "mooring.dev/prepared"
 
 
 class PreparedClaim(msgspec.Struct, frozen=True):
-    """A claim that was prepared."""
+    """What a claim has of this driver on this node, and what the agent gave for it."""
 
     uid: str
     namespace: str
     name: str
     results: tuple[AllocationResult, ...]
     given: tuple[PreparedShare, ...]
+    """Nothing until the agent was asked."""
     pods: tuple[str, ...] = ()
+    """Uids of the pods for which the claim is reserved, sorted."""
 
     def given_for(self, result: AllocationResult) -> int:
         """Return the number of what a result got in :attr:`given`; results of one request and device share one."""
@@ -170,12 +175,13 @@ def request_variable(request: str) -> str:
     return f"MOORING_REQUEST_{''.join(letter if letter.isalnum() else '_' for letter in name)}"
 
 
+def cpus_of(given: Iterable[PreparedShare]) -> str:
+    """Return all CPUs of some shares."""
+    return str(CPUSet(reduce(or_, (CPUSet.parse(one.cpus).mask for one in given), NO_CPUS)))
+
+
 def _of_request(prepared: PreparedClaim, request: str) -> str:
-    cpus = CPUSet()
-    for one in prepared.given:
-        if one.request == request:
-            cpus |= CPUSet.parse(one.cpus)
-    return str(cpus)
+    return cpus_of(one for one in prepared.given if one.request == request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +194,6 @@ class AllocationResult:
     """CPUs."""
     share: str = ""
     """Id of the share, of a device that others share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What a claim has of this driver on this node."""
-
-    uid: str
-    namespace: str
-    name: str
-    results: tuple[AllocationResult, ...]
-    pods: frozenset[str]
-    """Uids of the pods for which the claim is reserved."""
 
 
 class _Result(msgspec.Struct):
@@ -238,7 +232,7 @@ class _Status(msgspec.Struct):
     reserved_for: list[_Consumer] | None = msgspec.field(name="reservedFor", default=None)
 
 
-def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus: Callable[[str], int]) -> Allocation:
+def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus: Callable[[str], int]) -> PreparedClaim:
     """Return the allocation of a ResourceClaim.
 
     Args:
@@ -267,8 +261,8 @@ def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus:
     for configured in devices.config or ():
         if configured.opaque is not None and configured.opaque.driver == driver:
             raise InputError("has parameters, which this driver does not support", source=source)
-    pods = frozenset(one.uid for one in status.reserved_for or () if one.resource == "pods")
-    return Allocation(metadata["uid"], metadata["namespace"], metadata["name"], results, pods)
+    pods = tuple(sorted({one.uid for one in status.reserved_for or () if one.resource == "pods"}))
+    return PreparedClaim(metadata["uid"], metadata["namespace"], metadata["name"], results, (), pods)
 
 
 def _result(one: _Result, device_cpus: Callable[[str], int], source: str) -> AllocationResult:

@@ -209,7 +209,11 @@ def offered(devices: Iterable[CPUGroup], grouping: Grouping, room: ClaimableCPUs
     step = room.group_size if room.whole_cores else 1
     amounts = {one.name: _capacity(one, grouping, room) for one in devices}
     if room.last and grouping is not Grouping.CPU:
-        _withhold(devices, amounts, room)
+        # Keep one CPU back, where most are free: the last one of the shared pool is never given
+        free = {one.name: (one.cpus & room.claimable).bit_count() for one in devices}
+        most = max(free, key=lambda name: free[name], default="")
+        if most and free[most]:
+            amounts[most] -= 1
     rows = []
     for device in devices:
         amount = amounts[device.name] // step * step
@@ -285,14 +289,6 @@ def _capacity(device: CPUGroup, grouping: Grouping, room: ClaimableCPUs) -> int:
     if grouping is Grouping.CPU:
         return 1 if given or device.cpus & room.claimable else 0
     return given + (device.cpus & room.claimable).bit_count()
-
-
-def _withhold(devices: Iterable[CPUGroup], amounts: dict[str, int], room: ClaimableCPUs) -> None:
-    """Keep one CPU back, where most are free: the last one of the shared pool is never given."""
-    free = {one.name: (one.cpus & room.claimable).bit_count() for one in devices}
-    most = max(free, key=lambda name: free[name], default="")
-    if most and free[most]:
-        amounts[most] -= 1
 
 
 def _value(value: Attribute) -> dict[str, Any]:

@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final
 
+import msgspec
+
 from mooring.cluster.dra.allocation import (
-    Allocation,
     AllocationResult,
     CDISpecs,
     PreparedClaim,
     allocation_for,
     allocation_of,
+    cpus_of,
     is_allocated,
     is_asked_for,
 )
 from mooring.cluster.dra.devices import SlicePublisher, device_cpus
-from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError, PreparedShare
+from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.bits import list_text
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError
@@ -84,7 +85,7 @@ class Driver:
         with self._lock:
             before = self._specs.read(claim.uid)
             allocated = self._allocation(claim, before)
-            prepared = self._given(allocated, before)
+            prepared = self.given(allocated, before)
             if prepared != before:
                 self._specs.write(prepared)
         self._log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
@@ -121,34 +122,26 @@ class Driver:
                 known = self._specs.read(prepared.uid)
                 if known is None:
                     continue
-                allocated = Allocation(known.uid, known.namespace, known.name, known.results, frozenset(known.pods))
-                again = self._given(allocated, known)
+                again = self.given(known, known)
                 if again != known:
                     self._specs.write(again)
             self._log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
 
-    def _allocation(self, claim: ClaimName, before: PreparedClaim | None) -> Allocation:
+    def _allocation(self, claim: ClaimName, before: PreparedClaim | None) -> PreparedClaim:
         """Return the allocation; without an API server, the one with which the claim was prepared."""
         try:
             found = self._objects.claim(claim.namespace, claim.name)
         except ClusterError:
             if before is None:
                 raise
-            return Allocation(before.uid, before.namespace, before.name, before.results, frozenset(before.pods))
+            return before
         if found is None or found["metadata"]["uid"] != claim.uid:
             problem = "is not there" if found is None else "is another one of the same name"
             raise InputError(problem, source=f"claim {claim.namespace}/{claim.name}")
         return allocation_of(found, self.name, self.node, self.device_cpus)
 
-    def _given(self, allocated: Allocation, before: PreparedClaim | None) -> PreparedClaim:
-        shares = self.shares(allocated, before)
-        given = self._agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
-        return PreparedClaim(
-            allocated.uid, allocated.namespace, allocated.name, allocated.results, given, tuple(sorted(allocated.pods))
-        )
-
-    def shares(self, allocated: Allocation, before: PreparedClaim | None = None) -> list[ShareMessage]:
-        """Return what an allocation asks of the agent: one share for each request and device.
+    def given(self, allocated: PreparedClaim, before: PreparedClaim | None = None) -> PreparedClaim:
+        """Ask the agent for the CPUs of an allocation: one share for each request and device.
 
         Args:
             allocated: to the claim.
@@ -158,7 +151,7 @@ class Driver:
         counts: dict[tuple[str, str], int] = {}
         for one in allocated.results:
             counts[one.request, one.device] = counts.get((one.request, one.device), 0) + one.count
-        return [
+        shares = [
             ShareMessage(
                 request=request,
                 device=device,
@@ -168,6 +161,8 @@ class Driver:
             )
             for (request, device), count in counts.items()
         ]
+        given = self._agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
+        return msgspec.structs.replace(allocated, given=given)
 
     def device_cpus(self, name: str) -> int:
         """Return the CPUs of a device as a mask; 0 when it is none of this node."""
@@ -188,14 +183,6 @@ class Driver:
         share = {"shareID": result.share} if result.share else {}
         data = {"cpus": cpus, "request": result.request}
         return {"driver": self.name, "pool": self.node, "device": result.device, **share, "data": data}
-
-
-def cpus_of(given: Sequence[PreparedShare]) -> str:
-    """Return all CPUs of a claim."""
-    cpus = CPUSet()
-    for one in given:
-        cpus |= CPUSet.parse(one.cpus)
-    return str(cpus)
 
 
 _IMMEDIATE_PERIOD: Final = 5.0
@@ -285,7 +272,7 @@ class Reconciler:
     def _take(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> None:
         """Allocate the CPUs before the claim is written, so that a written allocation always has its CPUs."""
         uid = claim["metadata"]["uid"]
-        self._prepare(allocation_of({**claim, "status": {"allocation": allocation}}, *self._mine()))
+        self._driver.given(allocation_of({**claim, "status": {"allocation": allocation}}, *self._mine()))
         try:
             self._objects.allocate(claim, allocation)
         except ClusterError:
@@ -295,16 +282,7 @@ class Reconciler:
     def _hold(self, claim: Mapping[str, Any], node: AgentNode) -> None:
         """Let a claim hold its CPUs between the pods that use it."""
         if claim["metadata"]["uid"] not in _held(node):
-            self._prepare(allocation_of(claim, *self._mine()))
-
-    def _prepare(self, allocated: Allocation) -> None:
-        self._agent.prepare(
-            allocated.uid,
-            allocated.namespace,
-            allocated.name,
-            self._driver.shares(allocated),
-            allocated.pods,
-        )
+            self._driver.given(allocation_of(claim, *self._mine()))
 
     def _mine(self) -> tuple[str, str, Any]:
         return self._driver.name, self._driver.node, self._driver.device_cpus

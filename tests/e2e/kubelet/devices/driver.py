@@ -22,7 +22,7 @@ from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.dra.devices import slices
 from mooring.cluster.dra.driver import ClaimName, Driver, PreparedDevice
-from mooring.cluster.dra.plugin import DriverMetrics, Plugin
+from mooring.cluster.dra.run import DriverMetrics, Plugin
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device
 from mooring.service.logs import Log
