@@ -66,7 +66,7 @@ class Nodes:
 
     def would(self, node: int, asked: PodDemand) -> Prediction:
         """Return what a node's managers would do with a pod."""
-        return ADMITTED if asked.plain else self.states.admit(self.at[node], asked.shape).prediction
+        return ADMITTED if asked.plain else self.states.would(self.at[node], asked.shape)
 
     def takes(self, node: int, asked: PodDemand, *, exactly: bool) -> bool:
         """Tell whether a node would take a pod.
