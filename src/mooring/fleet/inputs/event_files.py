@@ -19,24 +19,17 @@ from mooring.answers.base.trace import trace_machine
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.events import (
-    Admit,
-    Remove,
-    Restart,
-)
+from mooring.engine.kubelet.events import Admit, Offline, Online, Remove, Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.explanations.phrases import plural
 from mooring.fleet.cluster import (
     ClusterEvent,
-    CPUsOffline,
-    CPUsOnline,
     Member,
     NodeAction,
     NodeChange,
     NodeCluster,
     NodeEvent,
     NodeGroup,
-    NodeRestart,
     NodeTaints,
     PodResize,
 )
@@ -140,7 +133,7 @@ class _Reader:
         for member in self._members.values():
             self._groups[member.group.name].append(member)
         self._configs: dict[str, KubeletConfig] = {}
-        self._restarts: dict[object, NodeRestart] = {}
+        self._restarts: dict[object, Restart] = {}
 
     def events(self, content: Mapping[str, Any]) -> Iterator[ClusterEvent]:
         """Yield what an entry means, for each of its nodes."""
@@ -183,10 +176,10 @@ class _Reader:
                 remedy = f"write mooring: {{extensions: [{CPU_HOTPLUG}]}} in the group {member.group.name}"
                 raise InputError(f"needs the extension {CPU_HOTPLUG}", field="do", remedy=remedy)
             cpus = cpu_list(name_at(content, "cpus"), "cpus")
-            return CPUsOffline(cpus) if action == _OFFLINE else CPUsOnline(cpus)
+            return Offline(cpus) if action == _OFFLINE else Online(cpus)
         return NodeAction(action)
 
-    def _restart(self, content: Mapping[str, Any], member: Member) -> NodeRestart:
+    def _restart(self, content: Mapping[str, Any], member: Member) -> Restart:
         before = self._configs.get(member.name, member.group.config)
         texts = tuple(str(one) for one in list_at(content, "set"))
         release = text_at(content, "release")
@@ -196,10 +189,10 @@ class _Reader:
             config = before
             for text in texts:
                 config = _field(text, release or member.group.mooring.release.name).changed(config)
-            found = self._restarts[key] = NodeRestart(
+            found = self._restarts[key] = Restart(
                 config if texts else None, release_of(release, "release") if release else None
             )
-        self._configs[member.name] = found.config or before
+        self._configs[member.name] = found.kubelet or before
         return found
 
 
@@ -286,7 +279,5 @@ def recorded_cluster(path: str) -> NodeCluster:
 
 def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[NodeEvent]:
     return [
-        NodeEvent(max(one.at - begins, 0.0), node, NodeRestart(one.step.kubelet, one.step.release))
-        for one in history.steps
-        if isinstance(one.step, Restart)
+        NodeEvent(max(one.at - begins, 0.0), node, one.step) for one in history.steps if isinstance(one.step, Restart)
     ]

@@ -69,7 +69,7 @@ MOST_KEPT: Final = 100
 DAYS: Final = 31
 """Days of which counts are kept."""
 
-_Day = TypeVar("_Day", ShadowDayPart, WouldBeDayPart)
+_Day = TypeVar("_Day", bound=ShadowDayPart | WouldBeDayPart)
 Counted = tuple[str, Agreement, KubeletEvent, DifferenceCause]
 """Release of the kubelet, verdict, event and cause of a decision."""
 
