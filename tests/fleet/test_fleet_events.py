@@ -17,8 +17,7 @@ from mooring.engine.kubelet.events import Offline, Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeEvent, PodResize
-from mooring.fleet.inputs.cluster_files import load_cluster
-from mooring.fleet.inputs.event_files import with_events
+from mooring.fleet.inputs.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
 from mooring.fleet.work import PodArrival, PodPhase, work_of

@@ -28,7 +28,7 @@ with lazily():
     from mooring.engine.core import release
     from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
-    from mooring.fleet.inputs import cluster_files, event_files, live_cluster, live_machines, work_files
+    from mooring.fleet.inputs import event_files, live_cluster, live_machines, work_files
     from mooring.fleet.inputs import live_pods as budgets
     from mooring.fleet.relocation import fit
     from mooring.fleet.scheduler import strategy
@@ -59,7 +59,7 @@ class FleetOptions:
             InputError: it cannot be read or understood.
         """
         if self.cluster:
-            cluster = cluster_files.load_cluster(self.cluster, self.config, self.machines)
+            cluster = event_files.load_cluster(self.cluster, self.config, self.machines)
         elif len(self.traces) == 1:
             cluster = event_files.recorded_cluster(self.traces[0])
         else:

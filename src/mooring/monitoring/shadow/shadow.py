@@ -21,7 +21,6 @@ from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
-from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
 from mooring.monitoring.shadow.predicting import (
     WouldBe,
     WouldBeAnswer,
@@ -35,6 +34,7 @@ from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scena
 from mooring.monitoring.shadow.sources import BoundPods
 from mooring.monitoring.shadow.starts import engine_on
 from mooring.monitoring.shadow.tally import Tally, count_other, now_text
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all
 from mooring.published.shadow_document import WouldBePart
