@@ -24,6 +24,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.events import Admit, Offline, Online, Remove, Restart
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release, release_of
 from mooring.explanations.phrases import plural
+from mooring.fleet import MOST_SECONDS
 from mooring.fleet.cluster import (
     ClusterEvent,
     Member,
@@ -62,9 +63,6 @@ from mooring.published.cluster_archive import ARCHIVES, ClusterObjects, cluster_
 
 if TYPE_CHECKING:
     from mooring.fleet.inputs.work_files import Kinds
-
-MOST_SECONDS: Final = 100 * 365 * 86_400
-"""A hundred years: no work lasts longer, and sums of such times are exact enough to be told apart."""
 
 
 def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
