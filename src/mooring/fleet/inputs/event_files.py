@@ -42,7 +42,6 @@ from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import (
-    Document,
     as_mapping,
     check_names,
     inside,
@@ -317,23 +316,19 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
         return _live(cluster_objects(documents, path), config, machines)
     document = single_cluster(documents, path)
     with located(document):
-        return _cluster(document, config)
+        content = as_mapping(document.content)
+        groups = tuple(
+            NodeGroup(**{field.name: getattr(one, field.name) for field in fields(one)}, source=document.file)
+            for one in groups_in(document, config)
+        )
+        name = text_at(mapping_at(content, "metadata"), "name") or document.file
+        cluster = NodeCluster(name, groups, tuple(_other_releases(content)))
+        return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
 
 
 def _live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, ...]) -> NodeCluster:
     known = [one for file in config for one in load_documents(file)]
     return live_cluster(objects, named_machines(machines), known).cluster
-
-
-def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
-    content = as_mapping(document.content)
-    groups = tuple(
-        NodeGroup(**{field.name: getattr(one, field.name) for field in fields(one)}, source=document.file)
-        for one in groups_in(document, config)
-    )
-    name = text_at(mapping_at(content, "metadata"), "name") or document.file
-    cluster = NodeCluster(name, groups, tuple(_other_releases(content)))
-    return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
 
 
 def _other_releases(content: Mapping[str, Any]) -> Iterator[str]:
