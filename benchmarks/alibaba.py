@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.fleet.cluster import NodeCluster
-from mooring.fleet.inputs.cluster_files import load_cluster
+from mooring.fleet.inputs.event_files import load_cluster
 from mooring.fleet.inputs.work_files import load_work
 from mooring.fleet.work import Work
 

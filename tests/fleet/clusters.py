@@ -8,7 +8,8 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent, NodeGroup, NodeRestart
+from mooring.engine.kubelet.events import Restart
+from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent, NodeGroup
 from mooring.fleet.ranking import variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.trials import FleetTrial
@@ -59,7 +60,7 @@ SIX = asked("6")
 
 def some_trials() -> list[FleetTrial]:
     """Return a cluster with events and its work, twice, each placed in two ways."""
-    happening = NodeEvent(4.0, "a-0", NodeAction.DRAIN), NodeEvent(9.0, "b", NodeRestart(ALIGNED))
+    happening = NodeEvent(4.0, "a-0", NodeAction.DRAIN), NodeEvent(9.0, "b", Restart(ALIGNED))
     nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
     arrivals = [arrival(f"p{n}", asked(str(n % 5 + 1)), n, 20.0, owner="web") for n in range(8)]
     works = [work_of("w", arrivals, (), [Workload("default/j", ControllerKind.JOB, SIX, 3.0, 2, runs=9.0)])] * 2

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -195,26 +195,23 @@ def test_a_run_goes_on_with_the_trials_that_have_finished(tmp_path: Path) -> Non
     first.close()  # type: ignore[attr-defined]
     assert len(list(tmp_path.iterdir())) == 2
     ran: list[FleetTrial] = []
-    store = Noting(FinishedTrials(str(tmp_path)), ran)
+    store = Noting(tmp_path, ran)
     assert sorted(run_trials(trials, store=store), key=itemgetter(0))[:2] == kept
     assert ran == trials[2:]
     assert [figures for _, figures in sorted(run_trials(trials, store=store), key=itemgetter(0))] == all_figures(trials)
     assert ran == trials[2:]
 
 
-@dataclass
-class Noting:
+class Noting(FinishedTrials):
     """Notes the trials that ran."""
 
-    store: FinishedTrials
-    ran: list[FleetTrial]
-
-    def find(self, trial: FleetTrial) -> Figures | None:
-        return self.store.find(trial)
+    def __init__(self, folder: Path, ran: list[FleetTrial]) -> None:
+        super().__init__(str(folder))
+        self.ran = ran
 
     def keep(self, trial: FleetTrial, figures: Figures) -> None:
         self.ran.append(trial)
-        self.store.keep(trial, figures)
+        super().keep(trial, figures)
 
 
 def test_another_seed_work_cluster_or_strategy_is_another_trial_and_a_torn_file_is_none(tmp_path: Path) -> None:

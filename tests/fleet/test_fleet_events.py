@@ -13,11 +13,11 @@ from tests.fleet.clusters import ALIGNED, arrival, asked, cluster, group
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.events import Offline, Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster import ClusterEvent, CPUsOffline, NodeAction, NodeEvent, NodeRestart, PodResize
-from mooring.fleet.inputs.cluster_files import load_cluster
-from mooring.fleet.inputs.event_files import with_events
+from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeEvent, PodResize
+from mooring.fleet.inputs.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
 from mooring.fleet.work import PodArrival, PodPhase, work_of
@@ -42,8 +42,8 @@ def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned() -> None:
 
 
 def test_a_restart_with_a_stricter_policy_refuses_pods_that_it_had_admitted() -> None:
-    loose = NodeRestart(replace(ALIGNED, topology_manager_policy="none"))
-    strict = NodeRestart(ALIGNED)
+    loose = Restart(replace(ALIGNED, topology_manager_policy="none"))
+    strict = Restart(ALIGNED)
     pods = [arrival("six", SIX, at=10)]
     result = run(pods, NodeEvent(5.0, "a", loose), NodeEvent(50.0, "a", strict))
     record = result.records[0]
@@ -52,14 +52,14 @@ def test_a_restart_with_a_stricter_policy_refuses_pods_that_it_had_admitted() ->
 
 
 def test_a_kubelet_that_does_not_start_again_is_named_and_its_pods_leave_after_five_minutes() -> None:
-    broken = NodeRestart(replace(ALIGNED, topology_manager_policy="nope"))
+    broken = Restart(replace(ALIGNED, topology_manager_policy="nope"))
     result = run([arrival("p", FOUR)], NodeEvent(10.0, "a", broken))
     assert result.problems[0].startswith("a: the kubelet does not start again:")
     assert (result.records[0].fate, result.records[0].ended) == (PodPhase.EVICTED, 310.0)
 
 
 def test_an_upgrade_keeps_the_pods_of_a_node() -> None:
-    upgrade = NodeRestart(release=release_of("1.37"))
+    upgrade = Restart(release=release_of("1.37"))
     nodes = replace(cluster(group("a", 1, gpus=0)), events=(NodeEvent(10.0, "a", upgrade),))
     older = replace(nodes.groups[0], mooring=MooringConfig(release=release_of("1.34")))
     result = Simulation(replace(nodes, groups=(older,)), work_of("w", [arrival("p", FOUR)])).run()
@@ -79,7 +79,7 @@ def test_a_node_that_is_added_takes_pods_from_then_on_and_one_that_is_removed_lo
 def test_cpus_that_are_offline_are_given_to_no_pod() -> None:
     hotplug = MooringConfig(frozenset({CPU_HOTPLUG}))
     nodes = cluster(replace(group("a", 1, gpus=0), mooring=hotplug))
-    offline = NodeEvent(5.0, "a", CPUsOffline(CPUSet.parse("4-7")))
+    offline = NodeEvent(5.0, "a", Offline(CPUSet.parse("4-7")))
     result = Simulation(replace(nodes, events=(offline,)), work_of("w", [arrival("p", FOUR, at=10)])).run()
     assert fates(result) == {"p": "refused"}
 
@@ -124,9 +124,9 @@ def test_an_event_of_a_group_happens_to_each_of_its_nodes_one_after_another(tmp_
     ]  # fmt: skip
     last = events[-1]
     assert isinstance(last, NodeEvent)
-    assert isinstance(last.change, NodeRestart)
-    assert last.change.config is not None
-    assert last.change.config.topology_manager_policy == "restricted"
+    assert isinstance(last.change, Restart)
+    assert last.change.kubelet is not None
+    assert last.change.kubelet.topology_manager_policy == "restricted"
 
 
 def test_events_stand_in_a_cluster_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from mooring.command.main import run
 from mooring.engine.core.errors import InputError
-from mooring.fleet.inputs.cluster_files import load_cluster
+from mooring.fleet.inputs.event_files import load_cluster
 from mooring.fleet.inputs.work_files import load_work
 from mooring.fleet.work import ControllerKind
 

@@ -14,7 +14,7 @@ from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeRestart, NodeTaints
+from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeTaints
 from mooring.fleet.controllers import MOST_REMADE, MadeChange
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
@@ -51,10 +51,10 @@ STRATEGIES = (
 )
 CHANGES: tuple[NodeChange, ...] = (
     *NodeAction,
-    NodeRestart(),
-    NodeRestart(replace(ALIGNED, topology_manager_policy="none")),
-    NodeRestart(replace(LOOSE, topology_manager_policy="restricted", reserved_system_cpus="0-1")),
-    NodeRestart(release=release_of("1.36")),
+    Restart(),
+    Restart(replace(ALIGNED, topology_manager_policy="none")),
+    Restart(replace(LOOSE, topology_manager_policy="restricted", reserved_system_cpus="0-1")),
+    Restart(release=release_of("1.36")),
     NodeTaints((Taint("gone", effect="NoExecute"),)),
     NodeTaints(()),
 )
@@ -157,8 +157,8 @@ def ended(kubelet: Kubelet, record: Record) -> Kubelet:
 def changed(kubelet: Kubelet, change: NodeChange, empty: Kubelet) -> Kubelet:
     if change is NodeAction.ADD:
         return empty
-    if isinstance(change, NodeRestart):
-        return after_event(kubelet, Restart(change.config, change.release))[0]
+    if isinstance(change, Restart):
+        return after_event(kubelet, change)[0]
     return kubelet
 
 

@@ -13,7 +13,7 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, node, objects, pod
 
 from mooring.cli.output import json_text
 from mooring.engine.core.errors import InputError
-from mooring.fleet.inputs.cluster_files import load_cluster
+from mooring.fleet.inputs.event_files import load_cluster
 from mooring.fleet.inputs.live_cluster import live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
 from mooring.fleet.relocation.fit import FitQuestion, fit

@@ -8,8 +8,8 @@ import pytest
 from tests.fleet.live_clusters import ALIGNED, live, node, pod
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.cluster import NodeRestart
 from mooring.fleet.relocation.drain import drain, is_clean, upgrade
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.inputs.configuration.kubelet_config import kubelet_config
@@ -76,7 +76,7 @@ def test_a_node_that_is_not_there_is_named_with_the_nearest() -> None:
 
 def test_an_upgrade_without_a_difference_lets_all_pods_run_on() -> None:
     found = live(node("n0"), node("n1"), pod("p0", "n0", "4"), pod("p1", "n1", "2", second=1))
-    answer = upgrade(found, ["n0", "n1"], NodeRestart(release=release_of("1.37")), EXACT)
+    answer = upgrade(found, ["n0", "n1"], Restart(release=release_of("1.37")), EXACT)
     assert [(one.name, one.turn, one.drained, dict(one.refused)) for one in answer.nodes] == [
         ("n0", 1, "", {}),
         ("n1", 2, "", {}),
@@ -87,7 +87,7 @@ def test_an_upgrade_without_a_difference_lets_all_pods_run_on() -> None:
 def test_nodes_whose_kubelet_would_not_start_are_drained_one_after_another() -> None:
     config = kubelet_config({**ALIGNED, "reservedSystemCPUs": "0-1"}, source="new")
     found = live(node("n0"), node("n1"), pod("p0", "n0", "3"), pod("p1", "n0", "2", second=1))
-    answer = upgrade(found, ["n0", "n1"], NodeRestart(config=config), EXACT)
+    answer = upgrade(found, ["n0", "n1"], Restart(config), EXACT)
     assert "reserved cpus" in answer.nodes[0].drained
     # The pods of n0 go to n1, whose kubelet then does not start on its state files either.
     assert [one.source for one in answer.pods] == ["n0", "n0", "n1", "n1"]
@@ -98,7 +98,7 @@ def test_a_restart_that_refuses_pods_names_them_and_their_new_place() -> None:
     loose = {**ALIGNED, "topologyManagerPolicy": "none", "cpuManagerPolicy": "none", "reservedSystemCPUs": ""}
     found = live(node("n0"), node("n1"), pod("p0", "n0", "5"), pod("p1", "n1", "1", second=1), config=loose)
     config = kubelet_config({**loose, "systemReserved": {"cpu": "4"}}, source="new")
-    answer = upgrade(found, ["n0"], NodeRestart(config=config), EXACT)
+    answer = upgrade(found, ["n0"], Restart(config), EXACT)
     assert set(answer.nodes[0].refused) == {"default/p0"}
     assert outcomes(answer)["p0"] == ("moves", "n1")
 
@@ -106,6 +106,6 @@ def test_a_restart_that_refuses_pods_names_them_and_their_new_place() -> None:
 def test_nodes_of_one_turn_take_no_pods_of_one_another() -> None:
     config = kubelet_config({**ALIGNED, "reservedSystemCPUs": "0-1"}, source="new")
     found = live(node("n0"), node("n1"), pod("p0", "n0", "3"))
-    together = upgrade(found, ["n0", "n1"], NodeRestart(config=config), EXACT, unavailable=2)
+    together = upgrade(found, ["n0", "n1"], Restart(config), EXACT, unavailable=2)
     assert outcomes(together)["p0"] == ("waits", "")
     assert {one.turn for one in together.nodes} == {1}

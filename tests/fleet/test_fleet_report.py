@@ -15,8 +15,9 @@ from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 from tests.render.html_page import Page
 
 from mooring.command.main import run
+from mooring.engine.kubelet.events import Restart
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeRestart
+from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent
 from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.report import report as pictures
 from mooring.fleet.report.charts import heatmap_svg
@@ -176,7 +177,7 @@ def test_nodes_that_are_drained_and_get_another_configuration_are_drawn(tmp_path
 
 
 def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration() -> None:
-    changes: dict[float, NodeChange] = {5.0: NodeAction.DRAIN, 6.0: NodeAction.UNCORDON, 40.0: NodeRestart(ALIGNED)}
+    changes: dict[float, NodeChange] = {5.0: NodeAction.DRAIN, 6.0: NodeAction.UNCORDON, 40.0: Restart(ALIGNED)}
     nodes = replace(cluster(group("n", 1)), events=tuple(NodeEvent(at, "n", one) for at, one in changes.items()))
     history = NodeHistory()
     work = work_of("w", [arrival("a", asked("3")), arrival("six", SIX, at=20.0), arrival("last", asked("1"), at=60.0)])

@@ -127,8 +127,8 @@ def test_the_tile_of_a_node_that_has_changed_is_drawn_again_and_no_other() -> No
     assert len(changed) == 1
     assert "53/63" in changed[0]
     assert "node-0004: 53 of 63" in after
-    cluster.keep_nodes(["node-0001"])
-    cluster.keep_states(["node-0001"])
+    cluster.keep("Node", ["node-0001"])
+    cluster.keep("NodeState", ["node-0001"])
     assert sheet.body(cluster, "", EVERYTHING).count("data-node") == 1
     assert "No node has these labels" in sheet.body(cluster, "rack=1", EVERYTHING)
 
@@ -222,14 +222,14 @@ def test_changes_are_announced_together(cluster: KnownCluster) -> None:
     cluster.tick()
     assert cluster.feed.version == before + 1
     for number in range(100):
-        cluster.drop_pod(pod(f"n{number}", 1).uid)
+        cluster.drop("Pod", pod(f"n{number}", 1).uid)
 
 
 def test_what_is_gone_is_forgotten() -> None:
     cluster = known()
-    cluster.keep_nodes(["node-0000"])
-    cluster.keep_states(["node-0000"])
-    cluster.keep_pods([])
+    cluster.keep("Node", ["node-0000"])
+    cluster.keep("NodeState", ["node-0000"])
+    cluster.keep("Pod", [])
     assert cluster.names == ["node-0000"]
     assert cluster.waiting() == []
     assert cluster.node("node-0001") is None
@@ -268,7 +268,7 @@ def test_what_shadows_counted_is_shown_by_release() -> None:
     assert "2 decisions of its kubelet differ" in shown
     snapshot = snapshot_of_node(node_named(cluster, "node-0001"))
     assert "agreed 41, differs 2, cannot tell 0" in snapshot.notices[-1].text
-    cluster.keep_shadows([])
+    cluster.keep("NodeShadow", [])
     assert "Agreement of kubelets and engine" not in TileSheet().body(cluster, "", EVERYTHING)
 
 
@@ -306,7 +306,7 @@ def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() 
     for cpus in (18, 19, 20, 21, 28):
         manifest = MANIFEST.replace("30", str(cpus)).encode()
         admitted = admit(kubelet, pod("new", cpus))[1].admitted
-        assert what_if(question, manifest).stories[0].verdict == ("admitted" if admitted else "rejected")
+        assert what_if(question, manifest)[1][0].verdict == ("admitted" if admitted else "rejected")
         assert [one.fits for one in fittings_in_text(manifest, cluster)] == [("node",) if admitted else ()]
         assert admitted == (cpus < 20)
 

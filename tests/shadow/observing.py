@@ -14,7 +14,7 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
-from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
+from mooring.monitoring.shadow.unseen import ObservedNode, observed_pod
 from mooring.published.objects import PodKey
 from mooring.published.observation import EngineObserver
 from mooring.published.restored import holds

@@ -11,8 +11,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Judgement, unlike_outcome
-from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
-from mooring.monitoring.shadow.unseen import UnseenPods
+from mooring.monitoring.shadow.unseen import ObservedNode, UnseenPods, observed_pod
 
 SHARED = replace(STATIC, cpu_manager_policy="none")
 REFUSED = ("10", "11", "12", "13", "14")

@@ -19,7 +19,7 @@ from mooring.inputs.pods.pods import MIRROR
 from mooring.monitoring.shadow import judge as judging
 from mooring.monitoring.shadow import orders
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.monitoring.shadow.observed import ObservedNode
+from mooring.monitoring.shadow.unseen import ObservedNode
 
 ALIGNED = replace(STATIC, topology_manager_policy="single-numa-node")
 ALIGNED_CORES = replace(STATIC, cpu_manager_policy_options={"full-pcpus-only": "true"})

@@ -17,8 +17,8 @@ from mooring.engine.kubelet.kubelet import cpu_text
 from mooring.inputs.pods.scenario import scenario
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement
-from mooring.monitoring.shadow.observed import ObservedNode
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
+from mooring.monitoring.shadow.unseen import ObservedNode
 
 BOUND = replace(PINNED, topology_manager_policy="restricted")
 PODS = replace(BOUND, topology_manager_policy="single-numa-node", topology_manager_scope="pod")

@@ -27,7 +27,7 @@ from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kube
 from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
-from mooring.monitoring.shadow.observed import ObservedNode
+from mooring.monitoring.shadow.unseen import ObservedNode
 
 MACHINE = parse_compact("sockets=2 numa=4 cores=8 threads=2 memory=16Gi").info
 GPU = "vendor.example/gpu"

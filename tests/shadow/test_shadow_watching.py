@@ -20,11 +20,11 @@ from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.pod_status import REJECTED
 from mooring.monitoring.shadow.folder import FILES, ShadowFolder
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, KubeletEvent
-from mooring.monitoring.shadow.observed import ObservedPod
 from mooring.monitoring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
 from mooring.monitoring.shadow.sources import BoundPods
 from mooring.monitoring.shadow.tally import Tally, continued
 from mooring.monitoring.shadow.text import shadow_text
+from mooring.monitoring.shadow.unseen import ObservedPod
 from mooring.published.observation import EngineObserver, Observation
 from mooring.published.shadow_document import WouldBeDayPart, WouldBePart
 from mooring.service.podresources import PodResourcesError

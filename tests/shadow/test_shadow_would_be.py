@@ -10,7 +10,8 @@ from mooring.engine.core.machine import Finding
 from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
 from mooring.monitoring.shadow.sources import BoundPods
-from mooring.monitoring.shadow.tally import Tally, WouldBeTally
+from mooring.monitoring.shadow.tally import Tally
+from mooring.published.shadow_document import WouldBePart
 
 
 def others_pods(watching: Watching) -> list[str]:
@@ -59,13 +60,13 @@ def test_a_pod_that_is_not_decided_at_the_begin_is_asked_about_once() -> None:
     assert others_pods(watching) == ["shared"]
     other = watching.shadow.tally.would_be
     assert other is not None
-    assert (other.refused, list(other.days.values())) == ([], [(0, 0)])
+    assert (other.refused, [(one.refused, one.refusals) for one in other.days]) == ([], [(0, 0)])
 
 
 def test_counts_of_an_earlier_configuration_are_not_those_of_one_that_does_not_start() -> None:
     watched, told = node(), list[Finding]()
     tally = Tally("node", "", "2026-01-01T00:00:00Z")
-    tally.would_be = WouldBeTally("2026-01-01T00:00:00Z", "earlier", refused=["default/web"], refusals=1)
+    tally.would_be = WouldBePart(1, ["default/web"], [], "2026-01-01T00:00:00Z", [], "earlier")
     source = Watching(watched).source
     pods = BoundPods(lambda: watched.gates)
     Shadow(source, pods, tally, proposed=KubeletConfig(cpu_manager_policy="static"), report=told.append).step()

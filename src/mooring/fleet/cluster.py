@@ -8,12 +8,10 @@ from enum import Enum
 from typing import TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.events import Resizing
+from mooring.engine.kubelet.events import Offline, Online, Resizing, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.node.resources import allocatable
@@ -36,37 +34,14 @@ class NodeAction(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRestart:
-    """The kubelet of a node restarts on its state files; running pods are admitted again."""
-
-    config: KubeletConfig | None = None
-    """From here on; None leaves it as it was."""
-    release: Release | None = None
-    """From here on; None leaves it as it was."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeTaints:
     """A node has other taints from here on; ``NoExecute`` evicts the pods that do not tolerate them."""
 
     taints: tuple[Taint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CPUsOffline:
-    """CPUs of a node go offline (extension cpu-hotplug)."""
-
-    cpus: CPUSet
-
-
-@dataclass(frozen=True, slots=True)
-class CPUsOnline:
-    """CPUs of a node come online (extension cpu-hotplug)."""
-
-    cpus: CPUSet
-
-
-NodeChange: TypeAlias = NodeAction | NodeRestart | NodeTaints | CPUsOffline | CPUsOnline
+NodeChange: TypeAlias = NodeAction | NodeTaints | Restart | Offline | Online
+"""A restart is on the state files, with the pods that run; CPUs are for the extension cpu-hotplug."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.events import Offline, Online, Restart
 from mooring.engine.node.resize.feasibility import DEFERRED
 from mooring.fleet.cluster import (
     ClusterEvent,
-    CPUsOffline,
-    CPUsOnline,
     NodeAction,
     NodeChange,
     NodeEvent,
-    NodeRestart,
     NodeTaints,
     PodResize,
 )
@@ -313,12 +311,12 @@ class Operations:
             case NodeTaints(taints):
                 self._nodes.table.set_taints(node, taints)
                 self._evict_intolerant(node, taints)
-            case NodeRestart():
+            case Restart():
                 self._restart(node, change)
-            case CPUsOffline() | CPUsOnline():
+            case Offline() | Online():
                 self._nodes.change(node, changing_cpus(change), change)
 
-    def _restart(self, node: int, restart: NodeRestart) -> None:
+    def _restart(self, node: int, restart: Restart) -> None:
         for pod in self._nodes.pods[node]:
             self._simulation.on_node(node, pod)
         refused, message = self._nodes.change(node, restarting(restart), id(restart))

@@ -33,7 +33,6 @@ from mooring.explanations.why import (
     predicted,
     prediction_of,
 )
-from mooring.fleet.cluster import CPUsOffline, CPUsOnline, NodeRestart
 from mooring.published.restored import holds
 
 PodsInOrder: TypeAlias = Sequence[tuple[str, PodShape]]
@@ -85,7 +84,7 @@ def held_text(node: Node, uid: str) -> str:
     return text if not any(resized) else f"{text}{resized}"
 
 
-def restarting(restart: NodeRestart) -> KubeletChange:
+def restarting(restart: Restart) -> KubeletChange:
     """Return the change that a restart makes.
 
     Args:
@@ -94,7 +93,7 @@ def restarting(restart: NodeRestart) -> KubeletChange:
 
     def change(kubelet: Kubelet) -> KubeletOutcome:
         facts: list[object] = []
-        after, result = after_event(kubelet, Restart(restart.config, restart.release), observer=facts.append)
+        after, result = after_event(kubelet, restart, observer=facts.append)
         if result.refusal is not None or result.crash:
             message = result.crash if result.refusal is None else result.refusal.message
             return KubeletOutcome(kubelet, message=message)
@@ -104,9 +103,8 @@ def restarting(restart: NodeRestart) -> KubeletChange:
     return change
 
 
-def changing_cpus(change: CPUsOffline | CPUsOnline) -> KubeletChange:
+def changing_cpus(event: Offline | Online) -> KubeletChange:
     """Return the change that CPUs make which go offline or come online."""
-    event = Offline(change.cpus) if isinstance(change, CPUsOffline) else Online(change.cpus)
     return lambda kubelet: KubeletOutcome(after_event(kubelet, event)[0])
 
 

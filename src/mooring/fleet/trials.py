@@ -22,7 +22,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import fsum
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -89,18 +89,8 @@ def run_trial(trial: FleetTrial) -> Figures:
     return Figures(part, dict(sorted(refused.items())))
 
 
-class FiguresStore(Protocol):
-    """Where figures of trials are kept."""
-
-    def find(self, trial: FleetTrial) -> Figures | None:
-        """Return the figures of a trial; None where it has not finished."""
-
-    def keep(self, trial: FleetTrial, figures: Figures) -> None:
-        """Keep the figures of a trial."""
-
-
 def run_trials(
-    trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "", store: FiguresStore | None = None
+    trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "", store: FinishedTrials | None = None
 ) -> Iterator[tuple[int, Figures]]:
     """Run simulations, and yield the place of each among the trials with its figures, as they finish.
 

@@ -25,9 +25,8 @@ from mooring.published.cluster_archive import (
     ClusterObjects,
     Content,
     check_has_nodes,
-    name_of,
 )
-from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE
+from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE, object_name
 
 with lazily():
     from mooring.service import apiserver, following
@@ -118,10 +117,10 @@ def listed(cluster: Cluster, kind: str) -> tuple[Content, ...]:
 
 def _configz(cluster: Cluster, objects: ClusterObjects, unread: list[str]) -> dict[str, Content]:
     """Ask the kubelets of nodes that publish nothing; the first that may not be asked ends it."""
-    published = {name_of(one) for one in objects.of(STATE)}
+    published = {object_name(one) for one in objects.of(STATE)}
     found: dict[str, Content] = {}
     silent: list[str] = []
-    for name in [name_of(one) for one in objects.of(NODE)]:
+    for name in [object_name(one) for one in objects.of(NODE)]:
         if name in published:
             continue
         try:

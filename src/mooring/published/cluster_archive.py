@@ -96,13 +96,6 @@ def check_has_nodes(objects: ClusterObjects) -> None:
         raise InputError("has no Node object", source=objects.source, remedy=_LISTS)
 
 
-def name_of(content: Content) -> str:
-    """Return the name of an object; empty where it has none."""
-    metadata = content.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return name if isinstance(name, str) else ""
-
-
 _NODE_SPEC: Final = ("taints", "unschedulable")
 _NODE_STATUS: Final = ("allocatable", "capacity")
 _POD_METADATA: Final = ("labels", "creationTimestamp", "deletionTimestamp")

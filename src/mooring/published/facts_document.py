@@ -20,7 +20,7 @@ import msgspec
 from mooring.engine.core.config import DEVICE_ALIGNMENT, KubeletConfig, MooringConfig, may_be_off, with_defaults
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machineinfo import CoreKind, CPUFacts, MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import CoreKind, CPUFacts, MachineInfo
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.catalog import release_of
@@ -102,7 +102,10 @@ def essential(info: MachineInfo) -> MachineInfo:
         num_cores=info.num_cores,
         num_sockets=info.num_sockets,
         memory_capacity=info.memory_capacity,
-        topology=tuple(_essential_node(node) for node in info.topology),
+        topology=tuple(
+            replace(node, caches=(), cores=tuple(replace(core, caches=()) for core in node.cores))
+            for node in info.topology
+        ),
         hugepages=info.hugepages,
     )
 
@@ -197,10 +200,6 @@ def _unpacked(name: str, text: str) -> bytes:
     if not reader.eof:
         raise bad_object(FACTS, name, _CONTENT, "is cut off, or larger than any machine")
     return content
-
-
-def _essential_node(node: NUMANode) -> NUMANode:
-    return replace(node, caches=(), cores=tuple(replace(core, caches=()) for core in node.cores))
 
 
 def kubelet_document(config: KubeletConfig) -> dict[str, Any]:

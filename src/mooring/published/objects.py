@@ -69,6 +69,13 @@ def read_object(content: object, kind: str, shape: type[_T]) -> tuple[str, _T]:
         raise bad_object(kind, name, path.rstrip("`").strip("."), problem.replace("`", "'")) from None
 
 
+def object_name(content: Mapping[str, Any]) -> str:
+    """Return the name of an object; empty where it has none."""
+    metadata = content.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
 def bad_object(kind: str, name: str, field: str, problem: str) -> InputError:
     """Return the error about an object that cannot be used."""
     return InputError(problem, source=f"{kind} {name}", field=field, remedy=_REMEDY)

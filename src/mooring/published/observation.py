@@ -178,7 +178,23 @@ def topology_document(info: MachineInfo, node: Node, state: NodeState) -> dict[s
         "kind": KIND,
         "metadata": {"name": state.node},
         "attributes": [{"name": name, "value": value} for name, value in _attributes(node, state)],
-        "zones": [_zone(zone) for zone in zones_of(info, node)],
+        "zones": [
+            {
+                "name": f"node-{zone.node}",
+                "type": "Node",
+                "costs": [{"name": f"node-{other}", "value": distance} for other, distance in zone.costs.items()],
+                "resources": [
+                    {
+                        "name": one.resource,
+                        "capacity": str(one.capacity),
+                        "allocatable": str(one.allocatable),
+                        "available": str(one.available),
+                    }
+                    for one in zone.amounts
+                ],
+            }
+            for zone in zones_of(info, node)
+        ],
     }
 
 
@@ -196,24 +212,6 @@ def _attributes(node: Node, state: NodeState) -> Iterator[tuple[str, str]]:
     yield _AVAILABLE_ATTRIBUTE, str(exclusive.available)
     yield _FACTS_ATTRIBUTE, state.facts
     yield _SEQUENCE_ATTRIBUTE, str(state.sequence)
-
-
-def _zone(zone: Zone) -> dict[str, Any]:
-    return {
-        "name": f"node-{zone.node}",
-        "type": "Node",
-        "costs": [{"name": f"node-{node}", "value": distance} for node, distance in zone.costs.items()],
-        "resources": [_resource(amount) for amount in zone.amounts],
-    }
-
-
-def _resource(amount: ZoneAmount) -> dict[str, str]:
-    return {
-        "name": amount.resource,
-        "capacity": str(amount.capacity),
-        "allocatable": str(amount.allocatable),
-        "available": str(amount.available),
-    }
 
 
 def fingerprint(pods: Iterable[tuple[str, str]]) -> str:

@@ -105,17 +105,15 @@ def _with_departures(digest: str, begun: list[_EventSequence], most: int) -> lis
         sequence = found[position]
         position += 1
         for uid in sorted(sequence.leaving):
-            less = _EventSequence(_departed(sequence.kubelet, uid), sequence.leaving - {uid})
+            # Its requests are still counted: a pod more in the sums is never wrong.
+            less = _EventSequence(
+                sequence.kubelet.without([uid]).counting(sequence.kubelet.used), sequence.leaving - {uid}
+            )
             identity = _identity(digest, less)
             if identity not in known:
                 known.add(identity)
                 found.append(less)
     return found
-
-
-def _departed(kubelet: Kubelet, uid: str) -> Kubelet:
-    """Return the kubelet without a pod, whose requests are still counted: a pod more in the sums is never wrong."""
-    return kubelet.without([uid]).counting(kubelet.used)
 
 
 def _distinct(digest: str, found: list[_EventSequence]) -> list[_EventSequence]:

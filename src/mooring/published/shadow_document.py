@@ -184,7 +184,10 @@ def shadow_document(found: ShadowDocument, owner: str = "") -> dict[str, Any]:
         found: what was counted.
         owner: uid of the Node object, with which the object is to vanish; empty where it is not known.
     """
-    newest = [_shortened(one) for one in found.differences[-DIFFERENCES:]]
+    newest = [
+        msgspec.structs.replace(one, kubelet=one.kubelet[:LONGEST], engine=one.engine[:LONGEST])
+        for one in found.differences[-DIFFERENCES:]
+    ]
     content = msgspec.to_builtins(msgspec.structs.replace(found, differences=newest))
     made = new_object(
         SHADOW,
@@ -229,7 +232,3 @@ def agreement_by_release(found: Iterable[ShadowStatus | ShadowDocument]) -> dict
 
 def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in release.lstrip("v").split(".") if part.isdecimal())
-
-
-def _shortened(one: ShadowDecisionPart) -> ShadowDecisionPart:
-    return msgspec.structs.replace(one, kubelet=one.kubelet[:LONGEST], engine=one.engine[:LONGEST])

@@ -113,7 +113,8 @@ def _asked(path: str, page: str) -> bytes:
         answer = connection.getresponse()
         data = answer.read(LONGEST_ANSWER + 1)
     except (OSError, ValueError) as error:
-        raise InputError(_problem(error), source=path, remedy=_remedy(error)) from None
+        problem, remedy = _failure(error)
+        raise InputError(problem, source=path, remedy=remedy) from None
     except HTTPException:
         raise _stranger(path) from None
     finally:
@@ -129,23 +130,23 @@ def _stranger(path: str) -> InputError:
     return InputError("is not served by an agent", source=path, remedy="name the agent's socket")
 
 
-def _problem(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        return "no agent listens there"
-    if isinstance(error, TimeoutError):
-        return f"no answer within {SECONDS:.0f} seconds"
-    if isinstance(error, BrokenPipeError | ConnectionResetError):
-        # Who is turned away may be so before it has asked: then nothing is left to be read.
-        return "the agent closed the connection"
+_FAILURES: Mapping[tuple[type[Exception], ...], tuple[str, str]] = {
+    (FileNotFoundError, ConnectionRefusedError): (
+        "no agent listens there",
+        "start mooring agent, or name its socket with --socket",
+    ),
+    (TimeoutError,): (f"no answer within {SECONDS:.0f} seconds", "check the agent's log"),
+    # Who is turned away may be so before it has asked: then nothing is left to be read.
+    (BrokenPipeError, ConnectionResetError): ("the agent closed the connection", "try again"),
+}
+"""Errors of a connection -> problem and remedy."""
+
+
+def _failure(error: Exception) -> tuple[str, str]:
+    known = next((words for kinds, words in _FAILURES.items() if isinstance(error, kinds)), None)
+    if known is not None:
+        return known
     words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-    return f"the agent cannot be asked: {words.lower() or type(error).__name__}"
-
-
-def _remedy(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-        return "start mooring agent, or name its socket with --socket"
-    if isinstance(error, PermissionError):
-        return "ask as root, or as a member of the socket's group"
-    if isinstance(error, BrokenPipeError | ConnectionResetError):
-        return "try again"
-    return "check the agent's log"
+    may_not = isinstance(error, PermissionError)
+    remedy = "ask as root, or as a member of the socket's group" if may_not else "check the agent's log"
+    return f"the agent cannot be asked: {words.lower() or type(error).__name__}", remedy

@@ -157,6 +157,36 @@ class Listener(Protocol):
         """Hear that the API server is not heard of at the moment, and how often one after another."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectListener:
+    """Brings objects of one kind to what keeps them."""
+
+    put: Callable[[dict[str, Any]], str]
+    """Takes an object, and returns its name."""
+    drop: Callable[[dict[str, Any]], object]
+    report: Callable[[ClusterError], object]
+    """Receives each outage once."""
+    keep: Callable[[list[str]], object] = lambda _names: None
+    """Forgets all objects but those of these names."""
+
+    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
+        """Take all objects."""
+        self.keep([self.put(mapping_of(item)) for page in pages for item in page])
+
+    def changed(self, item: msgspec.Raw) -> None:
+        """Take an object."""
+        self.put(mapping_of(item))
+
+    def deleted(self, item: msgspec.Raw) -> None:
+        """Forget an object."""
+        self.drop(mapping_of(item))
+
+    def failed(self, error: ClusterError, times: int) -> None:
+        """Report an outage once."""
+        if times == 1:
+            self.report(error)
+
+
 class _Event(msgspec.Struct):
     type: str
     object: msgspec.Raw

@@ -17,7 +17,8 @@ from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
-    from mooring.fleet.cluster import NodeCluster, NodeRestart
+    from mooring.engine.kubelet.events import Restart
+    from mooring.fleet.cluster import NodeCluster
     from mooring.fleet.inputs.live_cluster import LiveCluster
     from mooring.fleet.relocation.fit import FitQuestion
     from mooring.fleet.scheduler.strategy import Strategy
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 with lazily():
     from mooring.engine.core import release
+    from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
-    from mooring.fleet import cluster as cluster_events
-    from mooring.fleet.inputs import cluster_files, event_files, live_cluster, live_machines, work_files
+    from mooring.fleet.inputs import event_files, live_cluster, live_machines, work_files
     from mooring.fleet.inputs import live_pods as budgets
     from mooring.fleet.relocation import fit
     from mooring.fleet.scheduler import strategy
@@ -58,7 +59,7 @@ class FleetOptions:
             InputError: it cannot be read or understood.
         """
         if self.cluster:
-            cluster = cluster_files.load_cluster(self.cluster, self.config, self.machines)
+            cluster = event_files.load_cluster(self.cluster, self.config, self.machines)
         elif len(self.traces) == 1:
             cluster = event_files.recorded_cluster(self.traces[0])
         else:
@@ -253,7 +254,7 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
     return fit.FitQuestion(work.asking[0].name, asked, count, selector, moves)
 
 
-def new_kubelet(version: str, config: tuple[str, ...]) -> NodeRestart:
+def new_kubelet(version: str, config: tuple[str, ...]) -> Restart:
     """Return what all kubelets become.
 
     Raises:
@@ -264,10 +265,10 @@ def new_kubelet(version: str, config: tuple[str, ...]) -> NodeRestart:
         raise click.UsageError("give --release, --new-config or both")
     chosen = catalog.release_of(version, "--release") if version else None
     if not config:
-        return cluster_events.NodeRestart(release=chosen)
+        return events.Restart(release=chosen)
     read = [one for path in config for one in documents.load_documents(path)]
     found = node_configuration.configuration_of(read, release.NEWEST if chosen is None else chosen)
-    return cluster_events.NodeRestart(found.kubelet, chosen)
+    return events.Restart(found.kubelet, chosen)
 
 
 def node_names(live: LiveCluster, selector: str) -> list[str]:

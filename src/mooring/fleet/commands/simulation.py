@@ -21,9 +21,9 @@ from mooring.cli.output import (
     tell,
 )
 from mooring.cli.terminal import Watched
+from mooring.fleet import MOST_SECONDS
 from mooring.fleet.commands import inputs as common
 from mooring.fleet.commands.inputs import FleetOptions
-from mooring.fleet.inputs.event_files import MOST_SECONDS
 from mooring.lazy import lazily
 
 with lazily():

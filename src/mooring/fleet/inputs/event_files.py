@@ -6,54 +6,62 @@ Recordings of nodes as work, and as the cluster that does it.
 
 A pod comes when its kubelet admitted it, and runs as long as it ran. Pods that a kubelet refused are left out: what a
 controller made in their place is in the recordings as well.
+
+A cluster from a file: a document of kind Cluster with groups of nodes, or a live one as kubectl prints it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from mooring.answers.base.changes.configuration import ConfigField, config_field
 from mooring.answers.base.trace import trace_machine
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.events import (
-    Admit,
-    Remove,
-    Restart,
-)
-from mooring.engine.releases.catalog import release_of
+from mooring.engine.kubelet.events import Admit, Offline, Online, Remove, Restart
+from mooring.engine.releases.catalog import KubeletVersion, chosen_release, release_of
 from mooring.explanations.phrases import plural
+from mooring.fleet import MOST_SECONDS
 from mooring.fleet.cluster import (
     ClusterEvent,
-    CPUsOffline,
-    CPUsOnline,
     Member,
     NodeAction,
     NodeChange,
     NodeCluster,
     NodeEvent,
     NodeGroup,
-    NodeRestart,
     NodeTaints,
     PodResize,
 )
-from mooring.fleet.inputs.workload_files import Kinds
+from mooring.fleet.inputs.live_cluster import live_cluster
+from mooring.fleet.inputs.live_machines import named_machines
 from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import as_mapping, check_names, inside, kind_of, list_at, name_at, text_at
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    check_names,
+    inside,
+    kind_of,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+)
+from mooring.inputs.node_groups import groups_in, single_cluster
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.inputs.pods.steps import (
     cpu_list,
     resizing,
 )
+from mooring.published.cluster_archive import ARCHIVES, ClusterObjects, cluster_objects, has_nodes, load_objects
 
-MOST_SECONDS: Final = 100 * 365 * 86_400
-"""A hundred years: no work lasts longer, and sums of such times are exact enough to be told apart."""
+if TYPE_CHECKING:
+    from mooring.fleet.inputs.work_files import Kinds
 
 
 def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
@@ -140,7 +148,7 @@ class _Reader:
         for member in self._members.values():
             self._groups[member.group.name].append(member)
         self._configs: dict[str, KubeletConfig] = {}
-        self._restarts: dict[object, NodeRestart] = {}
+        self._restarts: dict[object, Restart] = {}
 
     def events(self, content: Mapping[str, Any]) -> Iterator[ClusterEvent]:
         """Yield what an entry means, for each of its nodes."""
@@ -183,10 +191,10 @@ class _Reader:
                 remedy = f"write mooring: {{extensions: [{CPU_HOTPLUG}]}} in the group {member.group.name}"
                 raise InputError(f"needs the extension {CPU_HOTPLUG}", field="do", remedy=remedy)
             cpus = cpu_list(name_at(content, "cpus"), "cpus")
-            return CPUsOffline(cpus) if action == _OFFLINE else CPUsOnline(cpus)
+            return Offline(cpus) if action == _OFFLINE else Online(cpus)
         return NodeAction(action)
 
-    def _restart(self, content: Mapping[str, Any], member: Member) -> NodeRestart:
+    def _restart(self, content: Mapping[str, Any], member: Member) -> Restart:
         before = self._configs.get(member.name, member.group.config)
         texts = tuple(str(one) for one in list_at(content, "set"))
         release = text_at(content, "release")
@@ -196,10 +204,10 @@ class _Reader:
             config = before
             for text in texts:
                 config = _field(text, release or member.group.mooring.release.name).changed(config)
-            found = self._restarts[key] = NodeRestart(
+            found = self._restarts[key] = Restart(
                 config if texts else None, release_of(release, "release") if release else None
             )
-        self._configs[member.name] = found.config or before
+        self._configs[member.name] = found.kubelet or before
         return found
 
 
@@ -286,7 +294,47 @@ def recorded_cluster(path: str) -> NodeCluster:
 
 def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[NodeEvent]:
     return [
-        NodeEvent(max(one.at - begins, 0.0), node, NodeRestart(one.step.kubelet, one.step.release))
-        for one in history.steps
-        if isinstance(one.step, Restart)
+        NodeEvent(max(one.at - begins, 0.0), node, one.step) for one in history.steps if isinstance(one.step, Restart)
     ]
+
+
+def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, ...] = ()) -> NodeCluster:
+    """Read a cluster: a document of kind Cluster, or a live one.
+
+    Args:
+        path: of the file.
+        config: configuration of every node, where the cluster says nothing of it.
+        machines: ``KIND:MACHINE`` of nodes of a live cluster that publish nothing.
+
+    Raises:
+        InputError: it cannot be read or understood.
+    """
+    if path.endswith(ARCHIVES):
+        return _live(load_objects(path), config, machines)
+    documents = [one for one in load_documents(path) if one.content is not None]
+    if has_nodes(documents):
+        return _live(cluster_objects(documents, path), config, machines)
+    document = single_cluster(documents, path)
+    with located(document):
+        content = as_mapping(document.content)
+        groups = tuple(
+            NodeGroup(**{field.name: getattr(one, field.name) for field in fields(one)}, source=document.file)
+            for one in groups_in(document, config)
+        )
+        name = text_at(mapping_at(content, "metadata"), "name") or document.file
+        cluster = NodeCluster(name, groups, tuple(_other_releases(content)))
+        return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
+
+
+def _live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, ...]) -> NodeCluster:
+    known = [one for file in config for one in load_documents(file)]
+    return live_cluster(objects, named_machines(machines), known).cluster
+
+
+def _other_releases(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is to be known of kubelets of releases that are not."""
+    for entry in list_at(content, "groups"):
+        group = as_mapping(entry)
+        version = KubeletVersion(text_at(group, "release"), "release")
+        for one in chosen_release([version]).findings:
+            yield f"group {name_at(group, 'name')}: {one.subject} {one.message}"

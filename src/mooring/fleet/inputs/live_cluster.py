@@ -36,9 +36,9 @@ from mooring.inputs.configuration.node_configuration import NodeConfiguration, c
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE
-from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects, name_of
+from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects
 from mooring.published.facts_document import digest_of, facts_of
-from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState, state_of
+from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState, object_name, state_of
 from mooring.published.possible_kubelets import NodeFaults, NodeKnowledge, possible_kubelets, unjudged
 from mooring.published.restored import NodeKind, kind_of
 
@@ -138,8 +138,8 @@ class _Reading:
         self._empty: dict[str, StateTexts] = {}
         self._assumed = Assumed()
         self._unknown: dict[str, list[str]] = {}
-        self._states = {name_of(one): one for one in objects.of(STATE)}
-        self._facts = {name_of(one): one for one in objects.of(FACTS)}
+        self._states = {object_name(one): one for one in objects.of(STATE)}
+        self._facts = {object_name(one): one for one in objects.of(FACTS)}
         self._bound: dict[str, list[Mapping[str, Any]]] = {}
         for content in objects.of(POD):
             spec = content.get("spec")
@@ -185,7 +185,9 @@ class _Reading:
 
     def _pods_of(self, node: str, gates: PodGates) -> tuple[LivePod, ...]:
         source = self._objects.source
-        found = (live_pod(content, f"{source}: pod {name_of(content)}", gates) for content in self._bound.get(node, ()))
+        found = (
+            live_pod(content, f"{source}: pod {object_name(content)}", gates) for content in self._bound.get(node, ())
+        )
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.order))
 
     def _described(self, node: NodeObject) -> _Described | str | None:

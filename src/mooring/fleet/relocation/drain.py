@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on
-from mooring.fleet.cluster import NodeRestart, offers_of
+from mooring.fleet.cluster import offers_of
 from mooring.fleet.documents import FleetDrainDocument, FleetUpgradeDocument, NodeUpgradePart, RelocatedPart
 from mooring.fleet.inputs.live_cluster import LiveCluster
 from mooring.fleet.inputs.live_pods import LivePod
@@ -84,7 +85,7 @@ def places_of(nodes: Nodes, names: Sequence[str]) -> dict[str, int]:
 def upgrade(
     live: LiveCluster,
     names: Sequence[str],
-    new: NodeRestart,
+    new: Restart,
     strategy: Strategy,
     unavailable: int = 1,
     seed: int = 0,
@@ -116,7 +117,7 @@ def upgrade(
 class _Rollout:
     """An upgrade while it goes on."""
 
-    def __init__(self, live: LiveCluster, new: NodeRestart, nodes: Nodes, scheduler: Scheduler) -> None:
+    def __init__(self, live: LiveCluster, new: Restart, nodes: Nodes, scheduler: Scheduler) -> None:
         self._live, self._new, self._nodes, self._scheduler = live, new, nodes, scheduler
         self._pods = {one.name: one for pods in live.pods.values() for one in pods}
         self.found: list[RelocatedPart] = []
@@ -175,7 +176,7 @@ class _Rollout:
         """Return the new kubelet of an empty node; a text says why it does not start."""
         before, group = self._nodes.at[place].kubelet, self._nodes.table.members[place].group
         mooring = before.mooring if self._new.release is None else replace(before.mooring, release=self._new.release)
-        start = start_on(group.machine, self._new.config or before.settings.config, mooring, StateTexts())
+        start = start_on(group.machine, self._new.kubelet or before.settings.config, mooring, StateTexts())
         if isinstance(start, NotStarted):
             return start.refusal.message
         return start.with_devices(DeviceState(before.node.providers.devices.devices))

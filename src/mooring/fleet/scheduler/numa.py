@@ -65,7 +65,9 @@ class NUMAMatch:
     def _filter(self, state: SharedState, shape: PodShape) -> bool:
         if state.kubelet.settings.config.topology_manager_policy != "single-numa-node":
             return True
-        if shape.pod.qos is QoS.BEST_EFFORT and not _has_devices(shape.requests):
+        if shape.pod.qos is QoS.BEST_EFFORT and not any(
+            "/" in name and amount for name, amount in shape.requests.items()
+        ):
             return True
         free = self._free(state)
         for asked, stays in _parts(state, shape):
@@ -114,10 +116,6 @@ class NUMAMatch:
             {one.resource: one.available * (_MILLI if one.resource == "cpu" else 1) for one in zone.amounts}
             for zone in self._zones_of(state)
         ]
-
-
-def _has_devices(requests: Mapping[str, int]) -> bool:
-    return any("/" in name and amount for name, amount in requests.items())
 
 
 def _parts(state: SharedState, shape: PodShape) -> list[tuple[Amounts, bool]]:

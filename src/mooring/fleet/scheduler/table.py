@@ -11,6 +11,7 @@ selectors that mean it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
@@ -76,7 +77,8 @@ class PodIndex:
             members: the nodes.
         """
         self._members = members
-        self._domains: dict[str, Domains] = {}
+        self.domains = cache(partial(Domains, members))
+        """Of the nodes, by the key of a label."""
         self._on: dict[PodRelations, dict[int, int]] = {}
         self._matching: dict[tuple[PodSelector, ...], Amounts] = {}
         self._arrays: dict[PodRelations, list[Amounts]] = {}
@@ -97,13 +99,6 @@ class PodIndex:
         on[node] = on.get(node, 0) + sign
         for array in arrays:
             array[node] += sign
-
-    def domains(self, key: str) -> Domains:
-        """Return the domains of a label."""
-        found = self._domains.get(key)
-        if found is None:
-            found = self._domains[key] = Domains(self._members, key)
-        return found
 
     def matching(self, selectors: tuple[PodSelector, ...]) -> Amounts:
         """Return how many pods all of some selectors mean, over the nodes."""
@@ -164,11 +159,11 @@ class NodeTable:
         """Priority -> requests of the pods that have it."""
         self.order = np.array(_in_turn(self.members), np.int64)
         """Places of the nodes in the order in which they are looked at: zones in turn."""
-        self._matching: dict[SchedulingFields, NodeMask] = {}
-        self._tolerated: dict[SchedulingFields, NodeMask] = {}
-        self._allowed: dict[SchedulingFields, NodeMask] = {}
-        self._disliked: dict[SchedulingFields, Amounts] = {}
-        self._preferred: dict[SchedulingFields, Amounts] = {}
+        self.matching = cache(self._matching)
+        self.tolerated = cache(self._tolerated)
+        self.allowed = cache(self._allowed)
+        self.disliked = cache(self._disliked)
+        self.preferred = cache(self._preferred)
 
     def add(self, node: int, asked: PodDemand) -> None:
         """Count a pod on a node."""
@@ -194,8 +189,8 @@ class NodeTable:
     def set_taints(self, node: int, taints: tuple[Taint, ...]) -> None:
         """Give a node other taints."""
         self.taints[node] = taints
-        for known in (self._tolerated, self._allowed, self._disliked):
-            known.clear()
+        for known in (self.tolerated, self.allowed, self.disliked):
+            known.cache_clear()
 
     def set_offer(self, node: int, offer: Mapping[str, int]) -> None:
         """Let a node offer other amounts; resources that no node had before are not taken over."""
@@ -239,51 +234,36 @@ class NodeTable:
                 return name
         return ""
 
-    def matching(self, fields: SchedulingFields) -> NodeMask:
-        """Return the nodes that selector and node affinity allow; remembered, because labels do not change."""
-        found = self._matching.get(fields)
-        if found is None:
-            found = self._matching[fields] = self._mask(
-                not fields.chooses_nodes or fields.allows(one.labels, one.name) for one in self.members
-            )
-        return found
+    # Remembered: labels do not change, and those that taints decide are forgotten with them.
 
-    def tolerated(self, fields: SchedulingFields) -> NodeMask:
+    def _matching(self, fields: SchedulingFields) -> NodeMask:
+        """Return the nodes that selector and node affinity allow."""
+        return self._mask(not fields.chooses_nodes or fields.allows(one.labels, one.name) for one in self.members)
+
+    def _tolerated(self, fields: SchedulingFields) -> NodeMask:
         """Return the nodes without a taint that keeps a pod away."""
-        found = self._tolerated.get(fields)
-        if found is None:
-            found = self._tolerated[fields] = self._mask(fields.tolerates(taints) for taints in self.taints)
-        return found
+        return self._mask(fields.tolerates(taints) for taints in self.taints)
 
-    def allowed(self, fields: SchedulingFields) -> NodeMask:
+    def _allowed(self, fields: SchedulingFields) -> NodeMask:
         """Return the nodes that selector, node affinity and taints allow."""
-        found = self._allowed.get(fields)
-        if found is None:
-            found = self._allowed[fields] = self.matching(fields) & self.tolerated(fields)
-        return found
+        return self.matching(fields) & self.tolerated(fields)
 
-    def disliked(self, fields: SchedulingFields) -> Amounts:
+    def _disliked(self, fields: SchedulingFields) -> Amounts:
         """Return how many taints ``PreferNoSchedule`` a pod does not tolerate, over the nodes."""
-        found = self._disliked.get(fields)
-        if found is None:
-            found = self._disliked[fields] = self._amounts(
-                sum(
-                    taint.effect == "PreferNoSchedule" and not any(one.tolerates(taint) for one in fields.tolerations)
-                    for taint in taints
-                )
-                for taints in self.taints
+        return self._amounts(
+            sum(
+                taint.effect == "PreferNoSchedule" and not any(one.tolerates(taint) for one in fields.tolerations)
+                for taint in taints
             )
-        return found
+            for taints in self.taints
+        )
 
-    def preferred(self, fields: SchedulingFields) -> Amounts:
-        """Return the weights of the preferred node affinity that nodes meet; remembered as labels do not change."""
-        found = self._preferred.get(fields)
-        if found is None:
-            found = self._preferred[fields] = self._amounts(
-                sum(term.weight for term in fields.preferred if term.term.meets(one.labels, one.name))
-                for one in self.members
-            )
-        return found
+    def _preferred(self, fields: SchedulingFields) -> Amounts:
+        """Return the weights of the preferred node affinity that nodes meet."""
+        return self._amounts(
+            sum(term.weight for term in fields.preferred if term.term.meets(one.labels, one.name))
+            for one in self.members
+        )
 
     def _mask(self, values: Iterable[bool]) -> NodeMask:
         return np.fromiter(values, np.bool_, len(self.members))

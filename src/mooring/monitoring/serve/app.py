@@ -12,8 +12,9 @@ import asyncio
 import ipaddress
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Final
@@ -29,7 +30,7 @@ from starlette.routing import Route
 
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.monitoring.serve.access import ClusterGuard, Guard, OpenGuard, Viewer
-from mooring.monitoring.serve.node_routes import Addresses, NodeRoutes, moment_of, read_body
+from mooring.monitoring.serve.node_routes import NODE_ROUTES, NodeRoutes, moment_of, read_body
 from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
@@ -316,7 +317,7 @@ def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> A
     """Return the page of one node as an application."""
     found = assets()
     styles, script = found.names
-    node = NodeRoutes(recording, Addresses(), (f"assets/{styles}", f"assets/{script}"))
+    node = NodeRoutes(recording, "", (f"assets/{styles}", f"assets/{script}"))
 
     def namespaces(request: Request) -> Collection[str]:
         try:
@@ -324,43 +325,43 @@ def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> A
         except InputError:
             return ()
 
-    async def page(_request: Request, viewer: Viewer) -> Response:
-        return await node.page(viewer)
-
-    async def events(_request: Request, _viewer: Viewer) -> Response:
-        return node.events()
-
     entrance = Entrance(guard, namespaces, found)
     routes = [
-        Route("/", entrance.behind(page)),
-        Route("/body", entrance.behind(node.body)),
-        Route("/pod", entrance.behind(node.pod)),
-        Route("/whatif", entrance.behind(node.whatif), methods=["POST"]),
-        Route("/events", entrance.behind(events)),
+        Route(f"/{path}", entrance.behind(partial(answer, node)), methods=[method])
+        for path, answer, method in NODE_ROUTES
     ]
     return application(routes, entrance, found, recording.heartbeat, loopback=loopback)
 
 
 @contextmanager
-def looking(recording: Recording, source: Callable[[], NodeSnapshot], period: float) -> Iterator[None]:
-    """Read a node periodically, from a thread of its own, until the end of the block."""
+def repeated(act: Callable[[], object], period: float, heartbeat: Heartbeat) -> Iterator[None]:
+    """Act periodically, in a thread of its own, until the end of the block."""
     stop = threading.Event()
 
     def run() -> None:
         while not stop.wait(period):
-            recording.heartbeat.beat()
-            try:
-                recording.take(source())
-            except MooringError as error:
-                recording.fail(str(error))
+            heartbeat.beat()
+            act()
 
-    thread = threading.Thread(target=run, name="mooring-node", daemon=True)
+    thread = threading.Thread(target=run, name="mooring-pages", daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join(period + 5.0)
+
+
+def looking(recording: Recording, source: Callable[[], NodeSnapshot], period: float) -> AbstractContextManager[None]:
+    """Read a node periodically, from a thread of its own, until the end of the block."""
+
+    def look() -> None:
+        try:
+            recording.take(source())
+        except MooringError as error:
+            recording.fail(str(error))
+
+    return repeated(look, period, recording.heartbeat)
 
 
 def run_application(app: Application, options: ServeOptions, started: Callable[[str], object]) -> None:

@@ -8,7 +8,7 @@ The nodes of a cluster as tiles: free exclusive CPUs, how they are spread over N
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -22,10 +22,10 @@ from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, scheduling_fields_of
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.cluster_known import UNPUBLISHED, UNUSABLE, ClusterPod, KnownCluster, NodeNow
+from mooring.monitoring.serve.cluster_known import UNPUBLISHED, UNUSABLE, KnownCluster, NodeNow
 from mooring.monitoring.serve.node_plan import pods_in_text
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults
-from mooring.published.shadow_document import AgreementCounts, agreement_by_release
+from mooring.published.shadow_document import agreement_by_release
 from mooring.views.html.document import page_text, part_text
 
 UNKNOWN = "nothing is known of the node"
@@ -165,22 +165,6 @@ class NodeTile:
         return ", ".join([*parts, "cordoned"] if self.closed else parts)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSums:
-    """Sums of some nodes."""
-
-    nodes: int
-    unknown: int
-    free: int
-    offered: int
-    split: int
-    """CPUs that pods on one NUMA node cannot use although the sums of their node promise them."""
-    refused: Mapping[str, int]
-    """Reason -> pods that are still listed."""
-    agreement: Mapping[str, AgreementCounts]
-    """Release of kubelets -> what their shadows counted."""
-
-
 def tile(node: NodeNow) -> NodeTile:
     """Return the tile of a node."""
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
@@ -208,20 +192,24 @@ def tile(node: NodeNow) -> NodeTile:
     )
 
 
-def sums(nodes: Iterable[NodeNow], tiles: Iterable[NodeTile]) -> ClusterSums:
-    """Return the sums of nodes and their tiles."""
+def sums(nodes: Iterable[NodeNow], tiles: Iterable[NodeTile]) -> dict[str, object]:
+    """Return the sums of nodes and their tiles.
+
+    ``split`` are CPUs that pods on one NUMA node cannot use although the sums of their node promise them; ``refused``
+    counts pods that are still listed, by reason, and ``agreement`` what shadows counted, by release of the kubelets.
+    """
     found = list(tiles)
     there = list(nodes)
     refused = Counter(pod.refusal for node in there for pod in node.refused)
-    return ClusterSums(
-        len(found),
-        sum(one.free is None for one in found),
-        sum(one.free or 0 for one in found),
-        sum(one.offered for one in found),
-        sum(one.split for one in found),
-        dict(refused.most_common()),
-        agreement_by_release(node.shadow for node in there if node.shadow is not None),
-    )
+    return {
+        "nodes": len(found),
+        "unknown": sum(one.free is None for one in found),
+        "free": sum(one.free or 0 for one in found),
+        "offered": sum(one.offered for one in found),
+        "split": sum(one.split for one in found),
+        "refused": dict(refused.most_common()),
+        "agreement": agreement_by_release(node.shadow for node in there if node.shadow is not None),
+    }
 
 
 def with_labels(nodes: Iterable[NodeNow], selector: str) -> list[NodeNow]:
@@ -274,7 +262,16 @@ class TileSheet:
         many = len(nodes) > FEW
         drawn = "".join(self._drawn(node, cluster.faults, many=many) for node in nodes)
         waiting = [one for one in cluster.waiting() if viewer.may_list(one.pod.namespace)]
-        return self._body(sums(nodes, tiles), drawn, waiting, labels, many=many)
+        return part_text(
+            "cluster-body.html",
+            found=sums(nodes, tiles),
+            tiles=drawn,
+            many=many,
+            labels=labels,
+            waiting=waiting[:MOST_WAITING],
+            more=max(0, len(waiting) - MOST_WAITING),
+            links=self.links,
+        )
 
     def _tile(self, node: NodeNow, faults: NodeFaults) -> tuple[NodeTile, dict[bool, str]]:
         found = self._known.get(node.node.name)
@@ -290,18 +287,6 @@ class TileSheet:
         if many not in drawn:
             drawn[many] = part_text("cluster-tile.html", one=one, many=many, links=self.links)
         return drawn[many]
-
-    def _body(self, found: ClusterSums, tiles: str, waiting: Sequence[ClusterPod], labels: str, *, many: bool) -> str:
-        return part_text(
-            "cluster-body.html",
-            found=found,
-            tiles=tiles,
-            many=many,
-            labels=labels,
-            waiting=waiting[:MOST_WAITING],
-            more=max(0, len(waiting) - MOST_WAITING),
-            links=self.links,
-        )
 
 
 def cluster_page(content: str, name: str, assets: tuple[str, str]) -> str:

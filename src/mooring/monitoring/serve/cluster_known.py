@@ -10,17 +10,20 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Final
 
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import view_key
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint
 from mooring.monitoring.serve.recording import Feed
-from mooring.published.objects import FACTS, NodeFacts, NodeState
+from mooring.published.objects import FACTS, SHADOW, STATE, NodeFacts, NodeState
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, unjudged
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored
 from mooring.published.shadow_document import ShadowStatus
 
+NODE: Final = "Node"
+POD: Final = "Pod"
 UNPUBLISHED = "has published nothing"
 UNUSABLE = "what the node published cannot be used"
 _CLOSED = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -92,6 +95,12 @@ class KnownCluster:
         self._nodes: dict[str, ClusterNode] = {}
         self._pods: dict[str, ClusterPod] = {}
         self._by_node: dict[str, dict[str, None]] = {}
+        self._objects: dict[str, dict[str, Any]] = {
+            STATE: self._states,
+            SHADOW: self._shadows,
+            NODE: self._nodes,
+            POD: self._pods,
+        }
         self._made: dict[str, NodeNow] = {}
         self._dirty = False
 
@@ -135,36 +144,10 @@ class KnownCluster:
                 self._kinds.used(state.facts)
             self._forget([name])
 
-    def keep_states(self, names: Iterable[str]) -> None:
-        """Forget the states of all nodes but these."""
-        kept = set(names)
-        with self._lock:
-            for name in [name for name in self._states if name not in kept]:
-                self.drop_state(name)
-
-    def drop_state(self, name: str) -> None:
-        """Forget what a node published."""
-        with self._lock:
-            self._states.pop(name, None)
-            self._forget([name])
-
     def put_shadow(self, name: str, shadow: ShadowStatus) -> None:
         """Take what the shadow of a node counted."""
         with self._lock:
             self._shadows[name] = shadow
-            self._forget([name])
-
-    def keep_shadows(self, names: Iterable[str]) -> None:
-        """Forget the counts of all shadows but those of these nodes."""
-        kept = set(names)
-        with self._lock:
-            for name in [name for name in self._shadows if name not in kept]:
-                self.drop_shadow(name)
-
-    def drop_shadow(self, name: str) -> None:
-        """Forget the counts of a shadow."""
-        with self._lock:
-            self._shadows.pop(name, None)
             self._forget([name])
 
     def put_node(self, node: ClusterNode) -> None:
@@ -172,19 +155,6 @@ class KnownCluster:
         with self._lock:
             self._nodes[node.name] = node
             self._forget([node.name])
-
-    def keep_nodes(self, names: Iterable[str]) -> None:
-        """Forget all Nodes but these."""
-        kept = set(names)
-        with self._lock:
-            for name in [name for name in self._nodes if name not in kept]:
-                self.drop_node(name)
-
-    def drop_node(self, name: str) -> None:
-        """Forget a Node."""
-        with self._lock:
-            self._nodes.pop(name, None)
-            self._forget([name])
 
     def put_pod(self, pod: ClusterPod) -> None:
         """Take a pod."""
@@ -197,20 +167,22 @@ class KnownCluster:
             self._by_node.setdefault(pod.node, {})[uid] = None
             self._forget([pod.node])
 
-    def keep_pods(self, uids: Iterable[str]) -> None:
-        """Forget all pods but these."""
-        kept = set(uids)
+    def keep(self, kind: str, names: Iterable[str]) -> None:
+        """Forget all objects of a kind but these: states, shadows and Nodes by their names, pods by their uids."""
+        kept = set(names)
         with self._lock:
-            for uid in [uid for uid in self._pods if uid not in kept]:
-                self.drop_pod(uid)
+            for name in self._objects[kind].keys() - kept:
+                self.drop(kind, name)
 
-    def drop_pod(self, uid: str) -> None:
-        """Forget a pod."""
+    def drop(self, kind: str, name: str) -> None:
+        """Forget an object."""
         with self._lock:
-            pod = self._pods.pop(uid, None)
-            if pod is not None:
-                self._by_node.get(pod.node, {}).pop(uid, None)
-                self._forget([pod.node])
+            found = self._objects[kind].pop(name, None)
+            if isinstance(found, ClusterPod):
+                self._by_node.get(found.node, {}).pop(name, None)
+                name = found.node
+            if found is not None:
+                self._forget([name])
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
@@ -27,7 +27,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.monitoring.serve.access import Guard, Viewer
-from mooring.monitoring.serve.app import Answer, Entrance, application, assets
+from mooring.monitoring.serve.app import Answer, Entrance, application, assets, repeated
 from mooring.monitoring.serve.cluster_html import (
     Fitting,
     FittingSearch,
@@ -40,7 +40,7 @@ from mooring.monitoring.serve.cluster_known import UNPUBLISHED, UNUSABLE, KnownC
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.node_routes import (
     LARGEST_MANIFEST,
-    Addresses,
+    NODE_ROUTES,
     NodeRoutes,
     problem_html,
     read_body,
@@ -155,7 +155,7 @@ class OpenNodes:
         )
         recording = Recording(first)
         styles, script = (f"../../{one}" for one in self.assets)
-        made = _OpenNode(NodeRoutes(recording, Addresses(up="../../"), (styles, script)), now)
+        made = _OpenNode(NodeRoutes(recording, "../../", (styles, script)), now)
         with self._lock:  # another client can have opened it meanwhile
             return self._open.setdefault(name, made).routes
 
@@ -259,27 +259,16 @@ class ClusterRoutes:
             return self._made[key]
 
 
-@contextmanager
-def ticking(routes: ClusterRoutes) -> Iterator[None]:
+def ticking(routes: ClusterRoutes) -> AbstractContextManager[None]:
     """Announce changes from a thread of its own until the end of the block."""
-    stop = threading.Event()
 
     def refresh() -> None:
         routes.cluster.tick()
         routes.nodes.refresh()
 
-    def run() -> None:
-        while not stop.wait(TICK):
-            routes.heartbeat.beat()
-            routes.cluster.faults.guarded("pages", refresh, lambda _error: None)
-
-    thread = threading.Thread(target=run, name="mooring-cluster", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return repeated(
+        lambda: routes.cluster.faults.guarded("pages", refresh, lambda _error: None), TICK, routes.heartbeat
+    )
 
 
 def cluster_application(
@@ -292,26 +281,15 @@ def cluster_application(
     routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names))
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
 
-    async def node_events(node: NodeRoutes, _request: Request, _viewer: Viewer) -> Response:
-        return node.events()
-
-    async def node_page(node: NodeRoutes, _request: Request, viewer: Viewer) -> Response:
-        return await node.page(viewer)
-
-    def of_node(path: str, answer: Callable[[NodeRoutes, Request, Viewer], Awaitable[Response]], method: str) -> Route:
-        endpoint = entrance.behind(routes.of_node(answer), "../../")
-        return Route(f"/nodes/{{name}}/{path}", endpoint, methods=[method])
-
     made = [
         Route("/", entrance.behind(routes.page)),
         Route("/body", entrance.behind(routes.body)),
         Route("/pod", entrance.behind(routes.pending)),
         Route("/whatif", entrance.behind(routes.fit), methods=["POST"]),
         Route("/events", entrance.behind(routes.events)),
-        of_node("", node_page, "GET"),
-        of_node("body", NodeRoutes.body, "GET"),
-        of_node("pod", NodeRoutes.pod, "GET"),
-        of_node("whatif", NodeRoutes.whatif, "POST"),
-        of_node("events", node_events, "GET"),
+    ]
+    made += [
+        Route(f"/nodes/{{name}}/{path}", entrance.behind(routes.of_node(answer), "../../"), methods=[method])
+        for path, answer, method in NODE_ROUTES
     ]
     return application(made, entrance, found, routes.heartbeat, loopback=loopback), routes

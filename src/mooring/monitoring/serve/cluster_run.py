@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
-
-import msgspec
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.pod_status import FINISHED
@@ -19,117 +17,77 @@ from mooring.inputs.pods.pods import MIRROR, pod_from_object
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
 from mooring.monitoring.serve.app import ServeOptions, connection, guard_of, run_application
 from mooring.monitoring.serve.cluster_html import exported_cluster
-from mooring.monitoring.serve.cluster_known import ClusterNode, ClusterPod, KnownCluster
+from mooring.monitoring.serve.cluster_known import NODE, POD, ClusterNode, ClusterPod, KnownCluster
 from mooring.monitoring.serve.cluster_routes import cluster_application, ticking
 from mooring.published.facts_document import facts_of
-from mooring.published.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION, state_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, SHADOW, STATE, VERSION, object_name, state_of
 from mooring.published.possible_kubelets import NodeFaults, unjudged
 from mooring.published.shadow_document import shadow_of
 from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import PODS, Follower, mapping_of
+from mooring.service.following import PODS, Follower, ObjectListener
 
-NODES: Final = "api/v1/nodes"
-_PATH: Final = f"apis/{GROUP}/{VERSION}"
+_PATHS: Final[Mapping[str, str]] = {
+    **{kind: f"apis/{GROUP}/{VERSION}/{PLURALS[kind]}" for kind in (FACTS, STATE, SHADOW)},
+    NODE: "api/v1/nodes",
+    POD: PODS,
+}
 Content = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectListener:
-    """Brings objects of one kind to the cluster."""
-
-    put: Callable[[Content], str]
-    """Takes an object, and returns its name."""
-    drop: Callable[[Content], object]
-    keep: Callable[[list[str]], object]
-    """Forgets all objects but those of these names."""
-    report: Callable[[str], object]
-
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        """Take all objects."""
-        self.keep([self.put(mapping_of(item)) for page in pages for item in page])
-
-    def changed(self, item: msgspec.Raw) -> None:
-        """Take an object."""
-        self.put(mapping_of(item))
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        """Forget an object."""
-        self.drop(mapping_of(item))
-
-    def failed(self, error: ClusterError, times: int) -> None:
-        """Report an outage once; a kind that the cluster does not serve is none."""
-        if times == 1 and error.code != HTTPStatus.NOT_FOUND:
-            self.report(str(error))
 
 
 def followers(cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]) -> list[Follower]:
     """Return what follows the API server: facts first, because states are about them.
 
+    The last is that of the counts of ``mooring shadow --publish``; a cluster need not have any.
+
     Args:
-        cluster: receives facts, states, nodes and pods.
+        cluster: receives facts, states, nodes, pods and counts.
         connect: opens a way to the API server.
         report: receives problems.
     """
 
-    def read(name: str, ask: Callable[[], Any]) -> Any:
-        return cluster.faults.guarded(name, lambda: _read(ask), unjudged)
-
-    def facts(content: Content) -> str:
-        name = _name(content)
-        cluster.put_facts(name, read(name, lambda: facts_of(dict(content))))
-        return name
-
-    def state(content: Content) -> str:
-        name = _name(content)
-        cluster.put_state(name, read(name, lambda: state_of(dict(content))))
-        return name
-
-    def node(content: Content) -> str:
-        cluster.put_node(node_of(content))
-        return _name(content)
+    def read(content: Content, of: Callable[[object], Any]) -> Any:
+        return cluster.faults.guarded(object_name(content), partial(_read, of, content), unjudged)
 
     def pod(content: Content) -> str:
         try:
             found = pod_of(content)
         except InputError as error:
-            report(f"pod {_name(content)}: {error}")
+            report(f"pod {object_name(content)}: {error}")
             return ""
         cluster.put_pod(found)
         return found.pod.uid
 
-    def follower(path: str, put: Callable[[Content], str], drop: Callable[[str], None], keep: Any) -> Follower:
-        name: Callable[[Content], str] = _uid if path == PODS else _name
-        listener = ObjectListener(put, lambda content: drop(name(content)), keep, report)
-        return Follower(connect, path, listener, name="serve")
-
-    facts_follower = follower(f"{_PATH}/{PLURALS[FACTS]}", facts, _nothing, cluster.keep_facts)
-    facts_follower.is_behind = cluster.misses_facts
-    return [
-        facts_follower,
-        follower(f"{_PATH}/{PLURALS[STATE]}", state, cluster.drop_state, cluster.keep_states),
-        follower(NODES, node, cluster.drop_node, cluster.keep_nodes),
-        follower(PODS, pod, cluster.drop_pod, cluster.keep_pods),
-    ]
-
-
-def shadow_follower(cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]) -> Follower:
-    """Return what follows the counts of ``mooring shadow --publish``; a cluster need not have any.
-
-    Args:
-        cluster: receives the counts.
-        connect: opens a way to the API server.
-        report: receives problems.
-    """
-
-    def put(content: Content) -> str:
+    def shadow(content: Content) -> None:
         try:
             cluster.put_shadow(*shadow_of(dict(content)))
         except InputError as error:
             report(str(error))
-        return _name(content)
 
-    listener = ObjectListener(put, lambda content: cluster.drop_shadow(_name(content)), cluster.keep_shadows, report)
-    return Follower(connect, f"{_PATH}/{PLURALS[SHADOW]}", listener, name="serve")
+    def failed(error: ClusterError) -> None:
+        if error.code != HTTPStatus.NOT_FOUND:  # a kind that the cluster does not serve is no outage
+            report(str(error))
+
+    def follower(kind: str, take: Callable[[Content], object]) -> Follower:
+        def put(content: Content) -> str:
+            taken = take(content)
+            return str(taken) if kind == POD else object_name(content)
+
+        def drop(content: Content) -> None:
+            if kind != FACTS:
+                cluster.drop(kind, uid_of(content) if kind == POD else object_name(content))
+
+        keep = cluster.keep_facts if kind == FACTS else partial(cluster.keep, kind)
+        return Follower(connect, _PATHS[kind], ObjectListener(put, drop, failed, keep), name="serve")
+
+    found = [
+        follower(FACTS, lambda one: cluster.put_facts(object_name(one), read(one, facts_of))),
+        follower(STATE, lambda one: cluster.put_state(object_name(one), read(one, state_of))),
+        follower(NODE, lambda one: cluster.put_node(node_of(one))),
+        follower(POD, pod),
+        follower(SHADOW, shadow),
+    ]
+    found[0].is_behind = cluster.misses_facts
+    return found
 
 
 def node_of(content: Content) -> ClusterNode:
@@ -137,7 +95,7 @@ def node_of(content: Content) -> ClusterNode:
     spec, labels = content.get("spec") or {}, (content.get("metadata") or {}).get("labels") or {}
     taints = tuple(taint_of(one) for one in spec.get("taints") or () if isinstance(one, dict))
     return ClusterNode(
-        _name(content),
+        object_name(content),
         {str(key): str(value) for key, value in labels.items()},
         taints,
         spec.get("unschedulable") is True,
@@ -157,27 +115,19 @@ def pod_of(content: Content) -> ClusterPod:
     return ClusterPod(pod_from_object(content, source="API server"), node, phase in FINISHED, refusal, fields)
 
 
-def _read(read: Callable[[], Any]) -> Any:
+def _read(of: Callable[[object], Any], content: Content) -> Any:
     try:
-        return read()
+        return of(dict(content))
     except InputError as error:
         return str(error)
 
 
-def _name(content: Content) -> str:
-    metadata = content.get("metadata")
-    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
-
-
-def _uid(content: Content) -> str:
+def uid_of(content: Content) -> str:
+    """Return the uid by which a kubelet knows a pod; empty where there is none."""
     metadata = content.get("metadata")
     if not isinstance(metadata, dict):
         return ""
     return str((metadata.get("annotations") or {}).get(MIRROR) or metadata.get("uid") or "")
-
-
-def _nothing(_one: object) -> None:
-    """Keep facts: a state may still be about them, and they never change."""
 
 
 LISTING: Final = 60.0
@@ -190,12 +140,11 @@ def following(
     cluster: KnownCluster, connect: Callable[[], Cluster], report: Callable[[str], object]
 ) -> Iterator[Callable[[float], bool]]:
     """Follow the API server until the end of the block; gives what waits until everything is listed."""
-    needed = followers(cluster, connect, report)
-    everything = [*needed, shadow_follower(cluster, connect, report)]
+    everything = followers(cluster, connect, report)
     for one in everything:
         one.start()
     try:
-        yield lambda seconds: all(one.has_listed.wait(seconds) for one in needed)
+        yield lambda seconds: all(one.has_listed.wait(seconds) for one in everything[:-1])
     finally:
         for one in everything:
             one.stop()

@@ -90,14 +90,6 @@ class PodStory:
         return replace(self, nearest=(), remedy="", decision=None)
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """What a node would do with pods."""
-
-    view: NodeView
-    stories: tuple[PodStory, ...]
-
-
 def snapshot_of(question: Question) -> NodeSnapshot:
     """Return a node as its files have it."""
     plan = make_plan(question)
@@ -171,7 +163,7 @@ def story_of(plan: AnyPlan, question: Question, uid: str) -> PodStory | None:
     )
 
 
-def what_if(question: Question, manifest: bytes) -> WhatIf:
+def what_if(question: Question, manifest: bytes) -> tuple[NodeView, list[PodStory]]:
     """Ask a node about the pods of a manifest, after all that are on it.
 
     Raises:
@@ -185,7 +177,7 @@ def what_if(question: Question, manifest: bytes) -> WhatIf:
     plan = make_plan(asked)
     uids = [pod.uid for pod in new]
     stories = [story for uid in uids if (story := story_of(plan, asked, uid)) is not None]
-    return WhatIf(plan_view(plan, hypothetical=frozenset(uids)), tuple(stories))
+    return plan_view(plan, hypothetical=frozenset(uids)), stories
 
 
 def pods_in_text(manifest: bytes, gates: PodGates) -> list[tuple[Pod, PodOrigin]]:

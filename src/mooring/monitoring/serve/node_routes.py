@@ -17,9 +17,10 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from mooring.answers.base.report import report_of
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import Viewer
-from mooring.monitoring.serve.node_plan import PodStory, WhatIf, story_of, what_if
+from mooring.monitoring.serve.node_plan import PodStory, story_of, what_if
 from mooring.monitoring.serve.recording import Feed, Recorded, Recording
 from mooring.monitoring.serve.snapshot import NodeSnapshot
+from mooring.views.decision import DecisionView
 from mooring.views.html.document import html_text, page_text, part_text
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet
@@ -28,18 +29,6 @@ from mooring.views.view import NodeView, OwnerView
 
 _WIDTH = 1144
 """Pixels that the page has for a picture."""
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where the page's script finds what, relative to the page."""
-
-    events: str = "events"
-    body: str = "body"
-    pod: str = "pod"
-    whatif: str = "whatif"
-    up: str = ""
-    """Page of the cluster; empty where there is none."""
 
 
 def picture(view: NodeView) -> str:
@@ -64,14 +53,14 @@ def body_html(seen: Recorded, *, current: bool, trouble: str = "") -> str:
     )
 
 
-def node_page(seen: Recorded, content: str, first: int, addresses: Addresses, assets: tuple[str, str]) -> str:
+def node_page(seen: Recorded, content: str, first: int, up: str, assets: tuple[str, str]) -> str:
     """Return the page of a node.
 
     Args:
         seen: the newest snapshot.
         content: its body.
         first: number of the oldest one.
-        addresses: of its parts.
+        up: address of the page of the cluster; empty where there is none.
         assets: addresses of styles and script.
     """
     view = seen.snapshot.view
@@ -86,47 +75,17 @@ def node_page(seen: Recorded, content: str, first: int, addresses: Addresses, as
         number=seen.number,
         first=first,
         can_ask=seen.snapshot.question is not None,
-        events=addresses.events,
-        body=addresses.body,
-        pod=addresses.pod,
-        whatif=addresses.whatif,
-        up=addresses.up,
+        up=up,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _DrawnStory:
-    name: str
-    verdict: str
-    code: str
-    why: str
-    remedy: str
-    message: str
-    nearest: tuple[str, ...]
-    decision: str
 
 
 def stories_html(stories: Sequence[PodStory], view: NodeView | None = None) -> str:
     """Return explanations of pods, with the picture of the node where there is one."""
-    drawn = [
-        _DrawnStory(
-            one.name,
-            one.verdict,
-            one.code,
-            one.why,
-            one.remedy,
-            one.message,
-            one.nearest,
-            "" if one.decision is None else decision_svg(one.decision).replace(style_sheet(), "").replace(PATTERNS, ""),
-        )
-        for one in stories
-    ]
-    return part_text("pod-story.html", stories=drawn, picture="" if view is None else picture(view))
 
+    def drawn(decision: DecisionView) -> str:
+        return decision_svg(decision).replace(style_sheet(), "").replace(PATTERNS, "")
 
-def what_if_html(answer: WhatIf) -> str:
-    """Return what would happen to pods."""
-    return stories_html(answer.stories, answer.view)
+    return part_text("pod-story.html", stories=stories, drawn=drawn, picture="" if view is None else picture(view))
 
 
 def problem_html(problem: str) -> str:
@@ -155,7 +114,8 @@ class NodeRoutes:
     """Answers about one node."""
 
     recording: Recording
-    addresses: Addresses
+    up: str
+    """Address of the page of the cluster; empty where there is none."""
     assets: tuple[str, str]
     _made: LRUCache[tuple[int, bool, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -163,11 +123,11 @@ class NodeRoutes:
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One what-if at a time: the engine takes a whole core."""
 
-    async def page(self, viewer: Viewer) -> Response:
+    async def page(self, _request: Request, viewer: Viewer) -> Response:
         """Return the page."""
         first, now = self.recording.span()
         content = await self._body(now, viewer, current=True)
-        return HTMLResponse(node_page(now, content, first, self.addresses, self.assets))
+        return HTMLResponse(node_page(now, content, first, self.up, self.assets))
 
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as it is or was."""
@@ -204,15 +164,15 @@ class NodeRoutes:
         snapshot = self.recording.now.snapshot
         try:
             async with self._asking:
-                answer = await run_in_threadpool(what_if, question, body)
+                view, stories = await run_in_threadpool(what_if, question, body)
         except InputError as error:
             return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
         if snapshot.seen_by(viewer.may_list) is not snapshot:
             # The picture and the nearest changes would name pods of other namespaces.
-            return HTMLResponse(stories_html([one.without_names() for one in answer.stories]))
-        return HTMLResponse(what_if_html(answer))
+            return HTMLResponse(stories_html([one.without_names() for one in stories]))
+        return HTMLResponse(stories_html(stories, view))
 
-    def events(self) -> Response:
+    async def events(self, _request: Request, _viewer: Viewer) -> Response:
         """Return the stream of changes."""
         return stream(self.recording.feed, self._news)
 
@@ -229,6 +189,16 @@ class NodeRoutes:
                 shown = Recorded(seen.number, seen.at, snapshot)
                 self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble)
             return self._made[key]
+
+
+NODE_ROUTES: Final = (
+    ("", NodeRoutes.page, "GET"),
+    ("body", NodeRoutes.body, "GET"),
+    ("pod", NodeRoutes.pod, "GET"),
+    ("whatif", NodeRoutes.whatif, "POST"),
+    ("events", NodeRoutes.events, "GET"),
+)
+"""Address of each part of a node's page, below that of the page."""
 
 
 def moment_of(request: Request) -> int:

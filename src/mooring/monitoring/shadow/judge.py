@@ -21,8 +21,7 @@ from mooring.monitoring.shadow.interval import (
     refused_meanwhile,
 )
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent, unlike_outcome
-from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
-from mooring.monitoring.shadow.unseen import UnseenPods, Window, window_of
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, UnseenPods, Window, window_of
 
 _FEWEST = 2
 """Steps of which there is more than one order."""

@@ -18,8 +18,7 @@ from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.memorymanager.state import Block
-from mooring.monitoring.shadow.observed import UNRECOVERED, ObservedPod, is_critical
-from mooring.monitoring.shadow.unseen import UnseenPods, possible_nodes
+from mooring.monitoring.shadow.unseen import UNRECOVERED, ObservedPod, UnseenPods, is_critical, possible_nodes
 
 
 class Agreement(Enum):

@@ -20,7 +20,7 @@ from mooring.engine.kubelet.admit import AdmitResult
 from mooring.engine.kubelet.events import Admit, Readmit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.monitoring.shadow.judgement import DifferenceCause, Mismatch, unlike_answers, unlike_files, unlike_places
-from mooring.monitoring.shadow.observed import ObservedPod
+from mooring.monitoring.shadow.unseen import ObservedPod
 
 MOST_RUNS: Final = 600
 """Events that are tried for one pair of observations; with more the order is unknown."""

@@ -24,9 +24,9 @@ from mooring.engine.kubelet.events import (
 )
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
-from mooring.monitoring.shadow.observed import ObservedNode
 from mooring.monitoring.shadow.orders import Step
 from mooring.monitoring.shadow.starts import engine_on
+from mooring.monitoring.shadow.unseen import ObservedNode
 from mooring.published.facts_document import kubelet_document
 
 _DIGITS: Final = 12

@@ -29,9 +29,9 @@ from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.scenario import scenario
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judgement import UNAVAILABLE, Agreement, KubeletEvent
-from mooring.monitoring.shadow.observed import ObservedPod
 from mooring.monitoring.shadow.orders import Step, with_started
 from mooring.monitoring.shadow.starts import is_over_several
+from mooring.monitoring.shadow.unseen import ObservedPod
 from mooring.published.facts_document import kubelet_document, mooring_document
 from mooring.published.objects import NodeFacts
 

@@ -21,7 +21,6 @@ from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
-from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
 from mooring.monitoring.shadow.predicting import (
     WouldBe,
     WouldBeAnswer,
@@ -34,9 +33,11 @@ from mooring.monitoring.shadow.predicting import (
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.sources import BoundPods
 from mooring.monitoring.shadow.starts import engine_on
-from mooring.monitoring.shadow.tally import Tally, WouldBeTally, now_text
+from mooring.monitoring.shadow.tally import Tally, count_other, now_text
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all
+from mooring.published.shadow_document import WouldBePart
 
 LOOKING: Final = 0.25
 """Seconds between two observations; one without a change reads three inodes."""
@@ -221,7 +222,7 @@ class Shadow:
                 self.would_be = node
                 before = self.tally.would_be
                 if before is None or before.configuration != node.digest:
-                    self.tally.would_be = WouldBeTally(self.today(), node.digest)
+                    self.tally.would_be = WouldBePart(0, [], [], self.today(), [], node.digest)
 
     def _judged(self, before: ObservedNode, looks: list[ObservedNode], intervals: Iterable[JudgedInterval]) -> None:
         after = looks[-1]
@@ -254,7 +255,7 @@ class Shadow:
         self.would_be = node
         if self.tally.would_be is not None:
             named = (replace(one, name=one.uid) for one in answers) if self.anonymous else answers
-            self.tally.would_be.add(named, at)
+            count_other(self.tally.would_be, named, at)
 
     def _count(self, folder: ShadowFolder) -> None:
         try:

@@ -24,14 +24,14 @@ from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore, mapping_at, text_at
 from mooring.inputs.pods.defaults import PodGates
-from mooring.monitoring.shadow.observed import ObservedPod, observed_pod
+from mooring.monitoring.shadow.unseen import ObservedPod, observed_pod
 from mooring.published.facts_document import facts_of
 from mooring.published.naming import Names, names_of
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, state_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, object_name, state_of
 from mooring.published.observation import Observation
 from mooring.published.restored import kind_of, restored
 from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import CACHED, PODS, Follower, Pages, mapping_of, pods_of
+from mooring.service.following import CACHED, PODS, Follower, ObjectListener, Pages, mapping_of, pods_of
 
 
 class BoundPods:
@@ -246,22 +246,28 @@ class PublishedNodes:
             raise UnpublishedError(facts)
         return state, facts
 
-    def take_facts(self, content: dict[str, Any]) -> None:
+    def take_facts(self, content: dict[str, Any]) -> str:
         """Take facts; they never change, and a state may name them after their object is gone."""
-        found = _read(facts_of, content)
-        with self._lock:
-            self._facts[_name(content)] = found
+        return self._take(self._facts, facts_of, content)
 
-    def take_state(self, content: dict[str, Any]) -> None:
+    def take_state(self, content: dict[str, Any]) -> str:
         """Take what a node publishes."""
-        found = _read(state_of, content)
+        return self._take(self._states, state_of, content)
+
+    def _take(self, known: dict[str, Any], read: Callable[[object], Any], content: dict[str, Any]) -> str:
+        name = object_name(content)
+        try:
+            found = read(content)
+        except InputError as error:
+            found = str(error)
         with self._lock:
-            self._states[_name(content)] = found
+            known[name] = found
+        return name
 
     def drop_state(self, content: dict[str, Any]) -> None:
         """Forget what a node published."""
         with self._lock:
-            self._states.pop(_name(content), None)
+            self._states.pop(object_name(content), None)
 
 
 class PublishedKubelet:
@@ -306,46 +312,17 @@ class PublishedKubelet:
         return self._seen
 
 
-class _Objects:
-    """Brings objects of one kind."""
-
-    def __init__(self, take: Callable[[dict[str, Any]], None], drop: Callable[[dict[str, Any]], None], report: Report):
-        self._take, self._drop, self._report = take, drop, report
-
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        for page in pages:
-            for item in page:
-                self._take(mapping_of(item))
-
-    def changed(self, item: msgspec.Raw) -> None:
-        self._take(mapping_of(item))
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        self._drop(mapping_of(item))
-
-    def failed(self, error: ClusterError, times: int) -> None:
-        if times == 1:
-            self._report(Finding("warning", "API server", str(error)))
-
-
 def followers_of(
     nodes: PublishedNodes, names: Iterable[str], connect: Callable[[], Cluster], report: Report = ignore
 ) -> list[Follower]:
     """Return what keeps the objects of nodes up to date once they are started."""
-    states = _Objects(nodes.take_state, nodes.drop_state, report)
+
+    def failed(error: ClusterError) -> None:
+        report(Finding("warning", "API server", str(error)))
+
+    states = ObjectListener(nodes.take_state, nodes.drop_state, failed)
     queries = [{"fieldSelector": f"metadata.name={name}"} for name in names]
     return [
-        Follower(connect, _FACTS, _Objects(nodes.take_facts, lambda _: None, report), name="record"),
+        Follower(connect, _FACTS, ObjectListener(nodes.take_facts, lambda _: None, failed), name="record"),
         *(Follower(connect, _STATES, states, query=query, name="record") for query in queries),
     ]
-
-
-def _read(read: Callable[[object], Any], content: dict[str, Any]) -> Any:
-    try:
-        return read(content)
-    except InputError as error:
-        return str(error)
-
-
-def _name(content: dict[str, Any]) -> str:
-    return text_at(mapping_at(content, "metadata"), "name")

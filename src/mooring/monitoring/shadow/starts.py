@@ -25,9 +25,8 @@ from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.inputs.pods.pod_fields import with_statuses
-from mooring.monitoring.shadow.observed import ObservedNode, ObservedPod
 from mooring.monitoring.shadow.orders import Changes, OrderSearch, with_started
-from mooring.monitoring.shadow.unseen import Window
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, Window
 from mooring.published.objects import PodKey
 from mooring.published.restored import kind_of, restored
 

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from operator import add
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -68,47 +69,36 @@ MOST_KEPT: Final = 100
 DAYS: Final = 31
 """Days of which counts are kept."""
 
-_Counts = TypeVar("_Counts")
+_Day = TypeVar("_Day", bound=ShadowDayPart | WouldBeDayPart)
 Counted = tuple[str, Agreement, KubeletEvent, DifferenceCause]
 """Release of the kubelet, verdict, event and cause of a decision."""
 
 
-@dataclass(slots=True)
-class WouldBeTally:
-    """What the kubelet refused, and what another configuration would have refused, since they are compared."""
+def _with_counts(days: list[_Day], more: _Day) -> list[_Day]:
+    """Return the newest days, to one of which counts are added."""
+    day, *counts = structs.astuple(more)
+    for before in days:
+        if before.day == day:
+            counts = list(map(add, structs.astuple(before)[1:], counts))
+    others: list[_Day] = [one for one in days if one.day != day]
+    return sorted([*others, type(more)(day, *counts)], key=lambda one: one.day)[-DAYS:]
 
-    since: str
-    configuration: str
-    """Digest of the other configuration."""
-    refused: list[str] = field(default_factory=list)
-    """Namespace and name of the pods that only the other configuration refuses, the newest last."""
-    admitted: list[str] = field(default_factory=list)
-    """Of those that only the other configuration admits."""
-    refusals: int = 0
-    days: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Date -> pods that the kubelet refused, pods that the other configuration would have refused."""
 
-    def add(self, answers: Iterable[WouldBeAnswer], at: str) -> None:
-        """Count answers of the other configuration.
+def count_other(other: WouldBePart, answers: Iterable[WouldBeAnswer], at: str) -> None:
+    """Count answers of another configuration.
 
-        Args:
-            answers: about pods that the kubelet decided.
-            at: when, as RFC 3339.
-        """
-        day = at[:10]
-        for one in answers:
-            refused, refusals = self.days.get(day, (0, 0))
-            self.days = _newest(self.days | {day: (refused + (not one.did), refusals + (not one.would))})
-            self.refusals += not one.would
-            if one.would and not one.did:
-                self.admitted = [*self.admitted, one.name][-MOST_KEPT:]
-            elif one.did and not one.would:
-                self.refused = [*self.refused, one.name][-MOST_KEPT:]
-
-    def part(self) -> WouldBePart:
-        """Return it as the part of the document."""
-        days = [WouldBeDayPart(day, *counts) for day, counts in self.days.items()]
-        return WouldBePart(self.refusals, list(self.refused), list(self.admitted), self.since, days, self.configuration)
+    Args:
+        other: what was counted since the two are compared.
+        answers: about pods that the kubelet decided.
+        at: when, as RFC 3339.
+    """
+    for one in answers:
+        other.days = _with_counts(other.days, WouldBeDayPart(at[:10], int(not one.did), int(not one.would)))
+        other.refusals += not one.would
+        if one.would and not one.did:
+            other.admitted = [*other.admitted, one.name][-MOST_KEPT:]
+        elif one.did and not one.would:
+            other.refused = [*other.refused, one.name][-MOST_KEPT:]
 
 
 @dataclass(slots=True)
@@ -123,11 +113,10 @@ class Tally:
     counts: Counter[Counted] = field(default_factory=Counter)
     differences: list[ShadowDecisionPart] = field(default_factory=list)
     """The newest last."""
-    days: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Date -> decisions, those that differ, pods that the kubelet refused."""
+    days: list[ShadowDayPart] = field(default_factory=list)
     blind: int = 0
     """Observations that failed."""
-    would_be: WouldBeTally | None = None
+    would_be: WouldBePart | None = None
     predicted: int = 0
     """Pods whose outcome was predicted and is known."""
     came_true: int = 0
@@ -142,12 +131,10 @@ class Tally:
             judgements: of decisions.
             at: when they were judged, as RFC 3339.
         """
-        day = at[:10]
         for one in judgements:
             differs, refused = one.verdict is Agreement.DIFFERS, one.event is KubeletEvent.REFUSED
             self.counts[self.release, one.verdict, one.event, one.cause] += 1
-            before = self.days.get(day, (0, 0, 0))
-            self.days = _newest(self.days | {day: (before[0] + 1, before[1] + differs, before[2] + refused)})
+            self.days = _with_counts(self.days, ShadowDayPart(at[:10], 1, int(differs), int(refused)))
             if differs:
                 part = ShadowDecisionPart(
                     one.name, one.event.value, one.cause.value, one.kubelet, one.engine, at, self.release
@@ -189,8 +176,8 @@ class Tally:
             refused=sum(
                 count for (_, _, event, _), count in list(self.counts.items()) if event is KubeletEvent.REFUSED
             ),
-            would_be=None if self.would_be is None else self.would_be.part(),
-            days=[ShadowDayPart(day, *counts) for day, counts in self.days.items()],
+            would_be=None if self.would_be is None else structs.replace(self.would_be),
+            days=self.days,
             observed_at=at,
             predicted=self.predicted,
             came_true=self.came_true,
@@ -226,25 +213,15 @@ def tally_of(found: ShadowDocument) -> Tally:
         }
     except ValueError as error:
         raise InputError(str(error), source="counts") from None
-    other = found.would_be
     return Tally(
         found.node,
         found.release,
         found.since,
         Counter(counts),
-        list(found.differences),
-        {one.day: (one.decisions, one.differs, one.refused) for one in found.days},
+        found.differences,
+        found.days,
         found.blind,
-        None
-        if other is None
-        else WouldBeTally(
-            other.since,
-            other.configuration,
-            list(other.refused),
-            list(other.admitted),
-            other.refusals,
-            {one.day: (one.refused, one.refusals) for one in other.days},
-        ),
+        found.would_be,
         found.predicted,
         found.came_true,
     )
@@ -253,10 +230,6 @@ def tally_of(found: ShadowDocument) -> Tally:
 def now_text() -> str:
     """Return the time as RFC 3339."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _newest(days: dict[str, _Counts]) -> dict[str, _Counts]:
-    return dict(sorted(days.items())[-DAYS:])
 
 
 COUNTS: Final = "counts.json"
