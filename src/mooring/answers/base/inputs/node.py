@@ -362,10 +362,7 @@ def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
     return InputError(
         "; ".join([problem, *(f"{one.subject}: {one.message}" for one in left_out)]),
         source=", ".join(options.manifests),
-        remedy="choose another node with --node-name"
-        if of_others
-        else "give pods or workloads with -f"
-        + (", or the pods that were made of these: kubectl get pods -o yaml" if others else ""),
+        remedy="choose another node with --node-name" if of_others else "give pods or workloads with -f",
     )
 
 
