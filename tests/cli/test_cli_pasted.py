@@ -170,3 +170,11 @@ def test_a_huge_page_reservation_of_bottlerocket_ends_the_kubelet(folder: Path) 
     answer = mooring("plan", "-f", str(folder / "pod.yaml"), *MACHINE, *config)
     assert answer.code == 1
     assert 'the total amount "10Mi" of type "hugepages-2Mi" is not equal to the value "0"' in answer.out
+
+
+def test_what_kubectl_describes_is_refused_with_the_command_that_helps(folder: Path) -> None:
+    written(folder, "described.txt", "Name:           web\nNamespace:      default\nEvents:\n  a: b: c\n")
+    answer = plan(folder, pods="described.txt")
+    assert answer.code == 2
+    assert "this is output of kubectl for people" in answer.err
+    assert "kubectl get pods -o yaml" in answer.err

@@ -28,6 +28,14 @@ PASTED = {
     "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint {a: b}.": "FailedScheduling",
     "0/3 nodes are available:\n  3 mooring: no single NUMA node has enough free CPUs (MOOR-103)": "MOOR-103",
     'pods "web" is forbidden: exceeded quota: q, requested: cpu=4, used: cpu=8, limited: cpu=10': "FailedCreate",
+    "kube-dns-1  0/3  Topology Affinity Error  0": "TopologyAffinityError",
+    '{"msg":"Failed to start ContainerManager","err":"could not restore state from checkpoint: configured policy '
+    '\\"static\\" differs from state checkpoint policy \\"none\\""}': "MOOR-305",
+    "start cpu manager error: [cpumanager] unable to determine reserved CPU resources for static policy": "MOOR-231",
+    "[memorymanager] the expected machine state is different from the real one": "MOOR-333",
+    "Pod Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: rpc error: GPU is lost": (
+        "look at its log and its devices"
+    ),
     "The node was low on resource: memory. Threshold quantity: 100Mi": "Evicted",
 }
 

@@ -383,6 +383,26 @@ data:
         BOTH,
         "given:1",
     ),
+    "options of a charm in a bundle": (
+        "applications:\n  worker:\n    options:\n      kubelet-extra-args: cpu-manager-policy=static max-pods=7\n",
+        BOTH,
+        "given:4",
+    ),
+    "ConfigMap as kubectl describes it": (
+        "Name:   kubelet-config\nLabels: <none>\n\nData\n====\nkubelet:\n----\n" + FILE + "\nEvents:  <none>\n",
+        BOTH,
+        "given:10",
+    ),
+    "numbers of remarks between the lines": (FILE.replace("static\n", "static\n1\n\n"), BOTH, "given:3"),
+    "user data that changes the file with jq": (
+        (
+            'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n--B\n'
+            "Content-Type: text/x-shellscript\n\n#!/bin/bash\n"
+            'echo "$(jq \'.cpuManagerPolicy="static" | .maxPods = 7\' $FILE)" > $FILE\n--B--\n'
+        ),
+        BOTH,
+        "given:8",
+    ),
     "Markdown": (f"This is the file:\n\n```yaml\n{FILE}```\n\nThanks!\n", BOTH, "given:6:1"),
     "e-mail": ("".join(f"> {line}\n" for line in FILE.splitlines()), BOTH, "given:3:1"),
     "colours and Windows": (FILE.replace("\n", "\x1b[0m\r\n"), BOTH, "given:3:1"),
@@ -461,6 +481,10 @@ def test_what_was_found_is_said_with_its_line(tmp_path: Path) -> None:
             "given:3:18: spec.kubelet.maxPods: must be",
         ),
         ("```yaml\nmaxPods: [\n```\n", "not valid YAML"),
+        (
+            'Jul 14 10:29:39 w kubelet[7]: I0714 10:29:39.1 70695 container_manager_linux.go:283] "Creating" a={B: c}',
+            "a kubelet's log without FLAG lines; take the log from its first line",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_one_line(text: str, message: str, tmp_path: Path) -> None:

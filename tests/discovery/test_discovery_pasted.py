@@ -171,6 +171,11 @@ PASTED = {
     "Volcano": VOLCANO,
     "e-mail": "".join(f"> {line}\n" for line in WRAPPED.splitlines()),
     "Markdown": f"My node:\n\n```text\n$ lscpu\n{GERMAN}```\n\nAnd the pod is rejected.\n",
+    "files of /sys through grep": (
+        "$ grep . /sys/devices/system/node/node*/cpulist\n"
+        "/sys/devices/system/node/node0/cpulist:0-1,4-5\n/sys/devices/system/node/node1/cpulist:2-3,6-7\n"
+        "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list:0,4\n"
+    ),
     "Windows": WRAPPED.replace("\n", "\r\n"),
     "colours": FRAGMENT.replace("NUMA", "\x1b[01;31mNUMA\x1b[0m"),
 }
@@ -210,6 +215,16 @@ def test_nodes_and_cores_are_read_or_follow_from_the_numbers(name: str) -> None:
 )
 def test_what_is_assumed_is_listed(name: str, assumed: tuple[str, ...]) -> None:
     assert read(PASTED[name]).origin.assumed == assumed
+
+
+def test_clusters_of_an_arm_machine_without_sockets_are_its_sockets() -> None:
+    text = (
+        "Architecture: aarch64\nCPU(s): 8\nThread(s) per core: 1\nCore(s) per cluster: 4\nSocket(s): -\nCluster(s): 2\n"
+        + "".join(f"NUMA node{node} CPU(s): {2 * node}-{2 * node + 1}\n" for node in range(4))
+    )
+    machine = read(text)
+    assert (machine.info.num_sockets, len(machine.info.topology)) == (2, 4)
+    assert "every NUMA node is a socket" not in machine.origin.assumed
 
 
 def test_lstopo_tells_memory_and_shared_caches() -> None:

@@ -202,7 +202,9 @@ def _search(content: Any, path: str, source: ConfigurationSource, depth: int) ->
     last = re.sub(r"\[\d+\]", "", path).rpartition(".")[2]
     if path.count(".") + path.count("[") > 40:
         return
-    if isinstance(content, str):
+    if isinstance(content, str) and "kubelet" in last.lower() and (words := _flags(content.split(), path, last)):
+        yield _flag_part([(word, path) for word, _ in words], path, source)
+    elif isinstance(content, str):
         if depth < _DEEPEST:
             yield from _in_text(content, path, source, depth)
     elif (words := _flags(content, path, last)) is not None:

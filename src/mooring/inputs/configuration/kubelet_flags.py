@@ -196,6 +196,8 @@ _ASSIGNED: Final = re.compile(
     r"""\s*(?:export\s+)?["']?([\w.-]+)["']?\s*[=:]\s*(?:"([^"]*)"|'([^']*)')(?:\s*[,;])?(?:\s*#.*)?"""
 )
 """A name and a text in quotes: a variable that has flags, or in other languages a flag and its value."""
+_CHANGED: Final = re.compile(r"""\.(\w+)\s*\|?=\s*\\?["']?([\w.:,-]+)""")
+"""A field that jq or yq sets in the kubelet's file."""
 BOOTSTRAP: Final = re.compile(r"(?:^|[\s/])bootstrap\.sh(?=\s|$)")
 
 
@@ -259,6 +261,13 @@ def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
             # What follows in quotes, or behind the command, is not the kubelet's.
             rest = re.split(r"[;&|`]|\s#", line[command.end() :], maxsplit=1)[0].replace('"', "").replace("'", "")
             found += (Argument(word, number) for word in rest.split() if not word.startswith("$"))
+        elif re.search(r"\b[jy]q\b", line):
+            changed = dict(_CHANGED.findall(line))
+            found += (
+                Argument(f"--{one.flag}={changed[one.name]}", number)
+                for one in FIELDS
+                if one.flag and one.name in changed
+            )
         elif carried := carried_flags(line):
             found += (Argument(word, number) for word in _words(carried, source))
         elif assigned := _ASSIGNED.fullmatch(line):

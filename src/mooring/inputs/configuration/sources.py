@@ -53,6 +53,9 @@ _OWN_KEYS: Final = frozenset({KUBELET_ARGUMENTS, BOOTSTRAP_OPTIONS, "kubeletconf
 _TOML: Final = re.compile(r"^[ \t]*\[\[?[a-z][\w.\"' -]+\]?\]\s*$|^[ \t]*[\w-]+(?:\.[\w-]+)+\s*=", re.MULTILINE)
 _YAML: Final = re.compile(r"^(?:apiVersion|kind)\s*:|^---", re.MULTILINE)
 HINT: Final = re.compile(r"kubelet|(?:cpu|memory|topology)-?manager-?policy|reserved", re.IGNORECASE)
+_CALLOUT: Final = re.compile(r"^[ \t]*[1-9][0-9]?[ \t]*$", re.MULTILINE)
+"""A line that is the number of a remark below, as pages of documentation have it."""
+_LOG: Final = re.compile(r"\b[IWEF][0-9]{4} [0-9]{2}:[0-9]{2}:[0-9.]+ +[0-9]+ \w+\.go:[0-9]+\]")
 _INLINE: Final = re.compile(r"kubelet[\w-]*=(['\"])(\{.*\})\1")
 _HEREDOC: Final = re.compile(r"<<[-~]?\s*[\"']?(\w+)[\"']?")
 
@@ -122,8 +125,9 @@ def sources_in(
         return given if known and not chosen else embedded.embedded(given, name, chosen, depth)
     except InputError:
         texts = pasted(text)
-        if texts == [text]:
+        if texts == [text] and not _CALLOUT.search(text):
             raise
+    texts = [_CALLOUT.sub("", part) for part in texts]
     given = [one for part in texts for one in _written(part.encode(), part, name, json_only=json_only)]
     return embedded.embedded(given, name, chosen, depth)
 
@@ -158,6 +162,9 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
     given += _in_script(text, name)
     given = [one for one in given if isinstance(one.document.content, dict)] or given
     if problem is not None and not any(isinstance(one.document.content, dict) for one in given):
+        if _LOG.search(text):
+            remedy = "take the log from its first line, with -v=2, or give /api/v1/nodes/NAME/proxy/configz"
+            raise InputError("a kubelet's log without FLAG lines", source=name, remedy=remedy)
         raise problem
     return given
 
@@ -275,8 +282,9 @@ def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
         before = text[: max(text.find(body), 0)].count("\n")
         if part.get_content_type() == _SCRIPT:
             flags = _flags_in("\n" * before + body, name)
-            found = found or flags is not None
-            yield from [flags] if flags else []
+            given = [flags] if flags else list(_in_script("\n" * before + body, name))
+            found = found or bool(given)
+            yield from given
             continue
         found = True
         # Empty lines before a part keep its lines those of the file.

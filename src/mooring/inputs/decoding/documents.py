@@ -145,6 +145,7 @@ def _refuse_half_characters(value: Value, source: str) -> None:
         raise InputError("a \\u escape names half of a character", source=source) from None
 
 
+_OF_KUBECTL = re.compile(r"Name: +\S+\n(?:Namespace|Roles|Labels): |(?:NAMESPACE +)?NAME +READY +STATUS ")
 SUFFIXES = (".yaml", ".yml", ".json")
 """Files of a folder that are read; the same as kubectl's."""
 
@@ -157,11 +158,17 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
     Raises:
         InputError: nothing there, not readable, too large, not text, not YAML or JSON, or nothing in it.
     """
-    if path == "-":
-        return _parse(text_of(read_standard_input(), STANDARD_INPUT), STANDARD_INPUT)
+    texts = (
+        [(text_of(read_standard_input(), STANDARD_INPUT), STANDARD_INPUT, False)]
+        if path == "-"
+        else [(read_text(file), shown(file), file.suffix == ".json") for file in _files(path)]
+    )
     documents: list[Document] = []
-    for file in _files(path):
-        documents += _parse(read_text(file), shown(file), json_only=file.suffix == ".json")
+    for text, name, json_only in texts:
+        if _OF_KUBECTL.match(text):
+            problem = "this is output of kubectl for people, which leaves out fields"
+            raise InputError(problem, source=name, remedy="write it with -o yaml: kubectl get pods -o yaml")
+        documents += _parse(text, name, json_only=json_only)
     return documents
 
 

@@ -324,6 +324,7 @@ def text_of(data: bytes, source: str) -> str:
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _FENCE: Final = re.compile(r"([ \t>]*)(?:`{3,}|~{3,})[^`]*")
+_DESCRIBED: Final = re.compile(r"(?ms)^[\w.-]+:\n----\n(.*?)(?=^[\w.-]+:\n----\n|^BinaryData|^Events:|\Z)")
 _QUOTED: Final = re.compile(r"[ \t]*>[> ]?")
 
 
@@ -339,6 +340,9 @@ def pasted(text: str) -> list[str]:
     if 2 * sum(line.lstrip().startswith(">") for line in lines) > sum(bool(line.strip()) for line in lines):
         lines = [_QUOTED.sub("", line, count=1) if _QUOTED.match(line) else "" for line in lines]
     found, begins, indent = list[str](), -1, ""
+    if "Data" in lines and "----" in lines:  # kubectl describe configmap: each key above a line of dashes
+        text = "\n".join(lines)
+        return ["\n" * text[: one.start(1)].count("\n") + one[1] for one in _DESCRIBED.finditer(text)] or [text]
     for number, line in enumerate([*lines, "```"]):
         if not (fence := _FENCE.fullmatch(line)):
             continue

@@ -218,7 +218,7 @@ def _is_of_kubernetes(content: Mapping[str, Any]) -> bool:
     Custom kinds have a domain in their group; Kubernetes reserves ``k8s.io`` and gives its subprojects ``x-k8s.io``.
     """
     group = _group(content)
-    return "." not in group or (group.endswith(".k8s.io") and not group.endswith(".x-k8s.io"))
+    return "." not in group or (group.endswith(".k8s.io") and not group.endswith((".x-k8s.io", "sparkoperator.k8s.io")))
 
 
 def _nested(nested: NestedObject, field: str, paths: TemplatePaths) -> Iterator[PodObject]:

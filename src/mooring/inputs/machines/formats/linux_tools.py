@@ -221,6 +221,7 @@ def _table_caches(rows: Sequence[tuple[int, Row]]) -> Iterator[DescribedCache]:
 
 
 _THREADS, _CORES, _SOCKETS, _NODES = "Thread(s) per core", "Core(s) per socket", "Socket(s)", "NUMA node(s)"
+_CLUSTERS: Final = "Cluster(s)"
 _ONLINE, _OFFLINE, _ALL = "On-line CPU(s) list", "Off-line CPU(s) list", "CPU(s)"
 _NODE: Final = re.compile(r"NUMA.*?(?<![0-9])([0-9]{1,4})\b|n(?:ode|odo) NUMA ([0-9]{1,4})", re.ASCII | re.IGNORECASE)
 _WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
@@ -230,6 +231,7 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"on-?line|en ligne|en l[ií]nea|在线|オンライン", _ONLINE),
         (r"numa", _NODES),
         (r"thread|hilo|线程|スレッド", _THREADS),
+        (r"core\(s\) per cluster", _CORES),
         (r"(?=.*(?:core|kern|c(?:œ|oe)ur|n[uú]cleo|核|コア)).*(?:socket|sockel|support|座|ソケット)", _CORES),
         (r"socket|sockel|^座|ソケット", _SOCKETS),
         (r"^(?:cpu|cpu\(s\)|processeur\(s\))$", _ALL),
@@ -258,8 +260,10 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
         known = next((english for pattern, english in _WORDS if pattern.search(name)), name)
         if known == _NODES and (match := _NODE.search(name)):
             nodes[int(match[1] or match[2])] = _cpus({name: text}, name, source)
-        elif text:
+        elif text not in ("", "-"):
             reported.setdefault(known, text)
+    if _CLUSTERS in reported:  # of Arm machines without a table of processors: what the kernel has as packages
+        reported[_SOCKETS] = reported[_CLUSTERS]
     given = CPUSet.from_ids(range(_count(reported, _ALL, source))) if _ALL in reported else CPUSet()
     online = CPUSet(CPUMask(sum(cpus.mask for cpus in nodes.values()))) or given
     if _ONLINE in reported or not online or (form == "lscpu -J" and not nodes):

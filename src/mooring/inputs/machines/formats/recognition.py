@@ -159,14 +159,21 @@ _READERS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str], Description]],
 )
 _PROMPT: Final = re.compile(
     r"^[^\n]{0,80}?[$#>%~][ \t]*(?:sudo +)?(?:/\S*/)?"
-    r"(?:lscpu|numactl|lstopo|hwloc-ls|virsh|nvidia-smi|kubectl|oc|cat|ssh|docker|podman)\b.*$|^\S*[@:]\S*[$#] *$",
+    r"(?:lscpu|numactl|lstopo|hwloc-ls|virsh|nvidia-smi|kubectl|oc|cat|grep|tail|head|ssh|docker|podman)"
+    r"\b.*$|^\S*[@:]\S*[$#] *$",
     re.MULTILINE,
 )
 """A line of a terminal before the output, or after it."""
 
 
+_OF_SYSFS: Final = re.compile(r"^/sys/devices/system/(?:node/node(\d+)/cpulist:(.*)|\S+:.*)$", re.MULTILINE)
+"""A line of ``grep . /sys/devices/system/node/node*/cpulist``, or of another file there."""
+
+
 def _from_text(text: str, source: str) -> Description | None:
-    text = _PROMPT.sub("", text)
+    text = _OF_SYSFS.sub(
+        lambda found: f"NUMA node{found[1]} CPU(s): {found[2]}" if found[1] else "", _PROMPT.sub("", text)
+    )
     head = text.lstrip()[:1]
     if head == "<":
         return _from_xml(text.encode(), source)
