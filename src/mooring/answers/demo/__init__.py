@@ -1,0 +1,1 @@
+"""``mooring demo``: an example that needs no input."""
