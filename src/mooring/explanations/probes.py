@@ -16,7 +16,7 @@ from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.policy import CPUsChosen, available_cpus
-from mooring.engine.cpumanager.static import choose, near
+from mooring.engine.cpumanager.static import choose, near, wanted_cpus
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -166,7 +166,8 @@ def led_elsewhere(kubelet: Kubelet) -> Callable[[int, int], bool]:
         close = near(policy, pool, affinity)
         if (close, amount) not in known:
             probe = probe_pod(CPU, amount, guided=True)
-            chosen = choose(policy, node.cpu, NO_CPUS, probe, probe.containers[0].name, amount, affinity, None)
+            wanted = wanted_cpus(policy, node.cpu, NO_CPUS, probe, probe.containers[0].name, amount, affinity)
+            chosen = choose(policy, node.cpu, wanted, None)
             known[close, amount] = chosen.cpus if isinstance(chosen, CPUsChosen) else None
         cpus = known[close, amount]
         return cpus is not None and bool(cpus & ~policy.topology.numa[numa])

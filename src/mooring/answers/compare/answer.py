@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from mooring.answers.base.trace import Trace, shapes
-from mooring.answers.compare.measures import VariantOutcome, VariantPart, judge, rank_key
+from mooring.answers.compare.measures import VariantOutcome, VariantPart, judge, observed_key, rank_key
 from mooring.answers.compare.variant import Variant
 from mooring.documents.plan import (
     API_VERSION,
@@ -111,6 +111,22 @@ def ranked(trace: Trace, variants: Sequence[Variant], outcomes: Iterable[Variant
     )
     is_yes = not document.never_admitted if trace.alone else any(one.is_yes for one in document.variants)
     return Comparison(document, tuple(variant for variant, _ in order), is_yes)
+
+
+def lucky_variant(variants: Sequence[VariantPart]) -> VariantPart | None:
+    """Return a variant that aligns more than the best one in this run, admits as much, and guarantees nothing."""
+    best = variants[0]
+    return next(
+        (
+            found
+            for found in variants
+            if found.is_luck
+            and not best.is_luck
+            and (found.lost, -found.admitted) <= (best.lost, -best.admitted)
+            and observed_key(found) < observed_key(best)
+        ),
+        None,
+    )
 
 
 FEW = 4000

@@ -14,8 +14,8 @@ from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.picture import machine_view
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_text import title_line
-from mooring.answers.compare.answer import Comparison, ComparisonDocument, LeftOutPart
-from mooring.answers.compare.measures import VariantPart, observed_key
+from mooring.answers.compare.answer import Comparison, ComparisonDocument, LeftOutPart, lucky_variant
+from mooring.answers.compare.measures import VariantPart
 from mooring.answers.compare.plot import (
     Row,
     change_words,
@@ -259,7 +259,7 @@ def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
 
 
 def _remarks(comparison: ComparisonDocument, rows: Sequence[Row], drawn: Sequence[Row]) -> Iterator[str]:
-    best, lucky = rows[0].part, _lucky(comparison.variants)
+    best, lucky = rows[0].part, lucky_variant(comparison.variants)
     if lucky is not None or any(row.part.is_luck for row in drawn):
         yield f"{_LUCK} by luck: only policies restricted and single-numa-node guarantee alignment to NUMA nodes."
     if lucky is not None:
@@ -275,22 +275,6 @@ def _remarks(comparison: ComparisonDocument, rows: Sequence[Row], drawn: Sequenc
         yield f"Admitted by none: {clean(', '.join(never[:_NAMED_PODS]))}{more}."
     if comparison.left_out:
         yield _left_out(comparison.left_out)
-
-
-def _lucky(variants: Sequence[VariantPart]) -> VariantPart | None:
-    """Return a variant that aligns more than the best one in this run, admits as much, and guarantees nothing."""
-    best = variants[0]
-    return next(
-        (
-            found
-            for found in variants
-            if found.is_luck
-            and not best.is_luck
-            and (found.lost, -found.admitted) <= (best.lost, -best.admitted)
-            and observed_key(found) < observed_key(best)
-        ),
-        None,
-    )
 
 
 def _promise_words(found: VariantPart) -> str:

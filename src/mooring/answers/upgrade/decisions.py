@@ -9,7 +9,7 @@ from msgspec import Meta, structs
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
-from mooring.answers.base.plan_document import decided_about, placement_part
+from mooring.answers.base.plan_document import differing, placement_part
 from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
@@ -61,11 +61,10 @@ def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterat
         new: the restart of the new kubelet on the same files.
         running: uids of the pods that run before.
     """
-    before = {answer.pod.uid: answer for answer in old.answers}
+    before, different = {answer.pod.uid: answer for answer in old.answers}, differing(old, new)
     for answer in new.answers:
-        earlier = before.get(answer.pod.uid)
-        changed = earlier is None or decided_about(earlier) != decided_about(answer)
-        yield _of_answer(answer, _held(old, new, answer, earlier), changed=changed)
+        held = _held(old, new, answer, before.get(answer.pod.uid))
+        yield _of_answer(answer, held, changed=answer.pod.uid in different)
     unasked_before = {pod.uid for pod in old.unasked}
     for pod in new.unasked:
         is_running = pod.uid in running
