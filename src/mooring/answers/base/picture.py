@@ -12,6 +12,7 @@ from mooring.answers.base.rows import (
     devices_by_holder,
     hugepage_lines,
     mixed_lines,
+    named_pods,
     pod_name,
     pool_lines,
     resize_lines,
@@ -22,11 +23,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.moment import Moment
 from mooring.engine.extensions.owners import state_owner
-from mooring.engine.kubelet.kubelet import (
-    Kubelet,
-    free_cpus,
-    reserved_cpus,
-)
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.settings import policies
@@ -117,7 +114,7 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
 
 def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
     """Yield the holders of CPUs and devices: of a pod first what it holds as a whole, then its containers in order."""
-    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    pods = named_pods(plan, kubelet)
     state, memory, devices = kubelet.node.cpu, kubelet.node.memory, devices_by_holder(plan, kubelet)
     for uid in dict.fromkeys([*state.pods, *state.assignments, *kubelet.node.providers.devices.held]):
         root = state_owner(uid).root

@@ -12,11 +12,7 @@ from itertools import combinations, product
 from types import MappingProxyType
 from typing import Final
 
-from mooring.answers.base.changes import (
-    devices,
-    order,
-    request_search,
-)
+from mooring.answers.base.changes import devices, order, request_search
 from mooring.answers.base.changes import request_search as configuration_search
 from mooring.answers.base.changes.change import (
     NOTHING,
@@ -52,8 +48,8 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import STATIC, available_cpus
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node import Decision
-from mooring.explain.alignment import AlignmentLevel, level_words
-from mooring.explain.phrases import devices_in_words, joined, plural, size
+from mooring.explanations.alignment import AlignmentLevel, level_words
+from mooring.explanations.phrases import devices_in_words, joined, plural, size
 
 
 def given_up_words(proposal: Proposal) -> list[str]:

@@ -19,7 +19,7 @@ from mooring.cli.options import NodeOptions
 from mooring.cli.output import emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.lazy import lazily
 
 with lazily():
@@ -34,13 +34,7 @@ with lazily():
     from mooring.inputs.decoding import api_fields
     from mooring.inputs.machines import process as processes
     from mooring.inputs.machines import tree as trees
-    from mooring.inputs.pods import (
-        cluster_objects,
-        defaults,
-        pod_files,
-        pod_status,
-        workloads,
-    )
+    from mooring.inputs.pods import cluster_objects, defaults, pod_files, pod_status, workloads
     from mooring.service import podresources
 
 if TYPE_CHECKING:
