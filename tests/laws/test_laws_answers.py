@@ -11,12 +11,13 @@ from tests.laws.questions_anywhere import questions_anywhere
 
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan, Question, make_plan
-from mooring.answers.base.plan_document import decided, differing, plan_document
+from mooring.answers.base.plan_document import decided, differing, plan_document, plan_json
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import report_of
 from mooring.answers.base.rows import plan_rows
 from mooring.answers.explain.document import explanation_document
 from mooring.answers.whatif.whatif_document import differences, differs
+from mooring.cli.output import json_text
 from mooring.documents.plan import PlacementPart, PlannedPodPart
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.views.view import CPUUse, PlacementRow
@@ -41,6 +42,13 @@ def placed(part: PlannedPodPart) -> dict[str, PlacementPart]:
 
 def shown(rows: tuple[PlacementRow, ...]) -> dict[str, PlacementPart]:
     return {row.container: PlacementPart(str(row.cpus), ",".join(map(str, row.memory_nodes))) for row in rows}
+
+
+@LAW
+@given(questions_anywhere())
+def test_a_plan_that_is_written_pod_by_pod_is_its_document_byte_for_byte(question: Question) -> None:
+    plan = make_plan(question)
+    assert "".join(plan_json(plan)) == f"{json_text(plan_document(plan))}\n"
 
 
 @LAW

@@ -208,16 +208,18 @@ def tell(text: str) -> None:
     click.echo(errors.printable(text), err=True)
 
 
-def emit_document(text: str, to: str = "", option: str = TO) -> None:
+def emit_document(text: str | Iterable[str], to: str = "", option: str = TO) -> None:
     """Write a document for programs, such as JSON, YAML or SVG: UTF-8 whatever the terminal's encoding.
 
-    Control characters that the format leaves as they are, as JSON does those of a second kind (C1), are escaped.
+    One that comes in parts is never in memory as a whole. Control characters that the format leaves as they are, as
+    JSON does those of a second kind (C1), are escaped.
 
     Raises:
         InputError: it cannot be written.
     """
-    escaped = _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", _ended(text))
-    write_answer(escaped.encode("utf-8", "backslashreplace"), to, option)
+    parts = (_ended(text),) if isinstance(text, str) else text
+    escaped = (_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", one) for one in parts)
+    write_answer((one.encode("utf-8", "backslashreplace") for one in escaped), to, option)
 
 
 def _ended(text: str) -> str:
@@ -281,7 +283,7 @@ def check_destination(to: str, option: str = TO) -> None:
         raise _unwritable(to, option, error) from None
 
 
-def write_answer(data: bytes, to: str, option: str = TO) -> None:
+def write_answer(data: bytes | Iterable[bytes], to: str, option: str = TO) -> None:
     """Write an answer to standard output or to a file.
 
     A file appears with all of the answer or stays as it was; links are followed, devices and pipes are written to.
@@ -291,15 +293,17 @@ def write_answer(data: bytes, to: str, option: str = TO) -> None:
         InputError: that fails.
         BrokenPipeError: the reader of standard output went away.
     """
+    parts = (data,) if isinstance(data, bytes) else data
     if to in ("", STANDARD_OUTPUT):
-        _print(data)
+        _print(parts)
         return
     try:
         path = Path(to).resolve()
         if path.exists() and not path.is_file():
-            path.write_bytes(data)
+            with path.open("wb") as stream:
+                stream.writelines(parts)
         else:
-            _replace(path, data)
+            _replace(path, parts)
     except (OSError, ValueError, RuntimeError) as error:
         raise _unwritable(to, option, error) from None
 
@@ -311,16 +315,16 @@ def unprintable(error: OSError) -> errors.InputError:
     return errors.InputError(f"cannot be written: {reason}", source="standard output", remedy="redirect it elsewhere")
 
 
-def _print(data: bytes) -> None:
+def _print(parts: Iterable[bytes]) -> None:
     if sys.stdout is None:
         raise errors.InputError("is closed", source="standard output", remedy="redirect it to a file")
     sys.stdout.flush()
     stream = getattr(sys.stdout, "buffer", None)
     try:
         if stream is None:
-            sys.stdout.write(data.decode())
+            sys.stdout.writelines(one.decode() for one in parts)
         else:
-            stream.write(data)
+            stream.writelines(parts)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -328,12 +332,12 @@ def _print(data: bytes) -> None:
         raise unprintable(error) from None
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, parts: Iterable[bytes]) -> None:
     # Not the tempfile module: its files are for the owner only, and an answer is as readable as any other new file.
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}")
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         if path.exists():

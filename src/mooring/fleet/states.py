@@ -15,7 +15,7 @@ in the order of their admission, so that the answer is that of a kubelet which h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Final, TypeAlias
@@ -226,6 +226,11 @@ class SharedStates:
                 known.clear()
             found = known[state.view] = self.admit(state, shape).prediction
         return found
+
+    def would_each(self, states: Iterable[SharedState], shape: PodShape) -> list[Prediction]:
+        """Return what many nodes would do with a pod."""
+        known = self._predicted.setdefault(shape.key, {})
+        return [known.get(state.view) or self.would(state, shape) for state in states]
 
     def remove(self, state: SharedState, pod: str) -> SharedState:
         """Return a node after one of its pods has ended."""

@@ -5,13 +5,14 @@ Source: the format of the conformance recordings (docs/reference/scenarios.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
+from mooring.cli.output import json_text
 from mooring.documents.facts import affinity_parts, hint_lists
 from mooring.documents.of_kubelet import numa_parts
 from mooring.documents.plan import (
@@ -199,15 +200,36 @@ def plan_document(plan: AnyPlan) -> PlanDocument:
 
     Each pod has the members of an admit result of the recordings (docs/reference/scenarios.md).
     """
+    document = _without_pods(plan)
+    document.pods = [] if isinstance(plan, RefusedPlan) else [_planned_pod(plan, answer) for answer in plan.answers]
+    return document
+
+
+def plan_json(plan: AnyPlan) -> Iterator[str]:
+    """Yield the document as indented JSON, pod by pod: of a hundred thousand pods the whole would be most of memory."""
+    before, pods, after = f"{json_text(_without_pods(plan))}\n".partition(_NO_PODS)
+    if isinstance(plan, RefusedPlan) or not plan.answers:
+        yield before + pods + after
+        return
+    for number, answer in enumerate(plan.answers):
+        one = json_text(_planned_pod(plan, answer)).replace("\n", "\n    ")
+        yield f"{',' if number else before + _NO_PODS[:-1]}\n    {one}"
+    yield f"\n  ]{after}"
+
+
+_NO_PODS = '\n  "pods": []'
+
+
+def _without_pods(plan: AnyPlan) -> PlanDocument:
     head: dict[str, Any] = {
         "kubelet": plan.release.tag,
         "machine": plan.machine.name,
         "findings": finding_parts(plan.findings),
+        "pods": [],
     }
     if isinstance(plan, RefusedPlan):
         return PlanDocument(
             **head,
-            pods=[],
             shared_pool="",
             start_error=plan.refusal.message,
             start_error_stage=plan.refusal.stage,
@@ -218,7 +240,6 @@ def plan_document(plan: AnyPlan) -> PlanDocument:
     return PlanDocument(
         **head,
         **(_offline_members(node) if node.cpu.offline or node.cpu.displaced else {}),
-        pods=[_planned_pod(plan, answer) for answer in plan.answers],
         shared_pool=str(node.shared_pool),
         reserved=str(reserved_cpus(plan.kubelet)),
         numa_nodes=numa_parts(plan.kubelet),

@@ -74,9 +74,10 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
         # Empty texts never come up: a kubelet that started has made both files.
         store.StateFolder(store.make_folder(Path(save))).write_both(plan.files.cpu or "", plan.files.memory or "")
         warn(_restarted_later(question, plan))
-    if form in ("json", "yaml"):
-        document = plan_document.plan_document(plan)
-        emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
+    if form == "json":
+        emit_document(plan_document.plan_json(plan), to)
+    elif form == "yaml":
+        emit_document(yaml_reader.yaml_text(plan_document.plan_document(plan)), to)
     elif form in checks.FORMS:
         node_types = [checking.NodeType(plan.machine.name, plan)]
         check = checks.check_of(node_types, question, read.manifests, inputs.template_paths, inputs.config)

@@ -23,8 +23,9 @@ from threading import Lock
 from typing import Any, Final
 
 from mooring.engine.core.dynamic import ResourceClaim
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.extensions.device_alignment import STANDARD, claimed_devices
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -256,3 +257,11 @@ def _asked(spec: Mapping[str, Any]) -> Iterable[tuple[str, tuple[str, int]]]:
         if not exact or mode != "ExactCount" or flag_at(exact, "adminAccess", default=False) or exact.get("capacity"):
             continue
         yield text_at(item, "name"), (text_at(exact, "deviceClassName"), max(count_at(exact, "count", 1), 1))
+
+
+def wants_exclusive(pod: Pod) -> bool:
+    """Tell whether a kubelet with static CPU manager policy would give the pod CPUs of its own."""
+    gates = PodLevelGates(True, True)
+    if pod.is_pod_level and exclusive_cpus_of_pod(pod, gates):
+        return True
+    return any(exclusive_cpus(pod, container, gates) for container in pod.containers)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from mooring.cluster.extender.claims import asked_node
-from mooring.engine.core.pod import Container, Pod, PodLevelGates
+from mooring.cluster.extender.claims import asked_node, wants_exclusive
+from mooring.cluster.extender.wire import sentence
+from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.policy import available_cpus, exclusive_cpus, exclusive_cpus_of_pod
+from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import decide
@@ -27,7 +27,6 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.explanations.codes import page
 from mooring.explanations.probes import CPU, place_of, probe_pod
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
@@ -180,7 +179,7 @@ class PossibleNode:
     trouble: str = ""
     """Why nothing can be said."""
     verdicts: dict[bytes, NodeVerdict] = field(default_factory=dict)
-    """Key of a shape -> what was said about it. A delta gives the node another outlook, and this one is forgotten."""
+    """Key of a shape -> what was said. A delta gives the node another outlook."""
     merits: dict[bytes, PlaceQuality | None] = field(default_factory=dict)
 
 
@@ -259,7 +258,6 @@ def _heaviest(kubelets: Sequence[Kubelet]) -> Load:
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
 _MOST_SHAPES = 64
-"""About which an outlook remembers what was said."""
 _Said = TypeVar("_Said")
 
 
@@ -345,7 +343,7 @@ class Decider:
     def _without_knowledge(self, outlook: PossibleNode, shape: PodShape) -> NodeVerdict:
         if self._unknown is UnknownNodes.ALLOW:
             return GOOD
-        if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not _wants_exclusive(shape.pod):
+        if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not wants_exclusive(shape.pod):
             return GOOD
         return NodeVerdict(f"mooring: {outlook.trouble}", hopeless=True)
 
@@ -400,23 +398,3 @@ def _remembered(known: dict[bytes, _Said], shape: PodShape, said: _Said) -> _Sai
         known.clear()
     known[shape.key] = said
     return said
-
-
-@cache
-def sentence(code: str, reason: str) -> str:
-    """Return the words for a refusal, the same for the same cause on whichever node.
-
-    >>> sentence("MOOR-101", "UnexpectedAdmissionError")
-    'mooring: fewer CPUs are free than the pod requests (MOOR-101, UnexpectedAdmissionError)'
-    """
-    title = page(code).title
-    first = title if title[:2].isupper() else title[:1].lower() + title[1:]
-    return f"mooring: {first} ({code}{', ' + reason if reason else ''})"
-
-
-def _wants_exclusive(pod: Pod) -> bool:
-    """Tell whether a kubelet with static CPU manager policy would give the pod CPUs of its own."""
-    gates = PodLevelGates(True, True)
-    if pod.is_pod_level and exclusive_cpus_of_pod(pod, gates):
-        return True
-    return any(exclusive_cpus(pod, container, gates) for container in pod.containers)

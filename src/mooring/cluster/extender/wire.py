@@ -9,11 +9,13 @@ Spans of the extender: one for each request of the scheduler that is answered, w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from mooring.engine.core.errors import InputError
+from mooring.explanations.codes import page
 from mooring.service.logs import Attribute, CompletedSpan
 
 SOURCE: Final = "request"
@@ -208,3 +210,15 @@ def _answer(answer: object) -> Iterator[tuple[str, Attribute]]:
     elif isinstance(answer, list):
         yield "mooring.nodes.scored", len(answer)
         yield "mooring.score.highest", max((one.Score for one in answer), default=0)
+
+
+@cache
+def sentence(code: str, reason: str) -> str:
+    """Return the words for a refusal, the same for the same cause on whichever node.
+
+    >>> sentence("MOOR-101", "UnexpectedAdmissionError")
+    'mooring: fewer CPUs are free than the pod requests (MOOR-101, UnexpectedAdmissionError)'
+    """
+    title = page(code).title
+    first = title if title[:2].isupper() else title[:1].lower() + title[1:]
+    return f"mooring: {first} ({code}{', ' + reason if reason else ''})"

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -258,16 +258,12 @@ class Scheduler:
             found, looked_at = self._aligned(self._numa, asked, turned, passing, to_find)
         self._next = (self._next + looked_at) % max(len(turned), 1)
         fitting = len(found)
-        causes: dict[str, int] = {}
+        causes: Mapping[str, int] = {}
         if self._strategy.extender and fitting and not asked.plain:
-            taking = []
-            for node in found:
-                prediction = self._nodes.would(int(node), asked)
-                if prediction.admitted:
-                    taking.append(node)
-                else:
-                    causes[prediction.code] = causes.get(prediction.code, 0) + 1
-            found = np.array(taking, np.int64)
+            states = [self._nodes.at[node] for node in found.tolist()]
+            codes = [one.code for one in self._nodes.states.would_each(states, asked.shape)]
+            causes = Counter(code for code in codes if code)
+            found = found[[not code for code in codes]]
         if not len(found):
             return Choice(None, fitting, fitting, tuple(sorted(causes.items())))
         points = scores(table, asked, found, self._strategy)
