@@ -23,6 +23,7 @@ from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.status.api import unready
 from mooring.agent.storage.store import DAMAGED_FILE, JOURNAL_FILE, LOCK_FILE, Store
 from mooring.engine.core.bits import list_text
+from mooring.engine.node.hotplug import known_cpus
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
 STEPS = 24
@@ -305,6 +306,8 @@ class Life:
             for _ in range(_QUIET):
                 self._be_served()
                 self.threads.sleep(1.0)
+        self.node.have_one_reply()
+        self.threads.sleep(3.0)
         self._look()
         for problem in self._problems():
             raise BrokenLawError(problem)
@@ -335,10 +338,10 @@ class Life:
         if text is not None and (node.disk.folder / CPU_FILE).read_text() != text:
             yield "the state file is not what the journal says"
         left = {one.name for one in node.disk.folder.iterdir()} - _KEPT
-        if left:
+        if left and not any("cannot be locked" in line for line in node.log.lines):
             yield f"left in the state folder: {sorted(left)}"
         told = node.root / "assigned/mooring"
-        if told.is_dir() and (more := {one.name for one in told.iterdir()} - node.runtime.processes.keys()):
+        if node.kind != "plain" and told.is_dir() and (more := {one.name for one in told.iterdir()} - node.runtime.processes.keys()):
             yield f"left of assigned files: {sorted(more)}"
         yield from self._leaks()
 
@@ -377,7 +380,9 @@ class Life:
         assert agent is not None
         cpu = agent.holder.state.kubelet.node.cpu
         self._hold(not cpu.assignments, f"CPUs of pods that are gone: {cpu.assignments}")
-        self._hold(cpu.default == ALL, f"CPUs that did not come back: {list_text(ALL & ~cpu.default)}")
+        # CPUs that were offline when the agent first started are not used.
+        missed = known_cpus(agent.holder.state.kubelet.node) & ~cpu.default
+        self._hold(not missed, f"CPUs that did not come back: {list_text(missed)}")
         self._hold(not agent.holder.state.sandboxes, f"sandboxes of pods that are gone: {agent.holder.state.sandboxes}")
         self.node.faults.is_quiet = True
         self._orderly()

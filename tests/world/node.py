@@ -51,6 +51,7 @@ from tests.agent.nri.runtime_messages import container_to, pod_to, update_from  
 
 MACHINE = "sockets=1 numa=2 cores=8 threads=1 memory=16Gi"
 ALL = 0xFF
+NOBODY = RuntimeContainer("nobody", "none", "none")
 PERIOD = 0.5
 TIMEOUT = 2.0
 """Seconds that the runtime waits for an answer."""
@@ -293,12 +294,14 @@ class Node:
             agent = Agent(self._startup(), self.log)
             made.append(agent)
             agent.start()
-            while not agent.is_over:
-                self.threads.sleep(PERIOD)
-                if self.ends is program:
-                    agent.close()
-                    return
-                agent.reconcile()
+            try:
+                while not agent.is_over:
+                    self.threads.sleep(PERIOD)
+                    if self.ends is program:
+                        return
+                    agent.reconcile()
+            finally:
+                agent.close()
 
         main_task = self.threads.spawn(program, "main", main)
         self.threads.wait(lambda: bool(made) or main_task.is_over, 120.0)
@@ -384,6 +387,12 @@ class Node:
                 except RefusalError:
                     wire.side.close()
                     self.runtime.plugin = None
+
+    def have_one_reply(self) -> None:
+        """Ask about a container that nobody knows: any reply brings the runtime's record up to date."""
+        wire = self.runtime.plugin
+        if isinstance(wire, Wire):
+            self.runtime.deliver(wire.stop_container(PodSandbox("none", "none", "none", "default"), NOBODY))
 
     def running(self) -> list[Process]:
         return [one for one in self.runtime.processes.values() if one.stage is Stage.RUNNING]
