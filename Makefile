@@ -344,7 +344,9 @@ chart: $(STAMP)
 	@mkdir -p dist
 	helm=$$(command -v helm || $(BIN)/python scripts/e2e_kube_parts.py helm | sed -n 's/^helm: //p'); \
 	  test -n "$$helm" || { echo "make chart: helm is missing, and could not be built"; exit 1; }; \
-	  $$helm package charts/mooring --version $(VERSION) --app-version $(VERSION) --destination dist
+	  rm -rf build/chart && mkdir -p build && cp -r charts/mooring build/chart && \
+	  sed -i "s#OWNER/mooring#$${REPOSITORY:-OWNER/mooring}#" build/chart/Chart.yaml && \
+	  $$helm package build/chart --version $(VERSION) --app-version $(VERSION) --destination dist
 
 checksums:
 	cd dist && rm -f SHA256SUMS* && sha256sum * > ../build/SHA256SUMS && mv ../build/SHA256SUMS .

@@ -71,7 +71,7 @@ def _led(match: re.Match[str], page: Path, place: Path) -> str:
         led = Path("index.md") if led == Path("README.md") else led
     elif str(meant) in MOVED:
         led = Path(MOVED[str(meant)])
-    elif meant.match("src/mooring/explain/codes/pages/*.md"):
+    elif meant.match("src/mooring/explanations/codes/pages/*.md"):
         led = Path(CODES, meant.name)
     else:
         return match["text"]
@@ -84,7 +84,7 @@ def _relative(target: Path, folder: Path) -> str:
 
 
 def _write_codes() -> None:
-    pages = sorted((ROOT / "src" / "mooring" / "explain" / "codes" / "pages").glob("MOOR-*.md"))
+    pages = sorted((ROOT / "src" / "mooring" / "explanations" / "codes" / "pages").glob("MOOR-*.md"))
     lines = ["# All codes", "", "`mooring explain CODE` prints each of these pages.", ""]
     for page in pages:
         _write(Path(CODES, page.name), page)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mooring.engine.kubelet.start import emptied
-from mooring.explain.why import ADMITTED, Prediction
+from mooring.explanations.why import ADMITTED, Prediction
 from mooring.fleet.cluster import NodeCluster, offers_of
 from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import Amounts, NodeTable

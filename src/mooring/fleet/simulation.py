@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.explain.why import Prediction
+from mooring.explanations.why import Prediction
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.controllers import Controller, MadeChange, Operations, Orders, PodChange
 from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sample, Sampler

@@ -27,8 +27,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
-from mooring.explain.phrases import nodes_of
-from mooring.explain.why import (
+from mooring.explanations.phrases import nodes_of
+from mooring.explanations.why import (
     Prediction,
     predicted,
     prediction_of,

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
-from mooring.explain.codes import page
-from mooring.explain.phrases import duration, plural, size
+from mooring.explanations.codes import page
+from mooring.explanations.phrases import duration, plural, size
 from mooring.fleet.answer import FleetAnswer, unhappy
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import Nodes

@@ -14,13 +14,13 @@ from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateFile
 from mooring.engine.node import Decision
 from mooring.engine.node.providers import Providers
-from mooring.explain import reason as code
-from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import size
-from mooring.explain.reason import Reason
-from mooring.explain.remarks import distances_of, left_out_words, loss_words
-from mooring.explain.story import PodVerdict
-from mooring.explain.why import why, why_crash, why_out_of
+from mooring.explanations import reason as code
+from mooring.explanations.chapters import Circumstances
+from mooring.explanations.phrases import size
+from mooring.explanations.reason import Reason
+from mooring.explanations.remarks import distances_of, left_out_words, loss_words
+from mooring.explanations.story import PodVerdict
+from mooring.explanations.why import why, why_crash, why_out_of
 from mooring.lazy import lazily
 
 with lazily():

@@ -44,10 +44,10 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
-from mooring.explain.codes import page
-from mooring.explain.phrases import joined
-from mooring.explain.reason import NOT_SERVED, POOL_EMPTY
-from mooring.explain.story import Taking
+from mooring.explanations.codes import page
+from mooring.explanations.phrases import joined
+from mooring.explanations.reason import NOT_SERVED, POOL_EMPTY
+from mooring.explanations.story import Taking
 from mooring.inputs.decoding.documents import positions_of
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.pods.pod_files import PodOrigin

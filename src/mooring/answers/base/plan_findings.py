@@ -30,8 +30,8 @@ from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.options import PREFER_CLOSEST
-from mooring.explain.phrases import plural
-from mooring.explain.reason import CRASHES, POOL_EMPTY
+from mooring.explanations.phrases import plural
+from mooring.explanations.reason import CRASHES, POOL_EMPTY
 from mooring.lazy import lazily
 
 with lazily():

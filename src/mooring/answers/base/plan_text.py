@@ -17,7 +17,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
 from mooring.engine.node.resources import allocatable, total_requests
 from mooring.engine.node.settings import policies
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.inputs.configuration.layers import EffectiveField
 from mooring.views.console import new_table
 from mooring.views.tables import numa_table, placements_table

@@ -26,12 +26,12 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.engine.node.settings import policies
-from mooring.explain import reason as code
-from mooring.explain.codes import page
-from mooring.explain.reason import Reason
-from mooring.explain.remarks import all_remarks
-from mooring.explain.story import ClaimsInvolved, PodVerdict, Story
-from mooring.explain.why import why_container
+from mooring.explanations import reason as code
+from mooring.explanations.codes import page
+from mooring.explanations.reason import Reason
+from mooring.explanations.remarks import all_remarks
+from mooring.explanations.story import ClaimsInvolved, PodVerdict, Story
+from mooring.explanations.why import why_container
 
 _MOST_NAMED = 6
 """How many candidates a message names."""

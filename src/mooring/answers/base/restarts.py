@@ -20,8 +20,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, Start, crash_at_start, refusal_of, restart_kubelet
 from mooring.engine.node import Decision
 from mooring.engine.node.node import placements_of
-from mooring.explain.phrases import joined
-from mooring.explain.remarks import other_cores
+from mooring.explanations.phrases import joined
+from mooring.explanations.remarks import other_cores
 
 RESTART = "MOOR-547"
 OTHER_CORES = "MOOR-548"

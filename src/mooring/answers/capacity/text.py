@@ -31,8 +31,8 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
-from mooring.explain.phrases import joined, nodes, plural, size
-from mooring.explain.story import PodVerdict
+from mooring.explanations.phrases import joined, nodes, plural, size
+from mooring.explanations.story import PodVerdict
 from mooring.views.console import NARROWEST_BAR, Breaking, bar, new_table
 from mooring.views.tables import placements_table
 from mooring.views.view import PlacementRow

@@ -46,7 +46,7 @@ from mooring.engine.kubelet.start import crash_at_start, refusal_of, start_kubel
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.explain.phrases import joined, plural
+from mooring.explanations.phrases import joined, plural
 
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"

@@ -20,7 +20,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST
 from mooring.engine.extensions.owners import OwnerKind, state_owner
-from mooring.explain.phrases import cpus_text, joined, plural
+from mooring.explanations.phrases import cpus_text, joined, plural
 from mooring.views.console import Breaking, new_table
 
 _MOST_ROWS = 40

@@ -8,7 +8,7 @@ from typing import Any
 from mooring.answers.base.agreement import ReplayOutcome
 from mooring.answers.base.plan_document import span_text
 from mooring.engine.kubelet.events import Admit, Advance, Offline, Online, Reboot, Remove, Resizing, Step
-from mooring.explain.phrases import cpus_text, plural
+from mooring.explanations.phrases import cpus_text, plural
 from mooring.inputs.pods.scenario import MergeCase, Scenario
 
 

@@ -42,7 +42,7 @@ from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.explain.story import PodVerdict
+from mooring.explanations.story import PodVerdict
 
 
 class HopPart(DocumentPart, kw_only=True):

@@ -13,20 +13,20 @@ from rich.text import Text
 from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
 from mooring.answers.base.changes.nearest import alignment_words, given_up_words, outcome_command
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by, remedy_of
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by
 from mooring.answers.whatif.whatif_document import UNASKED, differences, differs
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.documents.explanation import DifferencePart, OutcomePart, OutcomePlacePart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.settings import policies
-from mooring.explain.alignment import (
+from mooring.explanations.alignment import (
     AlignmentLevel,
     Extent,
 )
-from mooring.explain.phrases import plural
-from mooring.explain.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
-from mooring.explain.story import PodVerdict
+from mooring.explanations.phrases import plural
+from mooring.explanations.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
+from mooring.explanations.story import PodVerdict
 from mooring.views.console import STYLES, Breaking, new_table
 
 _STATES: dict[str, str] = {PodVerdict.LEFT: "ended", UNASKED: "not asked", PodVerdict.ABSENT: "–"}
@@ -200,7 +200,7 @@ def _found(
         yield Padding(Text(clean(answer.why)), _INDENT)
     yield Text("")
     one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
-    if not proposals and (remedy := remedy_of(plan)):
+    if not proposals and isinstance(plan, RefusedPlan) and (remedy := plan.remedy):
         yield Text(clean(remedy))
         return
     if not proposals:

@@ -26,9 +26,9 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.explain.codes import page
-from mooring.explain.probes import CPU, place_of, probe_pod
-from mooring.explain.why import ADMITTED, Prediction, check, predicted
+from mooring.explanations.codes import page
+from mooring.explanations.probes import CPU, place_of, probe_pod
+from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 

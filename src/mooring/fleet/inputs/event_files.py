@@ -25,7 +25,7 @@ from mooring.engine.kubelet.events import (
     Restart,
 )
 from mooring.engine.releases.catalog import release_of
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.fleet.cluster import (
     ClusterEvent,
     CPUsOffline,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from mooring.explain.codes import page
+from mooring.explanations.codes import page
 from mooring.fleet.inputs.live_pods import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.scheduler import Scheduler

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
-from mooring.explain.codes import page
-from mooring.explain.phrases import plural
+from mooring.explanations.codes import page
+from mooring.explanations.phrases import plural
 from mooring.fleet.documents import (
     CausePart,
     FleetDrainDocument,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.engine.core.errors import clean
-from mooring.explain.phrases import duration, size
+from mooring.explanations.phrases import duration, size
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
 from mooring.views.decision import DecisionView

@@ -24,7 +24,7 @@ from mooring.answers.base.plan import Plan
 from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
-from mooring.explain.phrases import size
+from mooring.explanations.phrases import size
 from mooring.fleet.answer import FleetAnswer, fleet_document, waiting_kinds
 from mooring.fleet.cluster import NodeGroup
 from mooring.fleet.nodes import NodeHistory, NodesSeen

@@ -24,7 +24,7 @@ from mooring.documents.plan import PlacementPart
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
-from mooring.explain.phrases import cpus_text, nodes, plural
+from mooring.explanations.phrases import cpus_text, nodes, plural
 from mooring.views.report import ReportDistances, ReportPod, ReportView, data_text, map_drawings
 from mooring.views.svg.elements import (
     DARK,

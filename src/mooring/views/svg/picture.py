@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from math import ceil
 
-from mooring.explain.phrases import size
+from mooring.explanations.phrases import size
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import (
     CellMetrics,

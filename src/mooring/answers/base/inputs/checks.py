@@ -19,7 +19,7 @@ from mooring.cli.options import NodeOptions
 from mooring.cli.output import emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.lazy import lazily
 
 with lazily():

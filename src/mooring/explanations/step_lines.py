@@ -19,8 +19,8 @@ from mooring.engine.plugins.facts import (
     PluginScored,
     PluginStep,
 )
-from mooring.explain.phrases import amounts_text, joined, nodes, nodes_of, plural
-from mooring.explain.story import NO, YES, Line, Pick, Run, Step, Taking
+from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural
+from mooring.explanations.story import NO, YES, Line, Pick, Run, Step, Taking
 
 _RULES = {
     "sockets": ("a whole socket", "whole sockets"),
