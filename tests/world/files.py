@@ -140,6 +140,8 @@ class Files:
         self._places: dict[int, int] = {}
         self._made_up: dict[int, str] = {}
         self._next = _FIRST_NUMBER
+        self.hanging: set[int] = set()
+        """Threads that wait for a disk that does not answer."""
 
     def open_of(self, program: Program) -> list[str]:
         """Return the paths of the files that a program has open."""
@@ -208,7 +210,12 @@ class Files:
         threads().step()
         path = self._open.get(descriptor, ("",))[0]
         if self.faults.hit("hang"):
-            threads().sleep(self.faults.numbers("hanging").choice([0.3, 0.7, 3.0, 20.0, 90.0]))
+            task = threads().task
+            self.hanging.add(task.number)
+            try:
+                threads().sleep(self.faults.numbers("hanging").choice([0.3, 0.7, 3.0, 20.0, 90.0]))
+            finally:
+                self.hanging.discard(task.number)
         if path == str(self.disk.folder):
             self._may_fail("sync", errno.EIO)
             self.disk.folder_synced()

@@ -297,6 +297,7 @@ class Life:
         self._await_killers()
         faults = self.node.faults
         faults.is_quiet = True
+        self.threads.wait(lambda: not self.node.files.hanging)
         for _ in range(_QUIET):
             self._be_served()
             self.threads.sleep(1.0)
@@ -335,7 +336,8 @@ class Life:
         if found.pods.keys() != state.kubelet.node.active.keys() and not state.remembered:
             yield f"the journal has pods {[*found.pods]}, the state {[*state.kubelet.node.active]}"
         text = state.kubelet.files.cpu
-        if text is not None and (node.disk.folder / CPU_FILE).read_text() != text:
+        file = node.disk.folder / CPU_FILE
+        if text is not None and (not file.exists() or file.read_text() != text):
             yield "the state file is not what the journal says"
         left = {one.name for one in node.disk.folder.iterdir()} - _KEPT
         if left and not any("cannot be locked" in line for line in node.log.lines):
@@ -392,8 +394,11 @@ class Life:
         self._say(f"end {found.texts}")
 
     def _orderly(self) -> None:
+        self._await_killers()
         node, program = self.node, self.node.program
         assert program is not None
+        if not program.alive:
+            return
         quiet, node.faults.is_quiet = node.faults.is_quiet, True
         began = self.threads.now
         node.ends = program
