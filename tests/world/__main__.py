@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from hashlib import sha256
 
 from tests.world.seams import install
 
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.0, help="end earlier, after so many minutes")
     parser.add_argument("--without", default="", help="faults and events that are left out")
     parser.add_argument("--defect", default="", help="put this defect back in")
+    parser.add_argument("--shrink", action="store_true", help="look for the smallest life that breaks the law")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--findings", type=int, default=3, help="broken laws after which the run ends")
     asked = parser.parse_args()
@@ -37,12 +39,13 @@ def main() -> int:
     root, began, found = lives.place(), time.monotonic(), 0
     faults: Counter[str] = Counter()
     events: Counter[str] = Counter()
-    seconds, count = 0.0, 0
+    seconds, count, traces = 0.0, 0, sha256()
     try:
         for seed in range(asked.seed, asked.seed + asked.lives):
             if asked.minutes and time.monotonic() - began > asked.minutes * 60:
                 break
             end = lives.lived(seed, root, steps, left_out)
+            traces.update(end.trace.encode())
             count, seconds = count + 1, seconds + end.seconds
             faults.update(one.partition(":")[0] for one in end.faults)
             events.update(end.events)
@@ -51,7 +54,7 @@ def main() -> int:
             if end.broken:
                 found += 1
                 print(f"seed {seed} after {count} lives: {end.broken}", flush=True)
-                if not left_out and not asked.defect:
+                if asked.shrink:
                     short, without, least = lives.smallest(end, root, steps)
                     print(f"  smallest: {lives.command(seed, short, without)}\n  there: {least.broken}", flush=True)
                 print(f"  at commit {_commit()}", flush=True)
@@ -60,6 +63,7 @@ def main() -> int:
     finally:
         shutil.rmtree(root.parent, ignore_errors=True)
     print(f"{count} lives, {seconds / 3600:.1f} hours of the world, {time.monotonic() - began:.0f} s, {found} broken")
+    print("trace:", traces.hexdigest())
     print("faults:", ", ".join(f"{kind} {number}" for kind, number in sorted(faults.items())))
     print("events:", ", ".join(f"{kind} {number}" for kind, number in sorted(events.items())))
     return 1 if found else 0

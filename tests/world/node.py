@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.agent.cgroups.made_up_tree import V2
 from tests.agent.nri.runtime_side import RuntimeSide, about
@@ -18,6 +18,7 @@ from tests.world.connections import CurrentNetwork, MemorySocket, Network
 from tests.world.files import CurrentFiles, Disk, Faults, Files
 from tests.world.threads import Current, Program, Threads
 
+from mooring.agent import agent as agent_module
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
@@ -40,10 +41,14 @@ from mooring.agent.nri.types import (
     RemoteError,
     RuntimeContainer,
 )
+from mooring.agent.reactor.resume import Stored
 from mooring.agent.startup import Startup, with_known_cpus
+from mooring.agent.state import AgentState
+from mooring.agent.storage.store import Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
+from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.inputs.machines.loader import load_machine
 from mooring.service import daemon
 from mooring.service.logs import Log
@@ -246,6 +251,24 @@ def _updates(reply: Any) -> list[ContainerUpdate]:
     return [update_from(one) for one in reply.update]
 
 
+class WatchedStore(Store):
+    """The agent's store; what a reader may find after it is noted."""
+
+    def write(self, state: AgentState) -> str:
+        tried = state.kubelet.files, frozenset(state.kubelet.node.active)
+        WatchedStore.readable.append(tried)
+        problem = super().write(state)
+        if not problem:
+            WatchedStore.readable = [tried]
+        return problem
+
+    readable: ClassVar[list[tuple[StateTexts, frozenset[str]]]] = []
+    """The record that was acknowledged last, and those after it that were not; of this world."""
+
+
+agent_module.Store = WatchedStore  # type: ignore[misc]
+
+
 @dataclass
 class Node:
     """Everything of one node under one seed."""
@@ -271,6 +294,7 @@ class Node:
         self.files = Files(self.root, self.disk, self.kernel, self.faults)
         self.network = Network(self.faults)
         Current.threads, CurrentFiles.files, CurrentNetwork.network = self.threads, self.files, self.network
+        WatchedStore.readable = []
         shutil.rmtree(self.root, ignore_errors=True)
         for folder in ("state", "run", "assigned", "sys/fs/cgroup/pods", "proc/self", "sys/devices/system/cpu"):
             (self.root / folder).mkdir(parents=True)
@@ -288,6 +312,9 @@ class Node:
 
     def start(self) -> bool:
         """Start an agent; tell whether it came up."""
+        found = Store(self.disk.folder).read()
+        self.lost = not self._is_readable(found)
+        WatchedStore.readable = [(found.texts, frozenset(found.pods))]
         program = self.program = Program("agent")
         self.log = WorldLog()
         made: list[Agent] = []
@@ -310,6 +337,12 @@ class Node:
         self.agent = made[0] if made else None
         return self.agent is not None
 
+    def _is_readable(self, found: Stored) -> bool:
+        allowed = WatchedStore.readable
+        return not allowed or (found.texts, frozenset(found.pods)) in allowed
+
+    lost: bool = False
+    """Whether the newest agent has found another journal than was acknowledged."""
     ends: Program | None = None
     """The program that is asked to end."""
 
