@@ -81,7 +81,6 @@ class Life:
         self._hash = sha256()
         self._pods = 0
         self.lines: list[str] = []
-        self.slow = True
 
     def run(self) -> LifeEnd:
         """Live it."""
@@ -409,15 +408,19 @@ class Life:
         quiet, node.faults.is_quiet = node.faults.is_quiet, True
         began = self.threads.now
         node.ends = program
-        self.threads.wait(lambda: not program.alive, 120.0)
-        self._hold(not program.alive, f"the agent does not end: {[one.name for one in program.alive]}")
-        if self.slow and not any(one.startswith("hang") for one in node.faults.happened):
-            self._hold(self.threads.now - began < 10.0, f"the end took {self.threads.now - began:.1f} s")
+        main = node.main
+        assert main is not None
+        self._hold(self.threads.wait(lambda: main.is_over, 120.0), "the agent does not end")
+        if not node.files.hanging:
+            # One may wait for the answer to a registration still: it ends with the process, at the latest by itself.
+            is_over = self.threads.wait(lambda: not program.alive, 10.0)
+            self._hold(is_over, f"threads of an agent that ended: {[one.name for one in program.alive]}")
+        if not any(one.startswith("hang") for one in node.faults.happened):
+            self._hold(self.threads.now - began < 20.0, f"the end took {self.threads.now - began:.1f} s")
         self._hold(not program.failures, f"the agent's end failed: {program.failures}")
-        held = node.files.open_of(program)
+        held = [] if node.files.hanging else node.files.open_of(program)
         self._hold(not held, f"an agent that ended has files open: {held}")
-        node.agent = None
-        program.is_dead = True
+        node.kill()
         node.faults.is_quiet = quiet
 
     def _await_killers(self) -> None:

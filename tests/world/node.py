@@ -16,7 +16,7 @@ from tests.agent.nri.runtime_side import RuntimeSide, about
 from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
 from tests.world.connections import CurrentNetwork, MemorySocket, Network
 from tests.world.files import CurrentFiles, Disk, Faults, Files
-from tests.world.threads import Current, Program, Threads
+from tests.world.threads import Current, Program, Task, Threads
 
 from mooring.agent import agent as agent_module
 from mooring.agent.agent import Agent
@@ -255,7 +255,7 @@ class WatchedStore(Store):
     """The agent's store; what a reader may find after it is noted."""
 
     def write(self, state: AgentState) -> str:
-        tried = state.kubelet.files, frozenset(state.kubelet.node.active)
+        tried = state.kubelet.files, frozenset({**state.remembered, **state.kubelet.node.active})
         WatchedStore.readable.append(tried)
         problem = super().write(state)
         if not problem:
@@ -332,7 +332,7 @@ class Node:
             finally:
                 agent.close()
 
-        main_task = self.threads.spawn(program, "main", main)
+        main_task = self.main = self.threads.spawn(program, "main", main)
         self.threads.wait(lambda: bool(made) or main_task.is_over, 120.0)
         self.agent = made[0] if made else None
         return self.agent is not None
@@ -341,18 +341,12 @@ class Node:
         allowed = WatchedStore.readable
         return not allowed or (found.texts, frozenset(found.pods)) in allowed
 
+    main: Task | None = None
+    """The first thread of the newest agent: its process ends with it."""
     lost: bool = False
     """Whether the newest agent has found another journal than was acknowledged."""
     ends: Program | None = None
     """The program that is asked to end."""
-
-    def stop(self) -> None:
-        """End the agent as a signal does."""
-        program = self.program
-        assert program is not None
-        self.ends = program
-        self.threads.wait(lambda: not program.alive, 60.0)
-        self.files.end(program)
 
     def kill(self) -> None:
         """Kill the agent."""
