@@ -66,8 +66,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)
-	@mkdir -p demo
-	@$(BIN)/python scripts/demo.py
+	@$(BIN)/mooring demo --to demo
 
 # Workers and the programs that tests start compile nothing twice, even where the environment forbids bytecode.
 test test-recordings test-laws test-long: export PYTHONDONTWRITEBYTECODE =

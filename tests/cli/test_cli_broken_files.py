@@ -340,3 +340,45 @@ def test_a_pipe_of_the_shell_is_read(words: tuple[str, ...]) -> None:
     finally:
         os.close(read)
     assert (answered.code, "mooring: " in answered.err) == (0, False)
+
+
+MACHINE_OF_KUBEVIRT = """\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: vm}
+spec:
+  domain: {memory: {guest: 1Gi}, devices: {filesystems: [{name: NAME}]}}
+  volumes: [{name: NAME}]
+"""
+INSTANCE_TYPES = """\
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineClusterInstancetype
+metadata: {name: NAME}
+spec: {cpu: {guest: 2}, memory: {guest: 1Gi}}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: vm}
+spec: {instancetype: {name: NAME}, template: {spec: {domain: {}}}}
+"""
+
+
+@pytest.mark.parametrize("value", ["true", "5", "[a]", "{a: b}"])
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("-f", POD.replace("name: app", "name: VALUE")),
+        ("-f", POD.replace("[{name: app}]", "VALUE")),
+        ("-f", POD.replace("name: app", "name: app, args: VALUE, command: VALUE, env: VALUE")),
+        ("-f", MACHINE_OF_KUBEVIRT.replace("NAME", "VALUE")),
+        ("-f", INSTANCE_TYPES.replace("NAME", "VALUE")),
+        ("--machine", TOPOLOGY.replace("kind: NodeResourceTopology", "kind: VALUE")),
+        ("--machine", "kind: List\nitems: [{kind: VALUE}]\n"),
+    ],
+)
+def test_a_value_of_any_other_type_is_never_a_defect(option: str, text: str, value: str, tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text(text.replace("VALUE", value))
+    given = {"--machine": SMALL[1], "-f": str(tmp_path / "pod.yaml"), option: str(tmp_path / "file.yaml")}
+    (tmp_path / "pod.yaml").write_text(POD)
+    answered = mooring("plan", *(word for pair in given.items() for word in pair))
+    assert (answered.code in (0, 2), "internal error" in answered.err) == (True, False), answered.err

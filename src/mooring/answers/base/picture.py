@@ -23,11 +23,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.moment import Moment
 from mooring.engine.extensions.owners import state_owner
-from mooring.engine.kubelet.kubelet import (
-    Kubelet,
-    free_cpus,
-    reserved_cpus,
-)
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.settings import policies

@@ -43,17 +43,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
 from mooring.engine.kubelet.adoption import Opened, held_findings, opened
-from mooring.engine.kubelet.events import (
-    Admit,
-    Event,
-    Happened,
-    Offline,
-    Readmit,
-    Remove,
-    check_known,
-    ordered,
-    run,
-)
+from mooring.engine.kubelet.events import Admit, Event, Happened, Offline, Readmit, Remove, check_known, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node.hotplug import hotplug_findings, remembered

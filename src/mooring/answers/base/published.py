@@ -32,7 +32,7 @@ from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_ord
 from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
-from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.fields import Document, within
 
 PUBLISHED: Final = "MOOR-528"
 """Code of what a NodeResourceTopology says and another source says otherwise."""
@@ -91,10 +91,8 @@ def listed_resources_in(documents: Sequence[Document]) -> tuple[list[Document], 
     """
     others, resources = [], []
     for one in documents:
-        try:
+        with within(source=one.source):
             found = listed_resources(one.content)
-        except InputError as error:
-            raise error.at(one.source) from None
         if found is None:
             others.append(one)
         else:

@@ -14,14 +14,7 @@ from mooring import KUBELET_VERSION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.picture import device_views, machine_view, owners_of, plan_view, pools_of
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
-from mooring.answers.base.rows import (
-    admitted_rows,
-    device_holders,
-    hugepage_lines,
-    l3_caches,
-    pod_name,
-    verdict_of,
-)
+from mooring.answers.base.rows import admitted_rows, device_holders, hugepage_lines, l3_caches, pod_name, verdict_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine

@@ -63,7 +63,7 @@ from mooring.engine.node.settings import build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.topologymanager import Hint, merge_hints
 from mooring.inputs.configuration.devices import device_table
-from mooring.inputs.decoding.fields import inside
+from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scenario import MergeCase, Scenario
 from mooring.inputs.pods.steps import resized_pod
@@ -177,10 +177,8 @@ class _ScenarioRun:
         for number, step in enumerate(self._scenario.steps):
             if self._endless or self._timeline is None:
                 break
-            try:
+            with within(f"steps[{number}]", source=self._scenario.id):
                 result = self._step(self._timeline, step)
-            except InputError as error:
-                raise inside(error, f"steps[{number}]").at(self._scenario.id) from None
             if result is not None:
                 steps.append(result)
         if steps:
@@ -247,10 +245,8 @@ class _ScenarioRun:
         gates = PodGates.of_node(timeline.kubelet.settings.config, timeline.kubelet.mooring)
         # Amounts that are not named stay what they are in the specification, also where they were not granted.
         wanted = timeline.wanting().get(step.uid, pod)
-        try:
+        with within("resize"):
             wanted = resized_pod(wanted, step, gates)
-        except InputError as error:
-            raise inside(error, "resize") from None
         self._timeline, answer, others = resized(timeline, wanted)
         after = self._timeline.kubelet
         fields = {"accepted": answer.accepted, "events": list(answer.events)}

@@ -19,11 +19,7 @@ from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, Holdings, Preference
-from mooring.engine.extensions.device_alignment import (
-    LocationRules,
-    claimed_devices,
-    dynamic_devices,
-)
+from mooring.engine.extensions.device_alignment import LocationRules, claimed_devices, dynamic_devices
 from mooring.engine.extensions.owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.pods.claims import CLAIM, claims_of_pod, current_devices

@@ -29,7 +29,7 @@ from mooring.inputs.archive.claims import DeviceFacts
 from mooring.inputs.configuration.devices import declared_devices, declared_preferences, offered_devices
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.documents import documents_in, located
-from mooring.inputs.decoding.fields import Document, inside
+from mooring.inputs.decoding.fields import Document, within
 from mooring.inputs.machines.loader import machine_in, machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree, open_tree
@@ -275,11 +275,9 @@ def about_of(document: object, *, source: str) -> NodeArchiveDocument:
         remedy = f"this Mooring reads {API_VERSION}: {_REMEDY} of this version"
         raise InputError(f"{version!r:.60} is not supported", source=source, field="apiVersion", remedy=remedy)
     node = _text(document, "node", source)
-    try:
+    with within(source=source):
         # A computer that is in no cluster may have underscores in its name.
         check_name(node.replace("_", "-") or "node", "node", SUBDOMAIN)
-    except InputError as error:
-        raise error.at(source) from None
     return NodeArchiveDocument(
         node=node,
         kubelet=_text(document, "kubelet", source),
@@ -296,12 +294,10 @@ def _parts(entries: object, source: str) -> Iterator[ArchivePart]:
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise InputError("must be a mapping", source=source, field=f"parts[{index}]", remedy=_REMEDY)
-        try:
+        with within(f"parts[{index}]"):
             part = ArchivePart(
                 _text(entry, "name", source), _text(entry, "origin", source), missing=_text(entry, "missing", source)
             )
-        except InputError as error:
-            raise inside(error, f"parts[{index}]") from None
         yield part
 
 

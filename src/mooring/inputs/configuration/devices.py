@@ -19,7 +19,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
-from mooring.inputs.decoding.fields import choice_at, flag_at, inside, mapping_at, name_at, text_at, wrong_kind
+from mooring.inputs.decoding.fields import choice_at, flag_at, mapping_at, name_at, text_at, within, wrong_kind
 
 KIND = "NodeDevices"
 API_VERSION = "mooring/v1alpha1"
@@ -102,10 +102,8 @@ def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
     Raises:
         InputError: it is not valid.
     """
-    try:
+    with within(source=source):
         return _declared(content)
-    except InputError as error:
-        raise error.at(source) from None
 
 
 def _declared(content: Mapping[str, Any]) -> Declared:
@@ -157,15 +155,11 @@ def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str
         InputError: a rule is not known.
     """
     found = {}
-    try:
+    with within(source=source):
         for resource, entry in mapping_at(content, "devices").items():
             if isinstance(entry, dict) and "preferred" in entry:
-                try:
+                with within(f"devices.{resource}"):
                     found[resource] = choice_at(entry, "preferred", Preference.PLUGIN)
-                except InputError as error:
-                    raise inside(error, f"devices.{resource}") from None
-    except InputError as error:
-        raise error.at(source) from None
     return found
 
 

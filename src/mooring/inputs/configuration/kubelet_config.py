@@ -40,10 +40,7 @@ from mooring.engine.releases.config_fields import (
     later_fields,
 )
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
-from mooring.engine.releases.gates import (
-    CPU_OPTION_HISTORY,
-    TOPOLOGY_OPTION_HISTORY,
-)
+from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding.api_fields import (
     UNKNOWN_CONFIGURATION_FIELD,
     Places,
@@ -63,6 +60,7 @@ from mooring.inputs.decoding.fields import (
     nearest,
     text_at,
     texts_at,
+    within,
     wrong_kind,
 )
 from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
@@ -187,20 +185,18 @@ def kubelet_config(
     >>> kubelet_config({"cpuManagerPolicy": "static"}, source="example").cpu_manager_policy
     'static'
     """
-    try:
-        within = CONFIGZ if set(content) == {CONFIGZ} else ""
-        fields = mapping_at(content, within) if within else content
+    with within(source=source):
+        wrapper = CONFIGZ if set(content) == {CONFIGZ} else ""
+        fields = mapping_at(content, wrapper) if wrapper else content
         _check_version(fields)
         lines = places or (lambda paths: dict.fromkeys(paths, source))
-        unknown = unknown_fields([(KIND, fields, within)])
+        unknown = unknown_fields([(KIND, fields, wrapper)])
         for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
             report(finding)
-        for finding in value_findings(fields, within, places) if places else ():
+        for finding in value_findings(fields, wrapper, places) if places else ():
             report(finding)
         report_later(fields, source, report, release)
         return config_of_fields(fields)
-    except InputError as error:
-        raise error.at(source) from None
 
 
 def config_of_fields(fields: Mapping[str, Any]) -> KubeletConfig:
@@ -237,10 +233,8 @@ def _checked(fields: Mapping[str, Any]) -> CheckedFields:
         above, _, name = one.name.rpartition(".")
         parent = mapping_at(fields, above) if above else fields
         if parent.get(name) is not None:
-            try:
+            with within(above):
                 values[one.name] = _READERS[one.holds](parent, name, None)
-            except InputError as error:
-                raise (inside(error, above) if above else error) from None
     return CheckedFields(
         values=values,
         null_duration=any(fields.get(name, "") is None for name in DURATIONS),
@@ -278,10 +272,8 @@ def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:
     text = text_at(fields, field)
     if not text and fields.get(field) is None:
         return default
-    try:
+    with within(field):
         return nanoseconds(text)
-    except InputError as error:
-        raise inside(error, field) from None
 
 
 def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
@@ -295,11 +287,9 @@ def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
 def _reserved_memory(config: Mapping[str, Any], field: str) -> tuple[ReservedMemory, ...]:
     entries = []
     for index, entry in enumerate(list_at(config, field)):
-        try:
+        with within(f"{field}[{index}]"):
             fields = as_mapping(entry)
             entries.append(ReservedMemory(count_at(fields, "numaNode", 0), _limits(fields)))
-        except InputError as error:
-            raise inside(error, f"{field}[{index}]") from None
     return tuple(entries)
 
 

@@ -26,12 +26,12 @@ from mooring.inputs.decoding.fields import (
     check_names,
     choice_at,
     count_at,
-    inside,
     list_at,
     mapping_at,
     name_at,
     nearest,
     text_at,
+    within,
     wrong_kind,
 )
 from mooring.inputs.decoding.quantities import nanoseconds
@@ -62,7 +62,7 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
     >>> sorted(mooring_config({"fixedDefects": ["odd-uncore"]}, source="example").fixed_defects)
     ['odd-uncore']
     """
-    try:
+    with within(source=source):
         _check(content)
         extensions = _names(content, "extensions", EXTENSIONS)
         return MooringConfig(
@@ -73,8 +73,6 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
             device_alignments=_device_alignments(content, extensions),
             device_attributes=_device_attributes(mapping_at(content, "deviceAttributes")),
         )
-    except InputError as error:
-        raise error.at(source) from None
 
 
 def _check(content: Mapping[str, Any]) -> None:
@@ -114,13 +112,11 @@ def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -
             remedy=f"name {DEVICE_ALIGNMENT} among the extensions",
         )
     found = mapping_at(content, "deviceAlignment")
-    try:
+    with within("deviceAlignment"):
         check_names(found, frozenset({"default", "classes"}))
         default = choice_at(found, "default", DeviceAlignment.FOLLOW)
         classes = mapping_at(found, "classes")
         return DeviceAlignments(default, {name: _device_class(name, entry) for name, entry in classes.items()})
-    except InputError as error:
-        raise inside(error, "deviceAlignment") from None
 
 
 _LOCATION = {"numaNode": "numa_node", "pciBusID": "pci_bus_id", "pcieRoot": "pcie_root"}
@@ -131,12 +127,10 @@ def _device_attributes(content: Mapping[str, Any]) -> dict[str, LocationAttribut
     found = {}
     for driver, entry in content.items():
         field = f"deviceAttributes.{driver}"
-        try:
+        with within(field):
             names = as_mapping(entry)
             check_names(names, frozenset(_LOCATION))
             texts = {_LOCATION[name]: name_at(names, name) for name in names}
-        except InputError as error:
-            raise inside(error, field) from None
         # An attribute without a domain belongs to the driver's, as in slices.
         full = {name: text if "/" in text else f"{driver}/{text}" for name, text in texts.items()}
         found[driver] = LocationAttributes(**full)
@@ -153,12 +147,10 @@ def device_attributes_document(attributes: Mapping[str, LocationAttributes]) -> 
 
 def _device_class(name: str, entry: object) -> DeviceClass:
     content = entry if isinstance(entry, dict) else {"alignment": entry}
-    try:
+    with within(f"classes.{name}"):
         check_names(content, frozenset({"alignment", "resources"}))
         alignment = choice_at(content, "alignment", DeviceAlignment.FOLLOW)
         return DeviceClass(alignment, _resources_of_class(name, content))
-    except InputError as error:
-        raise inside(error, f"classes.{name}") from None
 
 
 def _resources_of_class(name: str, content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -233,10 +225,8 @@ def _plugin(entry: object, where: str) -> ChosenPlugin:
         entry = {"name": entry}
     if not isinstance(entry, dict):
         raise wrong_kind(entry, "a plugin's name, or a mapping with name and settings", where)
-    try:
+    with within(where):
         return _understood(entry)
-    except InputError as error:
-        raise inside(error, where) from None
 
 
 def _understood(entry: Mapping[str, Any]) -> ChosenPlugin:

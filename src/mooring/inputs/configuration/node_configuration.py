@@ -22,7 +22,7 @@ from mooring.inputs.configuration.kubelet_flags import merged_configuration
 from mooring.inputs.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_of
 from mooring.inputs.decoding.documents import located
-from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at
+from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at, within
 from mooring.lazy import lazily
 
 with lazily():
@@ -321,10 +321,8 @@ def recognised(document: Document) -> tuple[str, dict[str, Any]]:
     content = document.content
     if not isinstance(content, dict):
         raise InputError(f"a configuration must be a mapping, not {kind_of(content)}", source=document.source)
-    try:
+    with within(source=document.source):
         kind = text_at(content, "kind")
-    except InputError as error:
-        raise error.at(document.source) from None
     if kind in (mooring.KIND, declared.KIND):
         return kind, content
     if kubelet.is_kubelet_config(content):

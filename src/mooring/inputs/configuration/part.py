@@ -26,7 +26,7 @@ from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
-from mooring.inputs.decoding.fields import Report, as_mapping, inside, mapping_at, nearest, text_at
+from mooring.inputs.decoding.fields import Report, as_mapping, mapping_at, nearest, text_at, within
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""
@@ -94,10 +94,8 @@ class VendorPart:
         """
         found, above = self.content, ""
         for name in path.split(".") if path else ():
-            try:
+            with within(above):
                 found = mapping_at(found, name)
-            except InputError as error:
-                raise inside(error, above) if above else error from None
             above = f"{above}.{name}" if above else name
         return found
 
@@ -246,10 +244,8 @@ def pairs_of(values: object, field: str) -> list[tuple[str, str]]:
     Raises:
         InputError: something else is there.
     """
-    try:
+    with within(field):
         given = as_mapping(values) if values is not None else {}
-    except InputError as error:
-        raise inside(error, field) from None
     return [
         (f"--{name.lstrip('-')}={value}", path)
         for name, inner in given.items()

@@ -30,7 +30,7 @@ from mooring.inputs.configuration.kubelet_flags import (
 )
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
-from mooring.inputs.decoding.fields import Document, Value
+from mooring.inputs.decoding.fields import Document, Value, within
 from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, pasted, read_bytes, read_standard_input, shown
 from mooring.lazy import lazily
 
@@ -184,10 +184,8 @@ def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
 def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
     """Return a document; a dump of the PodResources API as the devices that it lists."""
     document = source.document
-    try:
+    with within(source=document.source):
         made = devices.devices_in(document.content)
-    except InputError as error:
-        raise error.at(document.source) from None
     if made is None:
         return source
     return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.source))

@@ -37,6 +37,30 @@ def inside(error: InputError, prefix: str) -> InputError:
     return InputError(error.problem, source=error.source, field=prefix + field, remedy=error.remedy)
 
 
+class within:  # noqa: N801 - as contextlib.suppress: read as a word of the sentence that it begins
+    """Names the field, the file, or both for errors of a block of code; an empty field or a known file changes nothing.
+
+    >>> with within("spec", source="pod.yaml"):
+    ...     raise InputError("must not be empty", field="containers")
+    Traceback (most recent call last):
+        ...
+    mooring.engine.core.errors.InputError: pod.yaml: spec.containers: must not be empty
+    """
+
+    __slots__ = ("field", "source")
+
+    def __init__(self, field: str = "", *, source: str = "") -> None:
+        self.field = field
+        self.source = source
+
+    def __enter__(self) -> None:
+        """Nothing is done before there is an error."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, InputError):
+            raise (inside(error, self.field) if self.field else error).at(self.source) from None
+
+
 def caused_in(error: InputError, field: str) -> InputError:
     """Return an error about what the text of a field means, such as a machine, as an error of the field.
 

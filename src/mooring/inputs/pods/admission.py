@@ -214,8 +214,10 @@ class APIServerAdmission:
 
     def _injected(self, spec: dict[str, Any], found: PodObject) -> dict[str, Any]:
         """Return a pod's spec with the containers of ``--inject``, if the pod is marked."""
-        apps, inits = ([one for one in spec.get(part) or () if isinstance(one, dict)] for part in _PARTS)
-        has = {one.get("name") for one in (*apps, *inits)}
+        # What is no list of containers, or no name, is reported where the pod is read.
+        lists = (given if isinstance(given := spec.get(part), list) else [] for part in _PARTS)
+        apps, inits = ([one for one in listed if isinstance(one, dict)] for listed in lists)
+        has = {str(one.get("name")) for one in (*apps, *inits)}
         self._note_networks(apps, [*apps, *inits], found)
         marks = list(self._marks(found, spec, has))
         added = Fragment(*(tuple(one for one in part if one["name"] not in has) for part in _parts(self.fragment)))

@@ -23,16 +23,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.dynamic import Attributes, AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import ClaimUse, Container
 from mooring.inputs.decoding.fields import (
     as_mapping,
     flag_at,
-    inside,
     list_at,
     mapping_at,
     name_at,
     text_at,
+    within,
     wrong_kind,
 )
 
@@ -49,25 +48,19 @@ def claim_of(obj: Mapping[str, Any], *, source: str) -> ResourceClaim:
     Raises:
         InputError: a field has another form.
     """
-    try:
+    with within(source=source):
         metadata, status = mapping_at(obj, "metadata"), mapping_at(obj, "status")
         name, namespace, uid = name_at(metadata, "name"), text_at(metadata, "namespace"), text_at(metadata, "uid")
-        try:
+        with within("status"):
             allocation = status.get("allocation")
             devices = _devices(mapping_at(mapping_at(status, "allocation"), "devices"))
             pods = frozenset(_pods(list_at(status, "reservedFor")))
-        except InputError as error:
-            raise inside(error, "status") from None
-    except InputError as error:
-        raise error.at(source) from None
     return ResourceClaim(namespace or "default", name, uid, allocation is not None, devices, pods)
 
 
 def _devices(allocated: Mapping[str, Any]) -> tuple[ClaimedDevice, ...]:
-    try:
+    with within("allocation.devices.results"):
         return tuple(_device(item) for item in list_at(allocated, "results"))
-    except InputError as error:
-        raise inside(error, "allocation.devices.results") from None
 
 
 def _device(item: object) -> ClaimedDevice:
@@ -118,14 +111,10 @@ def slice_of(obj: Mapping[str, Any], *, source: str) -> ResourceSlice:
     Raises:
         InputError: a field has another form.
     """
-    try:
+    with within(source=source):
         name = text_at(mapping_at(obj, "metadata"), "name")
-        try:
+        with within("spec"):
             return _slice(name, mapping_at(obj, "spec"))
-        except InputError as error:
-            raise inside(error, "spec") from None
-    except InputError as error:
-        raise error.at(source) from None
 
 
 def current_devices(slices: Iterable[ResourceSlice], node: str = "") -> tuple[DynamicDevice, ...]:
@@ -156,17 +145,13 @@ def _slice(name: str, spec: Mapping[str, Any]) -> ResourceSlice:
     generation = pool.get("generation", 0)
     if type(generation) is not int:
         raise wrong_kind(generation, "a whole number", "pool.generation")
-    try:
+    with within("pool"):
         pool_name = name_at(pool, "name")
-    except InputError as error:
-        raise inside(error, "pool") from None
     devices = []
     for index, item in enumerate(list_at(spec, "devices")):
-        try:
+        with within(f"devices[{index}]"):
             fields = as_mapping(item)
             devices.append((text_at(fields, "nodeName") or node, _published_device(driver, pool_name, fields)))
-        except InputError as error:
-            raise inside(error, f"devices[{index}]") from None
     return ResourceSlice(name, driver, pool_name, generation, node, tuple(devices))
 
 
@@ -266,11 +251,9 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
     uses = {container.name: list[ClaimUse]() for container in containers}
     for field in ("initContainers", "containers"):
         for index, item in enumerate(list_at(spec, field)):
-            try:
+            with within(f"spec.{field}[{index}].resources"):
                 for use in _uses(as_mapping(item), names):
                     uses[item["name"]].append(use)
-            except InputError as error:
-                raise inside(error, f"spec.{field}[{index}].resources") from None
     for name, use in _extended_uses(extended):
         uses.setdefault(name, []).append(use)
     return [
@@ -281,11 +264,9 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
 
 def _uses(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[ClaimUse]:
     for index, entry in enumerate(list_at(mapping_at(item, "resources"), "claims")):
-        try:
+        with within(f"claims[{index}]"):
             fields = as_mapping(entry)
             name, request = text_at(fields, "name"), text_at(fields, "request")
-        except InputError as error:
-            raise inside(error, f"claims[{index}]") from None
         if names.get(name):
             yield ClaimUse(names[name], request)
 
@@ -294,24 +275,20 @@ def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     status = obj.get("status")
     if not isinstance(status, dict) or not status.get(_EXTENDED):
         return {}
-    try:
+    with within("status"):
         found = mapping_at(status, _EXTENDED)
         text_at(found, "resourceClaimName")
-    except InputError as error:
-        raise inside(error, "status") from None
     return found
 
 
 def _extended_uses(extended: Mapping[str, Any]) -> Iterator[tuple[str, ClaimUse]]:
     """Yield container and use for each resource that a driver serves."""
-    try:
+    with within(f"status.{_EXTENDED}"):
         claim = text_at(extended, "resourceClaimName")
         for item in list_at(extended, "requestMappings"):
             fields = as_mapping(item)
             if claim:
                 yield text_at(fields, "containerName"), ClaimUse(claim, text_at(fields, "requestName"))
-    except InputError as error:
-        raise inside(error, f"status.{_EXTENDED}") from None
 
 
 def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
@@ -324,13 +301,9 @@ def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _entries(parent: Mapping[str, Any], field: str, place: str) -> Iterable[tuple[str, str]]:
-    try:
+    with within(place):
         items = list_at(parent, field)
-    except InputError as error:
-        raise inside(error, place) from None
     for index, item in enumerate(items):
-        try:
+        with within(f"{place}.{field}[{index}]"):
             entry = as_mapping(item)
             yield text_at(entry, "name"), text_at(entry, "resourceClaimName")
-        except InputError as error:
-            raise inside(error, f"{place}.{field}[{index}]") from None

@@ -24,7 +24,7 @@ from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import located
-from mooring.inputs.decoding.fields import Document, as_mapping, inside, list_at, mapping_at, text_at
+from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mapping_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.claims import CLAIM, SLICE, ResourceSlice, claim_of, slice_of
 from mooring.inputs.pods.defaults import is_supported, total_limits, total_requests
@@ -53,13 +53,11 @@ def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
     for document in documents:
         with located(document):
             for place, content in objects_of(document.content, KINDS):
-                try:
+                with within(place):
                     if content.get("kind") == CLAIM:
                         claims.append(claim_of(content, source=document.source))
                     else:
                         slices.append(slice_of(content, source=document.source))
-                except InputError as error:
-                    raise inside(error, place) if place else error from None
     return DynamicObjects(tuple(claims), tuple(slices))
 
 
@@ -125,10 +123,8 @@ def limit_ranges(documents: Iterable[Document]) -> dict[str, list[LimitRange]]:
     for document in documents:
         with located(document):
             for place, content in objects_of(document.content, {LIMIT_RANGE}):
-                try:
+                with within(place):
                     one = _limit_range(content, document.source)
-                except InputError as error:
-                    raise inside(error, place) if place else error from None
                 found.setdefault(one.namespace, []).append(one)
     return found
 
@@ -139,7 +135,7 @@ def _limit_range(content: Mapping[str, Any], source: str) -> LimitRange:
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
     for index, given in enumerate(list_at(mapping_at(content, "spec"), "limits")):
-        try:
+        with within(f"spec.limits[{index}]"):
             item = as_mapping(given)
             kind, least, most = text_at(item, "type"), resource_list(item, "min"), resource_list(item, "max")
             items.append(LimitItem(kind, least, most, resource_list(item, "maxLimitRequestRatio")))
@@ -148,8 +144,6 @@ def _limit_range(content: Mapping[str, Any], source: str) -> LimitRange:
                 asked = {**least, **default, **resource_list(item, "defaultRequest")}
                 limits.update((name, str(amount)) for name, amount in default.items())
                 requests.update((name, str(amount)) for name, amount in asked.items())
-        except InputError as error:
-            raise inside(error, f"spec.limits[{index}]") from None
     namespace = text_at(metadata, "namespace") or "default"
     return LimitRange(text_at(metadata, "name"), namespace, source, tuple(items), requests, limits)
 

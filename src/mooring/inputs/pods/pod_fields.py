@@ -30,7 +30,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, nearest, text_at
+from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, name_at, nearest, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, resource_list
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates, is_supported, total_limits, total_requests
 
@@ -52,10 +52,8 @@ def priority_of(spec: Mapping[str, Any]) -> int:
     """
     if "priority" not in spec and "priorityClassName" not in spec:
         return 0
-    try:
+    with within("spec"):
         return count_at(spec, "priority", CLASSES.get(text_at(spec, "priorityClassName"), 0))
-    except InputError as error:
-        raise inside(error, "spec") from None
 
 
 SCALE_DOWN_FIELD = "scaleDownGracePeriodSeconds"
@@ -85,10 +83,8 @@ def scale_down_grace(
     if not gates.knows_delay:
         return None
     if spec.get(SCALE_DOWN_FIELD) is not None:
-        try:
+        with within("spec"):
             return _of_field(spec, gates, stored=stored)
-        except InputError as error:
-            raise inside(error, "spec") from None
     text = annotations.get(SCALE_DOWN_ANNOTATION)
     if text is None:
         return None
@@ -132,11 +128,9 @@ def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> li
 def _allocated(status: Mapping[str, Any], field: str) -> dict[str, ResourceList]:
     found: dict[str, ResourceList] = {}
     for index, item in enumerate(list_at(status, field)):
-        try:
+        with within(f"status.{field}[{index}]"):
             one = as_mapping(item)
             found[name_at(one, "name")] = resource_list(one, "allocatedResources")
-        except InputError as error:
-            raise inside(error, f"status.{field}[{index}]") from None
     return found
 
 

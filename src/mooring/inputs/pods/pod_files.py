@@ -13,7 +13,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.inputs.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.inputs.decoding.documents import load_documents, places_of
-from mooring.inputs.decoding.fields import Document, Report, ignore, inside
+from mooring.inputs.decoding.fields import Document, Report, ignore, within
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods import admission as admitting
 from mooring.inputs.pods import cluster_objects
@@ -322,12 +322,10 @@ def _misspelt(field: UnknownField) -> str:
 
 
 def _pods(found: PodObject, source: str, gates: PodGates, admission: APIServerAdmission) -> Iterator[Pod]:
-    try:
+    with within(found.field):
         pod = admission.new_pod(found, source, gates)
         _check_fit(pod)
         check_identity(pod)
-    except InputError as error:
-        raise inside(error, found.field) if found.field else error from None
     if found.replicas is None:
         yield pod
     else:
@@ -355,10 +353,8 @@ def check_identity(pod: Pod) -> None:
 def _check_fit(pod: Pod) -> None:
     if pod.resources is None:
         return
-    try:
+    with within("spec.resources"):
         check_containers_fit(pod.resources, pod.containers)
-    except InputError as error:
-        raise inside(error, "spec.resources") from None
 
 
 def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, text_at, texts_at
+from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at, within
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, requirement_of
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -123,17 +122,13 @@ def pod_relations(content: Mapping[str, Any], owner: Mapping[str, Any] | None = 
     labels = texts_at(metadata, "labels") if metadata.get("labels") else {}
     affinity, ignored = mapping_at(spec, "affinity"), list[str]()
     near, away = (mapping_at(affinity, name) for name in ("podAffinity", "podAntiAffinity"))
-    try:
+    with within("spec.affinity"):
         required = [tuple(_terms(list_at(part, _REQUIRED), namespace, labels, ignored)) for part in (near, away)]
         preferred = (*_weighted(near, 1, namespace, labels, ignored), *_weighted(away, -1, namespace, labels, ignored))
-    except InputError as error:
-        raise inside(error, "spec.affinity") from None
-    try:
+    with within("spec.topologySpreadConstraints"):
         spread = tuple(
             _constraint(as_mapping(one), namespace, labels) for one in list_at(spec, "topologySpreadConstraints")
         )
-    except InputError as error:
-        raise inside(error, "spec.topologySpreadConstraints") from None
     is_default = not spread and owner is not None and bool(requirements := label_requirements(owner))
     if is_default:
         selector = PodSelector((namespace,), requirements)

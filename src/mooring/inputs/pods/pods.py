@@ -17,7 +17,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import NO_RESOURCES, Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
 from mooring.engine.node.isolation import check_mixing
-from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at, texts_at, wrong_kind
+from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
@@ -67,10 +67,8 @@ def pod_from_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DE
     >>> pod.uid, pod.qos.value, str(pod.containers[0].requests["memory"])
     ('default_web', 'Guaranteed', '1Gi')
     """
-    try:
+    with within(source=source):
         return _pod(obj, gates)
-    except InputError as error:
-        raise error.at(source) from None
 
 
 def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
@@ -92,14 +90,12 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     resources = None
     if spec.get("resources") is not None and gates.knows_pod_resources:
         stored = status_qos is not None
-        try:
+        with within("spec.resources"):
             given = as_mapping(spec["resources"])
             resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
             if not stored:
                 resources = with_pod_defaults(resources, containers, gates)
             check_pod_resources(resources)
-        except InputError as error:
-            raise inside(error, "spec.resources") from None
     if not gates.amounts_wrap:
         containers = [
             replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
@@ -134,14 +130,12 @@ def identity_of(metadata: Mapping[str, Any]) -> tuple[str, str, str, Mapping[str
     Raises:
         InputError: one of them is of the wrong type, or there is no name.
     """
-    try:
+    with within("metadata"):
         generated = text_at(metadata, "generateName")
         name = text_at(metadata, "name") or (f"{generated}0" if generated else name_at(metadata, "name"))
         namespace = text_at(metadata, "namespace") or "default"
         uid = text_at(metadata, "uid") or f"{namespace}_{name}"
         annotations = texts_at(metadata, "annotations") if metadata.get("annotations") else {}
-    except InputError as error:
-        raise inside(error, "metadata") from None
     return name, namespace, annotations.get(MIRROR, uid), annotations
 
 
@@ -149,10 +143,8 @@ def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
     status = obj.get("status")
     if not isinstance(status, dict):
         return None
-    try:
+    with within("status"):
         text = text_at(status, "qosClass")
-    except InputError as error:
-        raise inside(error, "status") from None
     if text and text not in _QOS:
         raise InputError(f"{text!r:.60} is not a QoS class", field="status.qosClass", remedy="remove it")
     return _QOS.get(text)
@@ -178,10 +170,8 @@ def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Contai
         raise wrong_kind(items, "a list", f"spec.{field}")
     containers = []
     for index, item in enumerate(items):
-        try:
+        with within(f"spec.{field}[{index}]"):
             containers.append(_container(item, kind))
-        except InputError as error:
-            raise inside(error, f"spec.{field}[{index}]") from None
     return containers
 
 
@@ -191,23 +181,19 @@ def _container(item: object, kind: _Kind) -> Container:
     lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
     if fields.get("resources") is None:
         return Container(name, kind(fields), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
-    try:
+    with within("resources"):
         resources = as_mapping(fields["resources"])
         requests = resource_list(resources, "requests")
         limits = resource_list(resources, "limits")
         for resource, limit in limits.items():
             requests.setdefault(resource, limit)
         check_resources(requests, limits)
-    except InputError as error:
-        raise inside(error, "resources") from None
     return Container(name, kind(fields), requests, limits, core_lists=lists)
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:
-    try:
+    with within("spec"):
         overhead = resource_list(spec, "overhead")
-    except InputError as error:
-        raise inside(error, "spec") from None
     for name, amount in overhead.items():
         if amount.nano < 0:
             raise InputError(f"must not be negative, but is {amount}", field=f"spec.overhead.{name}")
@@ -239,10 +225,13 @@ _MOST_TEXT: Final = 1 << 14
 
 def _core_lists(fields: Mapping[str, Any]) -> Iterator[tuple[str, CPUSet]]:
     """Yield the CPUs that a container's command, arguments and environment name, with the words that name them."""
-    given = fields.get("env")
-    pairs = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    # Lists that are none are left to the API server.
+    command, arguments, given = (
+        value if isinstance(value := fields.get(part), list) else [] for part in ("command", "args", "env")
+    )
+    pairs = [one for one in given if isinstance(one, Mapping)]
     env = {str(one.get("name")): str(one["value"]) for one in pairs if one.get("value") is not None}
-    words = [str(word) for part in ("command", "args") for word in (fields.get(part) or ()) if isinstance(word, str)]
+    words = [word for word in (*command, *arguments) if isinstance(word, str)]
     if not (words or env):
         return
     # The kubelet replaces $(NAME), a shell $NAME and ${NAME}.

@@ -18,7 +18,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.events import Admit, Remove, Restart
-from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, name_at
+from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, name_at, within
 from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios
 
 SCENARIO: Final = "scenario.jsonl"
@@ -111,10 +111,8 @@ def _node(case: Scenario | MergeCase, file: str) -> str:
     if isinstance(case, MergeCase) or OBSERVED not in case.raw:
         problem = "does not tell when it was observed"
         raise InputError(problem, source=file, field=case.id, remedy="give a recording of mooring record")
-    try:
+    with within(source=f"{file}: {case.id}"):
         return name_at(mapping_at(case.raw, OBSERVED), "node")
-    except InputError as error:
-        raise error.at(f"{file}: {case.id}") from None
 
 
 def _history(node: str, cases: list[tuple[str, Scenario]]) -> RecordedNode:

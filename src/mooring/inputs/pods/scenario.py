@@ -45,6 +45,7 @@ from mooring.inputs.decoding.fields import (
     name_at,
     text_at,
     texts_at,
+    within,
 )
 from mooring.inputs.decoding.files import STANDARD_INPUT, check_regular, open_problem, read_standard_input, shown
 from mooring.inputs.decoding.quantities import nanoseconds
@@ -215,7 +216,7 @@ def scenario(
     Raises:
         InputError: it is not valid.
     """
-    try:
+    with within(source=source):
         mooring = _mooring(content, source, release)
         kubelet = _kubelet(content, source, report, mooring)
         gates = _gates(kubelet, mooring)
@@ -234,8 +235,6 @@ def scenario(
             note=text_at(content, "note"),
             raw=content,
         )
-    except InputError as error:
-        raise error.at(source) from None
 
 
 def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> KubeletConfig:
@@ -246,10 +245,8 @@ def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: M
 
 
 def _mooring(content: Mapping[str, Any], source: str, release: Release | None) -> MooringConfig:
-    try:
+    with within("mooring"):
         mooring = mooring_config(mapping_at(content, "mooring"), source=source)
-    except InputError as error:
-        raise inside(error, "mooring") from None
     release = release or _release(content)
     return mooring if release is None else replace(mooring, release=release)
 
@@ -269,12 +266,10 @@ def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterato
 
 
 def _held(content: Mapping[str, Any]) -> Holdings:
-    try:
+    with within("held"):
         given = mapping_at(content, "held")
         pods = {uid: mapping_at(given, uid) for uid in given}
         return {uid: {name: _ids(mapping_at(pod, name)) for name in pod} for uid, pod in pods.items()}
-    except InputError as error:
-        raise inside(error, "held") from None
 
 
 def _ids(container: Mapping[str, Any]) -> dict[str, frozenset[str]]:
@@ -286,10 +281,8 @@ def _steps(
 ) -> Iterator[Step]:
     gates = _gates(kubelet, mooring)
     for index, item in enumerate(list_at(content, "steps")):
-        try:
+        with within(f"steps[{index}]"):
             step = hotplug_step(as_mapping(item), mooring) or _step(item, source, gates, report, mooring)
-        except InputError as error:
-            raise inside(error, f"steps[{index}]") from None
         if isinstance(step, Restart):
             kubelet = kubelet if step.kubelet is None else step.kubelet
             mooring = mooring if step.release is None else replace(mooring, release=step.release)
@@ -306,10 +299,8 @@ def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: Moor
     if "resize" in step:
         if isinstance(step["resize"], Mapping) and "spec" in step["resize"]:
             return ResizeTo(_pod(step["resize"], "resize", source, gates))
-        try:
+        with within("resize"):
             return resizing(as_mapping(step["resize"]))
-        except InputError as error:
-            raise inside(error, "resize") from None
     if "advance" in step:
         return Advance(_span(step))
     if step.get("reboot") is True:
@@ -336,10 +327,8 @@ def _span(step: Mapping[str, Any]) -> int:
 
 
 def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:
-    try:
+    with within(field):
         return pod_from_object(as_mapping(item), source=source, gates=gates)
-    except InputError as error:
-        raise inside(error, field) from None
 
 
 def _merge_case(content: Mapping[str, Any]) -> MergeCase:

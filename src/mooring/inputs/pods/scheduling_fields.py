@@ -21,12 +21,12 @@ from mooring.inputs.decoding.fields import (
     as_mapping,
     choice_at,
     count_at,
-    inside,
     list_at,
     mapping_at,
     name_at,
     text_at,
     texts_at,
+    within,
 )
 
 _Read = TypeVar("_Read")
@@ -112,10 +112,8 @@ def tolerations_at(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
 
 def _each(content: Mapping[str, Any], field: str, read: Callable[[Mapping[str, Any]], _Read]) -> Iterator[_Read]:
     for index, one in enumerate(list_at(content, field)):
-        try:
+        with within(f"{field}[{index}]"):
             yield read(as_mapping(one))
-        except InputError as error:
-            raise inside(error, f"{field}[{index}]") from None
 
 
 def _toleration(content: Mapping[str, Any]) -> Toleration:
@@ -240,10 +238,8 @@ def scheduling_fields_of(pod: Mapping[str, Any], field: str = "") -> SchedulingF
     Raises:
         InputError: a field is not valid.
     """
-    try:
+    with within(f"{field}.spec".lstrip(".")):
         return scheduling_fields(mapping_at(pod, "spec"))
-    except InputError as error:
-        raise inside(error, f"{field}.spec".lstrip(".")) from None
 
 
 def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
@@ -256,7 +252,7 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
     (('pool', 'gpu'),)
     """
     affinity = mapping_at(spec, "affinity")
-    try:
+    with within("affinity.nodeAffinity"):
         node = mapping_at(affinity, "nodeAffinity")
         required = mapping_at(node, "requiredDuringSchedulingIgnoredDuringExecution")
         preferred = list_at(node, "preferredDuringSchedulingIgnoredDuringExecution")
@@ -265,8 +261,6 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
             PreferredTerm(count_at(as_mapping(one), "weight", 0), _term(mapping_at(as_mapping(one), "preference")))
             for one in preferred
         )
-    except InputError as error:
-        raise inside(error, "affinity.nodeAffinity") from None
     ignored = [name for name in ("schedulingGates", "volumes") if _counts(spec, name)]
     return SchedulingFields(
         tuple(sorted(texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),

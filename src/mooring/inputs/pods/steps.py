@@ -17,7 +17,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.engine.kubelet.events import Amounts, Offline, Online, Resizing
-from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at
+from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, within
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of
 from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
@@ -41,11 +41,9 @@ def resizing(content: Mapping[str, Any]) -> Resizing:
 
 
 def _amounts(given: Any, place: str) -> Amounts:
-    try:
+    with within(place):
         fields = as_mapping(given)
         return Amounts(_resizable(fields, "requests"), _resizable(fields, "limits"))
-    except InputError as error:
-        raise inside(error, place) from None
 
 
 def _resizable(fields: Mapping[str, Any], part: str) -> ResourceList:
@@ -81,11 +79,9 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
         problem = f"pods with pod-level resources cannot be resized without {POD_LEVEL_RESIZE} (v1.35 and later)"
         raise InputError(problem, field="spec.resources", remedy="recreate the pod")
     if resources is not None:
-        try:
+        with within("spec.resources" if asked.resources is None else "resources"):
             check_pod_resources(resources)
             check_containers_fit(resources, containers)
-        except InputError as error:
-            raise inside(error, "spec.resources" if asked.resources is None else "resources") from None
     if qos_of(containers, resources, gates) is not pod.qos:
         raise InputError(
             f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class",
@@ -104,10 +100,8 @@ def _resized_resources(before: PodResources | None, asked: Amounts | None) -> Po
 
 def _resized(container: Container, asked: Amounts) -> Container:
     requests, limits = {**container.requests, **asked.requests}, {**container.limits, **asked.limits}
-    try:
+    with within(f"containers.{container.name}"):
         check_resources(requests, limits)
-    except InputError as error:
-        raise inside(error, f"containers.{container.name}") from None
     return replace(container, requests=requests, limits=limits)
 
 

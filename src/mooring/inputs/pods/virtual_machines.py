@@ -19,7 +19,7 @@ from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.decoding.fields import Document, count_at, flag_at, inside, list_at, mapping_at, text_at
+from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
 
 GROUP = "kubevirt.io"
@@ -55,7 +55,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
     Source: KubeVirt, instancetype.kubevirt.io/v1beta1 (VirtualMachineInstancetypeSpec).
     """
     types = {
-        (one.get("kind"), _inner(one, "metadata").get("name")): one.get("spec")
+        (str(one.get("kind")), str(_inner(one, "metadata").get("name"))): one.get("spec")
         for document in documents
         for one in _items(document.content)
         if str(one.get("apiVersion")).startswith(_TYPES)
@@ -70,7 +70,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
         template = _inner(spec, "template")
         inner = _inner(template, "spec")
         named, domain = _inner(spec, "instancetype"), _inner(inner, "domain")
-        found = types.get((named.get("kind", _CLUSTER_TYPE), named.get("name")))
+        found = types.get((str(named.get("kind", _CLUSTER_TYPE)), str(named.get("name"))))
         if not named or not isinstance(found, dict) or "domain" not in inner:
             return content
         devices = {key: found[key] for key in ("gpus", "hostDevices") if key in found}
@@ -119,10 +119,8 @@ def launcher_pod(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[
     metadata, spec = mapping_at(template, "metadata"), mapping_at(template, "spec")
     name = text_at(mapping_at(owner, "metadata"), "name") or text_at(mapping_at(owner, "metadata"), "generateName")
     annotations = mapping_at(metadata, "annotations")
-    try:
+    with within("spec"):
         machine = _machine(spec, annotations)
-    except InputError as error:
-        raise inside(error, "spec") from None
     containers = [{"name": "compute", "resources": _compute(machine)}, *_support(machine, annotations)]
     return {
         "metadata": {
@@ -193,7 +191,7 @@ class _Machine:
 
 def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machine:
     domain = mapping_at(spec, "domain")
-    try:
+    with within("domain"):
         resources, cpu = mapping_at(domain, "resources"), mapping_at(domain, "cpu")
         limits = resource_list(resources, "limits")
         requests = {**limits, **resource_list(resources, "requests")}
@@ -207,8 +205,6 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         return _Machine(
             spec, domain, requests, limits, cpus, guest, page, dedicated, int(isolated) + int(even), threads
         )
-    except InputError as error:
-        raise inside(error, "domain") from None
 
 
 def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
@@ -330,9 +326,9 @@ def _support(machine: _Machine, annotations: Mapping[str, Any]) -> Iterator[dict
     for volume in machine.volumes:
         if "containerDisk" in volume:
             yield _container(machine, f"volume{volume.get('name')}", ("10m", "100m"), ("1M", "40M"), cpu="10m")
-    shared = {one.get("name") for one in list_at(machine.devices, "filesystems") if isinstance(one, dict)}
+    shared = {str(one.get("name")) for one in list_at(machine.devices, "filesystems") if isinstance(one, dict)}
     for volume in machine.volumes:
-        if volume.get("name") in shared:
+        if str(volume.get("name")) in shared:
             yield _container(machine, f"virtiofs-{volume.get('name')}", ("10m", "100m"), ("1M", "80M"))
     for index in range(_sidecars(annotations)):
         sidecar = {"cpu": "200m", "memory": "64M"} if machine.is_guaranteed else {}

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, text_at, wrong_kind
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    count_at,
+    inside,
+    list_at,
+    mapping_at,
+    text_at,
+    within,
+    wrong_kind,
+)
 from mooring.inputs.pods.pod_templates import (
     FoundTemplate,
     NestedObject,
@@ -125,15 +134,13 @@ def pod_objects(content: object, paths: TemplatePaths = NO_PATHS) -> Iterator[Po
 def _walk(
     content: object, field: str, kind: str, depth: int, paths: TemplatePaths
 ) -> Iterator[PodObject | OtherObject]:
-    try:
+    with within(field):
         fields = as_mapping(content)
         kind = text_at(fields, "kind") or kind or _no_kind()
         if not kind.endswith("List"):
             yield from _objects(fields, field, kind, paths)
             return
         items = _items(fields, depth)
-    except InputError as error:
-        raise inside(error, field) if field else error from None
     for index, item in enumerate(items):
         # The items of a PodList and its like need not name their kind.
         yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1, paths)
@@ -216,10 +223,8 @@ def _is_of_kubernetes(content: Mapping[str, Any]) -> bool:
 
 def _nested(nested: NestedObject, field: str, paths: TemplatePaths) -> Iterator[PodObject]:
     place = _join(field, nested.path)
-    try:
+    with within(nested.path):
         found = list(_found(nested.content, place, text_at(nested.content, "kind"), paths))
-    except InputError as error:
-        raise inside(error, nested.path) from None
     yield from found
 
 
@@ -244,14 +249,12 @@ def _built_in(content: Mapping[str, Any], field: str, kind: str) -> PodObject:
     if kind == "PodTemplate":
         return _of_workload(kind, content, content, field, "", 1)
     spec = mapping_at(content, "spec")
-    try:
+    with within("spec"):
         if kind == "CronJob":
             inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
             return _of_workload(kind, content, inner, field, "spec.jobTemplate.spec", job_pods(inner))
         pods = job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else count_at(spec, "replicas", 1, least=0)
         first = count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
-    except InputError as error:
-        raise inside(error, "spec") from None
     return replace(_of_workload(kind, content, spec, field, "spec", pods), first=first)
 
 

@@ -12,11 +12,7 @@ from itertools import combinations, product
 from types import MappingProxyType
 from typing import Final
 
-from mooring.answers.base.changes import (
-    devices,
-    order,
-    request_search,
-)
+from mooring.answers.base.changes import devices, order, request_search
 from mooring.answers.base.changes import request_search as configuration_search
 from mooring.answers.base.changes.change import (
     NOTHING,

@@ -11,6 +11,7 @@ from mooring.answers.base.pods import find_containers, names_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity
+from mooring.inputs.decoding.fields import within
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
@@ -74,10 +75,8 @@ class Amount:
         def changed(pod: Pod) -> Pod:
             if pod.uid != self.pod.uid:
                 return pod
-            try:
+            with within(source=f"{self.pod}"):
                 return with_amount(pod, self.container, self.resource, self.amount, gates, both=self.both)
-            except InputError as error:
-                raise error.at(f"{self.pod}") from None
 
         pods, active = (tuple(changed(pod) for pod in some) for some in (question.pods, question.active))
         return replace(question, pods=pods, active=active)

@@ -34,13 +34,7 @@ with lazily():
     from mooring.inputs.decoding import api_fields
     from mooring.inputs.machines import process as processes
     from mooring.inputs.machines import tree as trees
-    from mooring.inputs.pods import (
-        cluster_objects,
-        defaults,
-        pod_files,
-        pod_status,
-        workloads,
-    )
+    from mooring.inputs.pods import cluster_objects, defaults, pod_files, pod_status, workloads
     from mooring.service import podresources
 
 if TYPE_CHECKING:

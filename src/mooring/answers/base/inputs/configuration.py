@@ -10,13 +10,10 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.catalog import ChosenRelease, KubeletVersion, chosen_release, minor_of, release_of
-from mooring.inputs.decoding.fields import nearest
+from mooring.inputs.decoding.fields import nearest, within
 from mooring.inputs.machines.loader import LIVE
 from mooring.inputs.pods.pod_status import bound_nodes
-from mooring.inputs.pods.workloads import (
-    OtherObject,
-    pod_objects,
-)
+from mooring.inputs.pods.workloads import OtherObject, pod_objects
 from mooring.lazy import lazily
 
 with lazily():
@@ -214,10 +211,8 @@ def requested_version(text: str, option: str = _OPTION) -> KubeletVersion:
         InputError: it is no version.
     """
     if text and minor_of(text) is None:
-        try:
+        with within(source=option):
             release_of(text)  # raises
-        except InputError as error:
-            raise error.at(option) from None
     return KubeletVersion(text, option)
 
 
@@ -248,12 +243,10 @@ def node_versions(documents: Iterable[Document]) -> dict[str, str]:
 
 def _nodes_by_name(documents: Iterable[Document]) -> Iterator[tuple[str, str]]:
     for document in documents:
-        try:
+        with within(source=document.source):
             for found in pod_objects(document.content):
                 if isinstance(found, OtherObject) and found.kind == "Node":
                     yield found.name, _reported(found.content)
-        except InputError as error:
-            raise error.at(document.source) from None
 
 
 def _reported(node: object) -> str:

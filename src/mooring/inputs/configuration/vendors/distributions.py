@@ -30,7 +30,7 @@ from mooring.engine.core.machine import Finding
 from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import NamedVersion, VendorPart, pairs_of, strings_of
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
-from mooring.inputs.decoding.fields import as_mapping, inside, mapping_at, name_at, text_at
+from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, within
 
 KUBEADM_GROUP: Final = "kubeadm.k8s.io/"
 NODE_KINDS: Final[tuple[str, ...]] = ("InitConfiguration", "JoinConfiguration")
@@ -63,11 +63,9 @@ def kubeadm_node(part: VendorPart) -> Iterator[Layer]:
 def _listed(entries: list[Any]) -> list[tuple[str, str]]:
     found = []
     for index, entry in enumerate(entries):
-        try:
+        with within(f"{_ARGUMENTS}[{index}]"):
             fields = as_mapping(entry)
             found.append((f"--{name_at(fields, 'name')}={text_at(fields, 'value')}", f"{_ARGUMENTS}[{index}]"))
-        except InputError as error:
-            raise inside(error, f"{_ARGUMENTS}[{index}]") from None
     return found
 
 

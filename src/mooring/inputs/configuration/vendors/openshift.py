@@ -20,7 +20,17 @@ from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.configuration.kubelet_config import KIND
 from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
 from mooring.inputs.configuration.part import VendorPart
-from mooring.inputs.decoding.fields import as_mapping, count_at, flag_at, inside, list_at, mapping_at, text_at, texts_at
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    count_at,
+    flag_at,
+    inside,
+    list_at,
+    mapping_at,
+    text_at,
+    texts_at,
+    within,
+)
 
 CONFIG_VERSION: Final = "machineconfiguration.openshift.io/v1"
 PROFILE_GROUP: Final = "performance.openshift.io/"
@@ -202,11 +212,9 @@ def _pages(part: VendorPart) -> str:
     words = []
     for index, page in enumerate(list_at(part.mapping("spec.hugepages"), "pages")):
         path = f"spec.hugepages.pages[{index}]"
-        try:
+        with within(path):
             fields = as_mapping(page)
             size, count, node = text_at(fields, "size"), count_at(fields, "count", 0), count_at(fields, "node", -1)
-        except InputError as error:
-            raise inside(error, path) from None
         part.check_value(f"{path}.size", size, _PAGE_SIZES)
         if (size, node) in seen:
             raise part.refusal(path, f"pages of {size} are listed twice for the same node", "keep one of them")

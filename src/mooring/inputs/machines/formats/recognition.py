@@ -221,7 +221,7 @@ def _from_documents(documents: list[Document], source: str) -> Description | Non
     kind: object = content.get("kind")
     if isinstance(kind, str) and kind.removesuffix("List") in ("", *_OF_NODE):
         content, kind = _only_item(content, source)
-    if kind in _OF_NODE:
+    if isinstance(kind, str) and kind in _OF_NODE:
         if len(documents) > 1:
             raise InputError("has several objects", source=source, remedy="keep that of one node")
         with located(document):
@@ -254,7 +254,9 @@ def _only_item(content: dict[str, Any], source: str) -> tuple[dict[str, Any], ob
     items = content.get("items")
     if not isinstance(items, list):
         return content, content.get("kind")
-    wanted = [item for item in items if isinstance(item, dict) and item.get("kind", resource_topology.KIND) in _OF_NODE]
+    wanted = [
+        item for item in items if isinstance(item, dict) and str(item.get("kind", resource_topology.KIND)) in _OF_NODE
+    ]
     if len(wanted) != 1:
         what = f"a list with {len(wanted)} objects of kind {resource_topology.KIND}"
         raise _other(what, "keep that of one node: kubectl get noderesourcetopologies NODE -o yaml", source)

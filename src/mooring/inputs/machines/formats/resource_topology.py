@@ -15,7 +15,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at
+from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
 from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, OF_MEMORY
 from mooring.inputs.machines.formats.cpulists import places_of
@@ -48,14 +48,12 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     costs: dict[int, dict[int, int]] = {}
     zones: dict[int, Mapping[str, Any]] = {}
     for index, entry in enumerate(list_at(content, "zones")):
-        try:
+        with within(f"zones[{index}]"):
             zone = as_mapping(entry)
             if text_at(zone, "type") == "Node":
                 number = _number_of(zone, amounts)
                 amounts[number], costs[number] = _amounts(zone, "capacity"), _costs(zone)
                 zones[number] = zone
-        except InputError as error:
-            raise inside(error, f"zones[{index}]") from None
     if not any(found.get("cpu") for found in amounts.values()):
         raise InputError("have no CPUs", field="zones", remedy="name the object of a node with zones of type Node")
     nodes = sorted(amounts)
@@ -187,11 +185,9 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     """
     given: dict[str, str] = {}
     for index, entry in enumerate(list_at(content, "attributes")):
-        try:
+        with within(f"attributes[{index}]"):
             attribute = as_mapping(entry)
             given[name_at(attribute, "name")] = text_at(attribute, "value")
-        except InputError as error:
-            raise inside(error, f"attributes[{index}]") from None
     old = [match for text in list_at(content, "topologyPolicies") if (match := _OLD_POLICY.fullmatch(str(text)))]
     fields = dict(zip(_FIELDS, (_POLICIES[old[0][1]], _SCOPES[old[0][2] or ""]) if old else ("", ""), strict=False))
     fields |= {name: value for name, value in given.items() if name in _FIELDS}
@@ -254,13 +250,11 @@ def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
     """Return the whole CPUs, bytes or devices of a zone's resources; without a capacity what can be allocated."""
     amounts: dict[str, int] = {}
     for index, entry in enumerate(list_at(zone, "resources")):
-        try:
+        with within(f"resources[{index}]"):
             resource = as_mapping(entry)
             name = name_at(resource, "name")
             found = next((one for one in (field, "allocatable", "capacity") if resource.get(one) is not None), field)
             amounts[name] = _amount(resource, found, MAX_CPUS - 1 if name == "cpu" else MAX_BYTES)
-        except InputError as error:
-            raise inside(error, f"resources[{index}]") from None
     return amounts
 
 
@@ -280,11 +274,9 @@ def _amount(resource: Mapping[str, Any], field: str, most: int) -> int:
 def _costs(zone: Mapping[str, Any]) -> dict[int, int]:
     costs: dict[int, int] = {}
     for index, entry in enumerate(list_at(zone, "costs")):
-        try:
+        with within(f"costs[{index}]"):
             cost = as_mapping(entry)
             costs[_number_of(cost, costs)] = count_at(cost, "value", REMOTE_DISTANCE)
-        except InputError as error:
-            raise inside(error, f"costs[{index}]") from None
     return costs
 
 
