@@ -11,6 +11,7 @@ from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.effects import WriteAssigned
 from mooring.agent.executor import AssignedFiles
 from mooring.agent.nri.session import Session
+from mooring.agent.reactor.hotplug import is_news
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.storage import store
 from mooring.agent.storage.store import JournalFile, Store
@@ -49,7 +50,7 @@ def _keeps_files(self: Any, effect: Any, do: Any = AssignedFiles.do) -> str:
     return str(do(self, effect)) if isinstance(effect, WriteAssigned) else ""
 
 
-def _only_fewer(state: Any, online: int, is_news: Any = cpu_hotplug.is_news) -> bool:
+def _only_fewer(state: Any, online: int, is_news: Any = is_news) -> bool:
     return bool(is_news(state, online)) and bool(state.kubelet.node.cpu.default & ~online)
 
 

@@ -233,8 +233,9 @@ class Files:
         old, new = os.fspath(old), os.fspath(new)
         if new.startswith(self._state):
             self._may_fail("create", errno.EIO, errno.ENOSPC)
-            self.disk.changes.append((posixpath.basename(old), posixpath.basename(new), os.stat(old).st_ino))
-        os.replace(old, new)
+            inode = os.stat(old).st_ino  # noqa: PTH116 - paths end up here
+            self.disk.changes.append((posixpath.basename(old), posixpath.basename(new), inode))
+        os.replace(old, new)  # noqa: PTH105 - as above
 
     def unlink(self, path: Any, **more: Any) -> None:
         threads().step()
@@ -313,11 +314,17 @@ class CurrentFiles:
 
 
 def _call(name: str) -> Callable[..., Any]:
-    return lambda *given, **more: getattr(CurrentFiles.files, name)(*given, **more)
+    def call(*given: Any, **more: Any) -> Any:
+        return getattr(CurrentFiles.files, name)(*given, **more)
+
+    return call
 
 
 def _changed(name: str) -> Callable[..., Any]:
-    return lambda *given, **more: CurrentFiles.files.changed(name)(*given, **more)
+    def call(*given: Any, **more: Any) -> Any:
+        return CurrentFiles.files.changed(name)(*given, **more)
+
+    return call
 
 
 PATHS = StandIn(posixpath, isdir=_call("is_folder"), exists=_call("exists"))

@@ -15,7 +15,7 @@ from typing import Any, cast
 from tests.agent.laws_agent import differences, overlaps
 from tests.agent.simulated_runtime import Stage
 from tests.world.files import Faults
-from tests.world.node import ALL, KINDS, TIMEOUT, Node, Wire
+from tests.world.node import ALL, KINDS, Node, Wire
 from tests.world.threads import StuckError, Threads
 
 from mooring.agent.nri.types import LinuxResources
@@ -44,7 +44,7 @@ RATES = {
 DISK = ("create", "full", "torn", "sync")
 _KEPT = {LOCK_FILE, JOURNAL_FILE, DAMAGED_FILE, CPU_FILE, MEMORY_FILE, "machine.json"}
 _QUIET = 75
-"""Seconds after which everything is as decided, without faults: more than a retry, a check and a silent runtime take."""
+"""Seconds without faults after which everything is as decided: more than retries, checks and silent runtimes take."""
 _BUDGET = 0.5
 
 
@@ -245,7 +245,9 @@ class Life:
 
     def write_foreign(self, numbers: random.Random) -> None:
         if running := self.node.running():
-            self.node.runtime.write_cgroup(numbers.choice(running).id, numbers.choice(["0-7", "0", "1-2", "5-7"]), "0-1")
+            self.node.runtime.write_cgroup(
+                numbers.choice(running).id, numbers.choice(["0-7", "0", "1-2", "5-7"]), "0-1"
+            )
 
     def change_cpus(self, numbers: random.Random) -> None:
         online = ALL
@@ -327,9 +329,7 @@ class Life:
         yield from (one for one in unready(agent.snapshot) if not one.startswith("container starts are refused"))
         yield from overlaps(node.runtime, state, node.kernel.online)
         yield from differences(node.runtime, cast("Any", SimpleNamespace(state=state)))
-        yield from (
-            f"{one} is known and is not there" for one in state.sandboxes if one not in node.runtime.sandboxes
-        )
+        yield from (f"{one} is known and is not there" for one in state.sandboxes if one not in node.runtime.sandboxes)
         yield from self._unkept()
         found = Store(node.disk.folder).read()
         if found.texts != state.kubelet.files:
@@ -446,7 +446,7 @@ class Life:
             self.node.files.end(self.node.program)
 
     @staticmethod
-    def _hold(is_so: bool, what: str) -> None:  # noqa: FBT001 - the law itself
+    def _hold(is_so: bool, what: str) -> None:
         if not is_so:
             raise BrokenLawError(what)
 

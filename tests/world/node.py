@@ -52,6 +52,7 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.inputs.machines.loader import load_machine
 from mooring.service import daemon
 from mooring.service.logs import Log
+
 from tests.agent.nri.runtime_messages import container_to, pod_to, update_from  # isort: skip
 
 MACHINE = "sockets=1 numa=2 cores=8 threads=1 memory=16Gi"
@@ -149,7 +150,7 @@ class Kernel:
             return False
         made = self._runtime.processes.get(group.rpartition("/")[2])
         if made is not None:
-            quota = text.split()[0] if text else "max"
+            quota = text.split(maxsplit=1)[0] if text else "max"
             change: dict[str, LinuxResources] = {
                 "cpuset.cpus": replace(made.cgroup, cpus=text),
                 "cpuset.mems": replace(made.cgroup, mems=text),
@@ -266,9 +267,6 @@ class WatchedStore(Store):
     """The record that was acknowledged last, and those after it that were not; of this world."""
 
 
-agent_module.Store = WatchedStore  # type: ignore[misc]
-
-
 @dataclass
 class Node:
     """Everything of one node under one seed."""
@@ -295,6 +293,8 @@ class Node:
         self.network = Network(self.faults)
         Current.threads, CurrentFiles.files, CurrentNetwork.network = self.threads, self.files, self.network
         WatchedStore.readable = []
+        # The agent's own store, watched.
+        setattr(agent_module, "Store", WatchedStore)  # noqa: B010 - the agent does not offer it
         shutil.rmtree(self.root, ignore_errors=True)
         for folder in ("state", "run", "assigned", "sys/fs/cgroup/pods", "proc/self", "sys/devices/system/cpu"):
             (self.root / folder).mkdir(parents=True)

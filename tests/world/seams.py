@@ -34,6 +34,6 @@ def install() -> None:
             return STAND_INS[name]
         return real(name, globals, locals, fromlist, level)
 
-    builtins.__import__ = importing  # type: ignore[assignment]
+    builtins.__import__ = importing
     # Paths of Mooring's modules call the system too; those of the world itself end up there as before.
     pathlib.os = OS  # type: ignore[attr-defined]

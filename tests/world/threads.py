@@ -191,7 +191,7 @@ class Lock:
         self._owner: Task | None = None
         self._depth = 0
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as threading has it
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         world = threads()
         world.step()
         task = world.task
@@ -241,7 +241,7 @@ class Condition(RLock):
         mine, depth = self._calls, self._depth
         self._owner, self._depth = None, 0
         found = threads().wait(lambda: self._calls != mine and self._owner is None, timeout)
-        if self._owner is not None:
+        if self.locked():
             threads().wait(lambda: self._owner is None)
         self._owner, self._depth = threads().task, depth
         return found
@@ -328,7 +328,7 @@ class SimpleQueue:
     def _has_room(self) -> bool:
         return not self._size or len(self._items) < self._size
 
-    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002 - as queue has it
+    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
         threads().step()
         if not self._has_room() and not (block and threads().wait(self._has_room, timeout)):
             raise queue.Full
@@ -337,7 +337,7 @@ class SimpleQueue:
     def put_nowait(self, item: object) -> None:
         self.put(item, block=False)
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - as queue has it
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
         threads().step()
         if not self._items and not (block and threads().wait(lambda: bool(self._items), timeout)):
             raise queue.Empty
