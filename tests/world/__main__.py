@@ -31,12 +31,12 @@ def main() -> int:
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, [sys.executable, "-m", "tests.world", *sys.argv[1:]], environment)  # noqa: S606
     install()
-    from tests.world import defects, lives  # noqa: PLC0415 - Mooring is imported behind the seams
+    from tests.world import defects, lives, smallest  # noqa: PLC0415 - Mooring is imported behind the seams
 
     if asked.defect:
         defects.put_back(asked.defect)
     steps, left_out = asked.steps or lives.STEPS, frozenset(one for one in asked.without.split(",") if one)
-    root, began, found = lives.place(), time.monotonic(), 0
+    root, began, found = smallest.place(), time.monotonic(), 0
     faults: Counter[str] = Counter()
     events: Counter[str] = Counter()
     seconds, count, traces = 0.0, 0, sha256()
@@ -55,8 +55,8 @@ def main() -> int:
                 found += 1
                 print(f"seed {seed} after {count} lives: {end.broken}", flush=True)
                 if asked.shrink:
-                    short, without, least = lives.smallest(end, root, steps)
-                    print(f"  smallest: {lives.command(seed, short, without)}\n  there: {least.broken}", flush=True)
+                    short, without, least = smallest.smallest(end, root, steps)
+                    print(f"  smallest: {smallest.command(seed, short, without)}\n  there: {least.broken}", flush=True)
                 print(f"  at commit {_commit()}", flush=True)
                 if found >= asked.findings:
                     break

@@ -21,6 +21,22 @@ _SECTOR = 512
 _FIRST_NUMBER = 1_000_000
 """Descriptors of files that no real file is behind begin here."""
 
+RATES = {
+    "create": (0.05, 0.3),
+    "full": (0.05, 0.3),
+    "torn": (0.05, 0.3),
+    "sync": (0.05, 0.3),
+    "hang": (0.02, 0.1),
+    "cgroup read": (0.01, 0.1),
+    "cgroup open": (0.01, 0.1),
+    "cgroup write": (0.02, 0.2),
+    "reset": (0.01, 0.05),
+    "delay": (0.02, 0.1),
+    "pieces": (0.1, 0.5),
+    "lost update": (0.1, 0.3),
+}
+"""By kind of fault: what share of the calls may have it."""
+
 
 class Faults:
     """Draws faults, each kind from its own numbers: without one of them the others stay what they are."""

@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
-from tests.agent.laws_agent import differences, overlaps
 from tests.agent.simulated_runtime import Stage
-from tests.world.files import Faults
-from tests.world.node import ALL, KINDS, Node, Wire
+from tests.world.files import RATES, Faults
+from tests.world.kernel import ALL
+from tests.world.laws import BrokenLawError, problems
+from tests.world.node import KINDS, Node, Wire
 from tests.world.threads import StuckError, Threads
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.reactor.desired import DesiredSettings
-from mooring.agent.status.api import unready
-from mooring.agent.storage.store import DAMAGED_FILE, JOURNAL_FILE, LOCK_FILE, Store
+from mooring.agent.storage.store import Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.node.hotplug import known_cpus
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
 STEPS = 24
-RATES = {
-    "create": (0.05, 0.3),
-    "full": (0.05, 0.3),
-    "torn": (0.05, 0.3),
-    "sync": (0.05, 0.3),
-    "hang": (0.02, 0.1),
-    "cgroup read": (0.01, 0.1),
-    "cgroup open": (0.01, 0.1),
-    "cgroup write": (0.02, 0.2),
-    "reset": (0.01, 0.05),
-    "delay": (0.02, 0.1),
-    "pieces": (0.1, 0.5),
-    "lost update": (0.1, 0.3),
-}
-DISK = ("create", "full", "torn", "sync")
-_KEPT = {LOCK_FILE, JOURNAL_FILE, DAMAGED_FILE, CPU_FILE, MEMORY_FILE, "machine.json"}
 _QUIET = 75
 """Seconds without faults after which everything is as decided: more than retries, checks and silent runtimes take."""
 _BUDGET = 0.5
-
-
-class BrokenLawError(Exception):
-    """A law does not hold."""
 
 
 @dataclass
@@ -118,7 +93,7 @@ class Life:
 
     def _step(self, number: int) -> None:
         numbers = random.Random(f"{self.seed}/step/{number}")  # noqa: S311 - as above
-        what = numbers.choices([*_EVENTS], [weight for weight, _ in _EVENTS.values()])[0]
+        what = numbers.choices([*EVENTS], [weight for weight, _ in EVENTS.values()])[0]
         if what in self.left_out or f"{what}:{number}" in self.left_out:
             return
         if what in _ONLY and _ONLY[what] != self.kind:
@@ -126,7 +101,7 @@ class Life:
         self.events[what] += 1
         self._say(f"{what}:{number}")
         self._be_served()
-        _EVENTS[what][1](self, numbers)
+        EVENTS[what][1](self, numbers)
         self._look()
         if numbers.random() < 0.15:
             self._settle()
@@ -313,64 +288,9 @@ class Life:
         self.node.have_one_reply()
         self.threads.sleep(3.0)
         self._look()
-        for problem in self._problems():
+        for problem in problems(self.node, self.kind):
             raise BrokenLawError(problem)
         faults.is_quiet = False
-
-    def _problems(self) -> Iterator[str]:
-        node, agent = self.node, self.node.agent
-        if agent is None or node.program is None:
-            yield "no agent runs, and none can be started"
-            return
-        if not isinstance(node.runtime.plugin, Wire):
-            yield f"the agent is not connected: {[*node.log.lines][-3:]}"
-            return
-        state = agent.holder.state
-        yield from (one for one in unready(agent.snapshot) if not one.startswith("container starts are refused"))
-        yield from overlaps(node.runtime, state, node.kernel.online)
-        yield from differences(node.runtime, cast("Any", SimpleNamespace(state=state)))
-        yield from (f"{one} is known and is not there" for one in state.sandboxes if one not in node.runtime.sandboxes)
-        yield from self._unkept()
-        found = Store(node.disk.folder).read()
-        if found.texts != state.kubelet.files:
-            yield "the journal is not what the state is"
-        if found.pods.keys() != state.kubelet.node.active.keys() and not state.remembered:
-            yield f"the journal has pods {[*found.pods]}, the state {[*state.kubelet.node.active]}"
-        text = state.kubelet.files.cpu
-        file = node.disk.folder / CPU_FILE
-        if text is not None and (not file.exists() or file.read_text() != text):
-            yield "the state file is not what the journal says"
-        left = {one.name for one in node.disk.folder.iterdir()} - _KEPT
-        if left and not any("cannot be locked" in line for line in node.log.lines):
-            yield f"left in the state folder: {sorted(left)}"
-        told = node.root / "assigned/mooring"
-        # A container whose making was given up while nobody listened is known until its pod ends.
-        known = node.runtime.processes.keys() | state.containers.keys()
-        if node.kind != "plain" and told.is_dir() and (more := {one.name for one in told.iterdir()} - known):
-            yield f"left of assigned files: {sorted(more)}"
-        yield from self._leaks()
-
-    def _unkept(self) -> Iterator[str]:
-        """Yield exclusive containers that run elsewhere than was answered, where nothing was lost."""
-        node = self.node
-        if self.kind != "plain" or any(one.partition(":")[0] in DISK for one in node.faults.happened):
-            return
-        assert node.agent is not None
-        wanted = DesiredSettings.by(node.agent.holder.state.kubelet)
-        for one in node.running():
-            uid, promised = node.runtime.sandboxes[one.sandbox].uid, node.promised.get(one.id)
-            if promised and wanted.is_exclusive(uid, one.name) and one.cgroup.cpus != promised:
-                yield f"{uid}/{one.name} was given {promised} and has {one.cgroup.cpus}"
-
-    def _leaks(self) -> Iterator[str]:
-        program = self.node.program
-        assert program is not None
-        names = Counter(one.name for one in program.alive)
-        if more := [name for name, count in names.items() if count > 1]:
-            yield f"threads more than once: {more}"
-        held = self.node.files.open_of(program)
-        if len(held) > 2:
-            yield f"files left open: {held}"
 
     def _end(self) -> None:
         """End all pods, then the agent: nothing stays behind."""
@@ -457,7 +377,7 @@ def _sizes(cpus: int) -> LinuxResources:
     return LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)
 
 
-_EVENTS: dict[str, tuple[int, Callable[[Life, random.Random], object]]] = {
+EVENTS: dict[str, tuple[int, Callable[[Life, random.Random], object]]] = {
     "run pod": (30, Life.run_pod),
     "end pod": (14, Life.end_pod),
     "restart container": (6, Life.restart_container),
@@ -479,39 +399,3 @@ _ONLY = {"resize": "resizing", "CPUs": "hotplug", "downgrade": "resizing"}
 def lived(seed: int, root: Path, steps: int = STEPS, left_out: frozenset[str] = frozenset()) -> LifeEnd:
     """Live one life."""
     return Life(seed, root, steps, left_out).run()
-
-
-def smallest(end: LifeEnd, root: Path, steps: int = STEPS) -> tuple[int, frozenset[str], LifeEnd]:
-    """Return the shortest life with the fewest faults that still breaks a law: its steps, and what is left out."""
-    left_out: frozenset[str] = frozenset()
-    best = end
-    for fewer in range(steps):
-        tried = lived(end.seed, root, fewer)
-        if tried.broken[:12] == end.broken[:12]:
-            steps, best = fewer, tried
-            break
-    kinds = sorted({*RATES, *_EVENTS})
-    law = end.broken[:12]
-    events = [f"{what}:{number}" for number in range(steps) for what in _EVENTS]
-    happening = {line.split(" ", 1)[1] for line in best.lines if " " in line}
-    for one in [*kinds, *(each for each in events if each in happening)]:
-        tried = lived(end.seed, root, steps, left_out | {one})
-        if tried.broken[:12] == law:
-            left_out, best = left_out | {one}, tried
-    for one in best.faults:
-        tried = lived(end.seed, root, steps, left_out | {one})
-        if tried.broken[:12] == law:
-            left_out, best = left_out | {one}, tried
-    return steps, left_out, best
-
-
-def command(seed: int, steps: int, left_out: frozenset[str]) -> str:
-    """Return the command that lives a life again."""
-    more = f' WITHOUT="{",".join(sorted(left_out))}"' if left_out else ""
-    return f"make world LIVES=1 SEED={seed} STEPS={steps}{more}"
-
-
-def place() -> Path:
-    """Return a folder of this process, in memory where there is such a one."""
-    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")  # noqa: S108 - a folder of its own
-    return base / f"mooring-world-{os.getpid()}" / "root"
