@@ -73,14 +73,13 @@ class Life:
             broken = f"assertion: {error}"
         finally:
             self._abandon()
-        happened = tuple(self.node.faults.happened)
         return LifeEnd(
             self.seed,
             broken,
             self._hash.hexdigest(),
             self.threads.now - 1000.0,
             self.threads.switches,
-            happened,
+            tuple(self.node.faults.happened),
             self.events,
             (*self.lines, *(self._last_words() if broken else ())),
         )
