@@ -61,7 +61,7 @@ def test_an_agent_waits_for_one_that_is_ending_and_not_for_ever(tmp_path: Path) 
 def test_what_a_killed_writer_left_behind_is_removed_and_nothing_else(tmp_path: Path) -> None:
     written(tmp_path, small_state())
     kept = {one.name for one in tmp_path.iterdir()}
-    for name in (".journal.json.77-1", ".cpu_manager_state.77-0"):
+    for name in (".journal.json.77-1", ".cpu_manager_state.77-0", ".machine.json.77-2"):
         (tmp_path / name).write_text("half")
     (tmp_path / ".journal").write_text("somebody's")
     store = Store(tmp_path)

@@ -26,6 +26,7 @@ from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics, health_pages, status_pages
 from mooring.agent.status.snapshot import SnapshotProvider
+from mooring.agent.storage.store import MACHINE_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.errors import InputError
@@ -129,9 +130,6 @@ def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[
         odd = Finding("warning", "the machine's description", problem)
         configuration = replace(configuration, findings=(*configuration.findings, odd))
     return configuration, known
-
-
-MACHINE_FILE = "machine.json"
 
 
 def known_machine(folder: Path, found: Machine) -> tuple[Machine, str]:

@@ -118,6 +118,8 @@ def _identity(descriptor: int) -> tuple[int, int, int]:
 JOURNAL_FILE = "journal.json"
 DAMAGED_FILE = f"{JOURNAL_FILE}.bak"
 """The newest journal that was found damaged, as it was."""
+MACHINE_FILE = "machine.json"
+"""The machine with its offline CPUs too, where these may come back."""
 LOCK_FILE = "lock"
 LOCK_PATIENCE = 3.0
 """Seconds that a starting agent waits for one that is ending."""
@@ -302,7 +304,7 @@ class Store:
     def _tidy(self) -> None:
         """Remove what an agent that was killed in the middle of a write left behind: it fills the disk in the end."""
         with suppress(OSError):
-            for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE):
+            for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE, MACHINE_FILE):
                 for left in self.folder.glob(f".{name}.*"):
                     left.unlink()
 
