@@ -35,8 +35,8 @@ def _pods(path: Path, count: int, name: str = "web") -> Path:
 @pytest.mark.parametrize(
     ("words", "count", "memory", "seconds"),
     [
-        (("plan", "-f", "PODS"), 100_000, GB, 600),
-        (("plan", "-o", "json", "-f", "PODS"), 100_000, GB, 600),
+        (("plan", "-f", "PODS"), 20_000, GB // 2, 300),
+        (("plan", "-o", "json", "-f", "PODS"), 20_000, GB // 2, 300),
         (("explain", "-f", "PODS", "web-000000"), 2_000, GB, 120),
         (("whatif", "--set", "topologyManagerPolicy=restricted", "-f", "PODS"), 2_000, GB, 120),
         (("capacity", "--active", "PODS", "-f", "ONE"), 2_000, GB, 120),
