@@ -20,10 +20,10 @@ with lazily():
     import shutil
     import subprocess
 
-    from mooring.agent import configuration as agent_configuration
     from mooring.cli import output
     from mooring.inputs.configuration import devices as node_devices
     from mooring.inputs.configuration import node_configuration, sources
+    from mooring.service import agent_configuration
     from mooring.service import options as service_options
 
 
