@@ -24,8 +24,14 @@ from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
 from mooring.fleet.relocation.moves import room
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.inputs.pods.scheduling_fields import Operator, Requirement
+from mooring.inputs.pods.scheduling_fields import (
+    Operator,
+    PodAffinityTerm,
+    PodRelations,
+    PodSelector,
+    Requirement,
+    SpreadConstraint,
+)
 
 LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 TRIALS = 300
@@ -71,7 +77,7 @@ def replicas_that_fit(kubelets: Sequence[Kubelet], shape: Pod, most: int) -> int
 
 def best_of_all_sequences(found: LiveCluster, shape: Pod, wanted: int) -> list[int]:
     """Return for each number of moves how many replicas fit after the best sequence of at most so many."""
-    kubelets = [group.now.kubelet for group in found.cluster.groups if group.now is not None]
+    kubelets = [now.kubelet for now in found.cluster.now.values()]
     places = {group.name: place for place, group in enumerate(found.cluster.groups)}
     where = {one.uid: places[name] for name, pods in found.pods.items() if name for one in pods}
     pods = {one.uid: one.pod for name, on_node in found.pods.items() if name for one in on_node}
@@ -120,7 +126,7 @@ def test_every_move_is_admitted_by_a_plain_replay_and_so_are_the_replicas_then(
 
 
 def replay(found: LiveCluster, answer: FitAnswer) -> None:
-    kubelets = [group.now.kubelet for group in found.cluster.groups if group.now is not None]
+    kubelets = [now.kubelet for now in found.cluster.now.values()]
     admitted = sum(len(one.node.active) for one in kubelets)
     for move in answer.plan.moves:
         kubelets[move.target], decided = admit(kubelets[move.target], move.pod.pod)

@@ -37,7 +37,7 @@ from mooring.inputs.configuration.devices import Declared, device_table, offered
 from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import PodGates
 from mooring.inputs.pods.pod_files import pods_of
 from mooring.inputs.pods.scenario import Scenario
 from mooring.inputs.pods.workloads import template_paths
@@ -47,7 +47,7 @@ with lazily():
     from mooring.inputs import node_groups
 
 if TYPE_CHECKING:
-    from mooring.inputs.node_groups import DescribedGroup
+    from mooring.inputs.node_groups import NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Compared:
     question: Question | None = None
     """What is asked about the first variant; None for a recorded trace."""
     manifests: tuple[Document, ...] = ()
-    groups: tuple[DescribedGroup, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
     """Of the cluster, as many as there are variants as given; empty without."""
 
 

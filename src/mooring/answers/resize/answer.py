@@ -12,13 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field, structs
 
-from mooring.answers.base.plan import (
-    AnyPlan,
-    Question,
-    RefusedPlan,
-    make_plan,
-    start_error,
-)
+from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
 from mooring.documents.plan import (
@@ -53,7 +47,7 @@ from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.explain.why import ACCEPTED, why_beyond_node, why_out_of
-from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import PodGates
 from mooring.inputs.pods.steps import resized_pod
 
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
-from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.inputs.event_files import cluster_events
 from mooring.fleet.inputs.live_cluster import live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import (
-    Document,
-    as_mapping,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-)
+from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mapping_at, name_at, text_at
 from mooring.inputs.node_groups import groups_in, single_cluster
 from mooring.published.cluster_archive import ARCHIVES, ClusterObjects, cluster_objects, has_nodes, load_objects
 
@@ -52,12 +45,8 @@ def _live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str,
 
 def _cluster(document: Document, config: tuple[str, ...]) -> NodeCluster:
     content = as_mapping(document.content)
-    groups = tuple(
-        NodeGroup(**{field.name: getattr(one, field.name) for field in fields(one)}, source=document.file)
-        for one in groups_in(document, config)
-    )
     name = text_at(mapping_at(content, "metadata"), "name") or document.file
-    cluster = NodeCluster(name, groups, tuple(_other_releases(content)))
+    cluster = NodeCluster(name, groups_in(document, config), tuple(_other_releases(content)))
     return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
 
 

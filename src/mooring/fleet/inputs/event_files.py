@@ -19,11 +19,7 @@ from mooring.answers.base.trace import trace_machine
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.engine.kubelet.events import (
-    Admit,
-    Remove,
-    Restart,
-)
+from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.explain.phrases import plural
 from mooring.fleet.cluster import (
@@ -35,7 +31,6 @@ from mooring.fleet.cluster import (
     NodeChange,
     NodeCluster,
     NodeEvent,
-    NodeGroup,
     NodeRestart,
     NodeTaints,
     PodResize,
@@ -45,12 +40,10 @@ from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import as_mapping, check_names, inside, kind_of, list_at, name_at, text_at
-from mooring.inputs.pods.recordings import RecordedNode, node_histories
+from mooring.inputs.node_groups import NodeGroup
+from mooring.inputs.pods.scenario import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
-from mooring.inputs.pods.steps import (
-    cpu_list,
-    resizing,
-)
+from mooring.inputs.pods.steps import cpu_list, resizing
 
 MOST_SECONDS: Final = 100 * 365 * 86_400
 """A hundred years: no work lasts longer, and sums of such times are exact enough to be told apart."""

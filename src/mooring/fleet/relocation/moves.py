@@ -92,7 +92,7 @@ def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> Obstacle | None:
     table = nodes.table
     member = table.members[place]
     if not table.open[place]:
-        return Obstacle((member.group.now.closed if member.group.now is not None else "") or "drained")
+        return Obstacle((member.now.closed if member.now is not None else "") or "drained")
     if not table.allowed(asked.fields)[place]:
         return Obstacle(_CONSTRAINTS)
     if not friendly(table, asked)[place]:

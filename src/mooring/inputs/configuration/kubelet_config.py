@@ -41,17 +41,13 @@ from mooring.engine.releases.config_fields import (
 )
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.inputs.decoding.api_fields import (
+from mooring.inputs.decoding.fields import (
     UNKNOWN_CONFIGURATION_FIELD,
     Places,
-    fields_of,
-    unknown_fields,
-    unknown_findings,
-)
-from mooring.inputs.decoding.fields import (
     Report,
     as_mapping,
     count_at,
+    fields_of,
     flag_at,
     ignore,
     inside,
@@ -60,6 +56,8 @@ from mooring.inputs.decoding.fields import (
     nearest,
     text_at,
     texts_at,
+    unknown_fields,
+    unknown_findings,
     within,
     wrong_kind,
 )

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from mooring.inputs.machines.cadvisor.probe import read_problem
+from mooring.inputs.machines.cadvisor.topology import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.tree import LiveTree, Tree

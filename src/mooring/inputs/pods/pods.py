@@ -20,13 +20,15 @@ from mooring.engine.node.isolation import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
-from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.inputs.pods.pod_fields import (
+    PodGates,
     check_names,
     check_pod_resources,
     check_resources,
     priority_of,
+    qos_of,
     scale_down_grace,
+    with_pod_defaults,
     with_statuses,
 )
 
