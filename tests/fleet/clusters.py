@@ -15,7 +15,7 @@ from mooring.fleet.trials import FleetTrial
 from mooring.fleet.work import ControllerKind, PodArrival, PodDemand, Workload, asked_of, work_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.node_groups import NodeGroup
-from mooring.inputs.pods.pod_fields import PodGates, qos_of
+from mooring.inputs.pods.defaults import PodGates, qos_of
 
 GPU = "example.com/gpu"
 ALIGNED = KubeletConfig(

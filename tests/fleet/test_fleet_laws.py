@@ -20,15 +20,8 @@ from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation, SimulationResult
 from mooring.fleet.states import held_text
 from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, Record, Work, Workload, work_of
-from mooring.inputs.pods.scheduling_fields import (
-    Operator,
-    PodAffinityTerm,
-    PodRelations,
-    PodSelector,
-    Requirement,
-    SpreadConstraint,
-    Taint,
-)
+from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 
 LAW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 WEB = PodSelector(("default",), (Requirement("app", Operator.IN, ("web",)),))

@@ -24,14 +24,8 @@ from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
 from mooring.fleet.relocation.moves import room
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.inputs.pods.scheduling_fields import (
-    Operator,
-    PodAffinityTerm,
-    PodRelations,
-    PodSelector,
-    Requirement,
-    SpreadConstraint,
-)
+from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement
 
 LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 TRIALS = 300

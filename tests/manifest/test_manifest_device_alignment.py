@@ -9,7 +9,7 @@ import pytest
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, DeviceClass, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.mooring_config import mooring_config
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.published.facts_document import mooring_document
 

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.engine.core.config import MIXED_CPUS
 from mooring.engine.core.errors import InputError
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 
 KNOWN = PodGates.of({}, [MIXED_CPUS])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.pods.pod_fields import PodGates, qos_of, total_requests, with_pod_defaults
+from mooring.inputs.pods.defaults import PodGates, qos_of, total_requests, with_pod_defaults
 from mooring.inputs.pods.pods import pod_from_object
 
 Resources = dict[str, Any]

@@ -8,7 +8,8 @@ import pytest
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.archive.reduction import reduced_pods
-from mooring.inputs.pods.pod_fields import DELAY_GATE, SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD, PodGates
+from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
+from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.inputs.pods.pods import pod_from_object
 
 ON = PodGates.of({DELAY_GATE: True}, {"scale-down-delay"})

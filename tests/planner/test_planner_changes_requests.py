@@ -16,7 +16,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())

@@ -28,7 +28,7 @@ from mooring.engine.core.errors import InputError
 from mooring.explain.lines import story_lines
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.inputs.pods.scenario import scenario
 from mooring.views.view import CPUUse

@@ -17,7 +17,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.steps import resized_pod
 

@@ -22,7 +22,7 @@ from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.releases.catalog import RELEASES
 from mooring.explain.story import PodVerdict
 from mooring.inputs.configuration.devices import device_table
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.scenario import Scenario, scenario
 

@@ -21,7 +21,7 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.resize.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
-from mooring.inputs.pods.pod_fields import PodGates, with_pod_defaults
+from mooring.inputs.pods.defaults import PodGates, with_pod_defaults
 from mooring.inputs.pods.pods import pod_from_object
 
 

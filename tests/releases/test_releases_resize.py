@@ -22,7 +22,7 @@ from mooring.engine.node.facts import ResizeRefused
 from mooring.engine.node.resize.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.gates import known_gates
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import resized_pod
 
 GATE = {"InPlacePodVerticalScaling": True}

@@ -9,7 +9,7 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_on
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.pod_fields import PodGates, qos_of
+from mooring.inputs.pods.defaults import PodGates, qos_of
 from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
 from mooring.monitoring.serve.cluster_known import ClusterNode, ClusterPod, KnownCluster
 from mooring.published.objects import NodeFacts, NodeState, PodKey

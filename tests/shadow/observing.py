@@ -12,7 +12,7 @@ from mooring.engine.kubelet.events import Admit, Readmit, Restart, after_event, 
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
 from mooring.monitoring.shadow.observed import ObservedNode, observed_pod
 from mooring.published.objects import PodKey

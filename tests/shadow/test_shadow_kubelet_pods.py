@@ -14,7 +14,7 @@ from tests.cli.command import mooring
 from tests.shadow.listing import listing
 
 from mooring.engine.core.machine import Finding
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
 from mooring.monitoring.shadow.sources import STARTING, BoundPods, KubeletPods
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_at

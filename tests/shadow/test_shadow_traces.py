@@ -19,7 +19,7 @@ from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import load_machines
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
-from mooring.inputs.pods.scenario import node_histories
+from mooring.inputs.pods.recordings import node_histories
 
 stories = st.lists(st.sampled_from(["1", "3", "6", "40", "1500m", "end", "restart", "away"]), min_size=1, max_size=10)
 EVENTS = ["1", "3", "40", "end", "6", "away", "2", "restart", "10"]

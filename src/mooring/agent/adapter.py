@@ -44,7 +44,7 @@ from mooring.agent.status.api import REMEDY, SILENCE, AgentMetrics
 from mooring.agent.status.snapshot import RuntimeLink
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import DEFAULT_GATES
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log

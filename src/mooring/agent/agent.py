@@ -35,7 +35,7 @@ from mooring.agent.storage.store import Store
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.metrics.metrics import Metrics, fold
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log, Traces
 

@@ -18,7 +18,7 @@ from mooring.agent.state import AgentState, KnownContainer, Setting
 from mooring.engine.core.pod import Container, Pod, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node.isolation import pod_runs_without_quota
-from mooring.inputs.pods.pod_fields import total_limits
+from mooring.inputs.pods.defaults import total_limits
 
 NO_QUOTA = -1
 

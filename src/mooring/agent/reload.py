@@ -38,7 +38,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node
-from mooring.inputs.pods.pod_fields import DELAY_GATE, PodGates
+from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.agent_options import FIELDS
 from mooring.service.daemon import present_moment

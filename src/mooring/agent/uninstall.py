@@ -37,7 +37,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 
 _PATIENCE = 5.0
 """Seconds for the API server to lose the taint."""

@@ -15,7 +15,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import allocatable
 from mooring.fleet.work import PodDemand
 from mooring.inputs.node_groups import NodeGroup
-from mooring.inputs.pods.scheduling_fields import HOSTNAME, ZONE, Taint
+from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
+from mooring.inputs.pods.scheduling_fields import Taint
 
 
 class NodeAction(Enum):

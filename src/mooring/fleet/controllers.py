@@ -32,7 +32,7 @@ from mooring.fleet.cluster import (
 )
 from mooring.fleet.states import changing_cpus, restarting
 from mooring.fleet.work import REMADE, ControllerKind, PodArrival, PodDemand, PodPhase, Workload, asked_of
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import Taint
 from mooring.inputs.pods.steps import resized_pod
 

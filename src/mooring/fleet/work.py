@@ -12,7 +12,8 @@ from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.shapes import PodShape, is_plain, shape_of
 from mooring.engine.node.resources import pod_requests
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, NO_RELATIONS, PodRelations, SchedulingFields
+from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodRelations
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields
 
 UNSET: Final[Mapping[str, Quantity]] = {"cpu": Quantity.parse("100m"), "memory": Quantity.parse("200Mi")}
 """What the plugin NodeResourcesFit counts for a container without a request while it scores."""

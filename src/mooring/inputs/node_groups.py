@@ -185,11 +185,7 @@ def _in_group(error: InputError, name: str) -> InputError:
 
 _INLINE: Final = {"kubelet": KUBELET, "mooring": MOORING, "devices": DEVICES}
 """Field of a group -> kind of the configuration whose fields stand there."""
-_VERSIONS: Final = {
-    KUBELET: "kubelet.config.k8s.io/v1beta1",
-    MOORING: "mooring/v1alpha1",
-    DEVICES: "mooring/v1alpha1",
-}
+_VERSIONS: Final = {KUBELET: "kubelet.config.k8s.io/v1beta1", MOORING: "mooring/v1alpha1", DEVICES: "mooring/v1alpha1"}
 
 
 def _texts(content: Mapping[str, Any], field: str) -> list[str]:

@@ -19,7 +19,7 @@ from mooring.agent.reload import (
     restart_reasons,
 )
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.agent_options import FIELDS, AgentOptions, OnRejection
 

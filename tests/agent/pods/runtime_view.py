@@ -11,7 +11,7 @@ from typing import Any
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.quota import PERIOD, asked_of, quota_of, shares_of
 from mooring.engine.core.pod import Container, Pod, QoS
-from mooring.inputs.pods.pod_fields import total_limits, total_requests
+from mooring.inputs.pods.defaults import total_limits, total_requests
 
 FOLDER = Path(__file__).parent / "recorded"
 _BELOW = {QoS.GUARANTEED: "", QoS.BURSTABLE: "burstable/", QoS.BEST_EFFORT: "besteffort/"}

@@ -30,8 +30,9 @@ from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.work import PodDemand, asked_of
 from mooring.inputs.node_groups import NodeGroup
+from mooring.inputs.pods.pod_relations import ZONE, pod_relations
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.scheduling_fields import ZONE, Taint, pod_relations, scheduling_fields
+from mooring.inputs.pods.scheduling_fields import Taint, scheduling_fields
 
 FULL = os.environ.get("MOORING_E2E_KUBE") == "full"
 NODES, PODS = 100, 2000 if FULL else 250

@@ -29,7 +29,7 @@ from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.decoding.fields import Report, as_mapping, ignore, text_at
 from mooring.inputs.decoding.files import open_problem, shown
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import DEFAULT_GATES, pod_from_object
 from mooring.lazy import lazily
 from mooring.service.agent_options import AgentOptions

@@ -18,7 +18,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, sh
 from mooring.engine.node.resources import allocatable, total_requests
 from mooring.engine.node.settings import policies
 from mooring.explain.phrases import plural
-from mooring.inputs.configuration.kubelet_flags import EffectiveField
+from mooring.inputs.configuration.layers import EffectiveField
 from mooring.views.console import new_table
 from mooring.views.tables import numa_table, placements_table
 from mooring.views.view import NodeView

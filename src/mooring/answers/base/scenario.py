@@ -64,7 +64,7 @@ from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.topologymanager import Hint, merge_hints
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import within
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scenario import MergeCase, Scenario
 from mooring.inputs.pods.steps import resized_pod
 

@@ -19,7 +19,7 @@ with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.capacity import answer, text
     from mooring.answers.capacity import eviction as replicas
-    from mooring.inputs.pods import pod_fields
+    from mooring.inputs.pods import defaults
     from mooring.views.svg import picture as svg
 
 
@@ -104,7 +104,7 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
 
 def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
     if shape:
-        gates = pod_fields.PodGates.of_node(question.config, question.mooring)
+        gates = defaults.PodGates.of_node(question.config, question.mooring)
         return replicas.Subject(replicas.described_pod(shape, gates), question)
     return replicas.named_subject(question, pod)
 

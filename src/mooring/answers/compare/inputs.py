@@ -37,7 +37,7 @@ from mooring.inputs.configuration.devices import Declared, device_table, offered
 from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.loader import load_machine
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import pods_of
 from mooring.inputs.pods.scenario import Scenario
 from mooring.inputs.pods.workloads import template_paths

@@ -19,7 +19,7 @@ with lazily():
     from mooring.answers.base import agreement as replay_files
     from mooring.answers.replay import text
     from mooring.cli import terminal
-    from mooring.inputs.pods import scenario
+    from mooring.inputs.pods import recordings
 
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     """
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
-    for file in [one for given in files for one in scenario.recording_files(given)]:
+    for file in [one for given in files for one in recordings.recording_files(given)]:
         tally = _Tally()
         # Answers that run over the screen one by one are progress enough.
         watched = terminal.Watched(

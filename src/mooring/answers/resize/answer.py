@@ -47,7 +47,7 @@ from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.explain.why import ACCEPTED, why_beyond_node, why_out_of
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import resized_pod
 
 

@@ -27,7 +27,7 @@ from mooring.explain import reason as code
 from mooring.explain.phrases import plural
 from mooring.explain.reason import Reason
 from mooring.inputs.decoding.quantities import resource_list
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import resized_pod
 
 CPU = "cpu"

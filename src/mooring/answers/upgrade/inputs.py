@@ -16,7 +16,7 @@ from mooring.cli.options import NodeOptions
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import ignore
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 
 if TYPE_CHECKING:
     from mooring.answers.base.plan import AnyPlan

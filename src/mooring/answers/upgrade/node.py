@@ -18,7 +18,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device, Holdings
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 
 REJECTED_BEFORE = "MOOR-582"
 

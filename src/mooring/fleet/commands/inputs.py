@@ -33,7 +33,7 @@ with lazily():
     from mooring.fleet.scheduler import strategy
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import documents
-    from mooring.inputs.pods import scheduling_fields
+    from mooring.inputs.pods import pod_relations
     from mooring.published import cluster_access as access
     from mooring.published import cluster_archive as sources
 
@@ -278,7 +278,7 @@ def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, 
         )
     [asked] = kinds.values()
     wanted = budgets.requirements_of_text(movable, "--movable") if movable else ()
-    selector = scheduling_fields.PodSelector(None, wanted)
+    selector = pod_relations.PodSelector(None, wanted)
     count = max(work.pods, 1) if replicas is None else replicas
     return fit.FitQuestion(work.asking[0].name, asked, count, selector, moves)
 

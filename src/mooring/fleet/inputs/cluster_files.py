@@ -12,7 +12,14 @@ from mooring.fleet.inputs.event_files import cluster_events
 from mooring.fleet.inputs.live_cluster import live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mapping_at, name_at, text_at
+from mooring.inputs.decoding.fields import (
+    Document,
+    as_mapping,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+)
 from mooring.inputs.node_groups import groups_in, single_cluster
 from mooring.published.cluster_archive import ARCHIVES, ClusterObjects, cluster_objects, has_nodes, load_objects
 

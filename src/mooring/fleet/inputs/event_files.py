@@ -39,9 +39,17 @@ from mooring.fleet.inputs.workload_files import Kinds
 from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import as_mapping, check_names, inside, kind_of, list_at, name_at, text_at
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    check_names,
+    inside,
+    kind_of,
+    list_at,
+    name_at,
+    text_at,
+)
 from mooring.inputs.node_groups import NodeGroup
-from mooring.inputs.pods.scenario import RecordedNode, node_histories
+from mooring.inputs.pods.recordings import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.inputs.pods.steps import cpu_list, resizing
 

@@ -35,8 +35,8 @@ from mooring.fleet.inputs.live_pods import DisruptionBudget, LivePod, disruption
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup
-from mooring.inputs.pods.pod_fields import PodGates
-from mooring.inputs.pods.scheduling_fields import ZONE
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_relations import ZONE
 from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects, name_of
 from mooring.published.facts_document import digest_of, facts_of
 from mooring.published.objects import FACTS, STATE, NodeFacts, NodeState, state_of

@@ -17,19 +17,21 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.fleet.work import PodDemand, asked_of
-from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at
-from mooring.inputs.pods.pod_fields import PodGates, with_allocated
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    count_at,
+    list_at,
+    mapping_at,
+    text_at,
+    texts_at,
+)
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pod_files import check_identity
+from mooring.inputs.pods.pod_relations import PodSelector, label_requirements, pod_relations
 from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import DEFAULT_GATES, MIRROR, pod_from_object
-from mooring.inputs.pods.scheduling_fields import (
-    Operator,
-    PodSelector,
-    Requirement,
-    label_requirements,
-    pod_relations,
-    scheduling_fields,
-)
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement, scheduling_fields
 
 _DAEMON: Final = "DaemonSet"
 

@@ -16,7 +16,8 @@ from mooring.fleet.work import ControllerKind, PodDemand, Workload, asked_of
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, count_at, inside, mapping_at, text_at
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins, scaled_down_pods
-from mooring.inputs.pods.scheduling_fields import NO_RELATIONS, pod_relations, scheduling_fields_of
+from mooring.inputs.pods.pod_relations import NO_RELATIONS, pod_relations
+from mooring.inputs.pods.scheduling_fields import scheduling_fields_of
 
 
 class Kinds:

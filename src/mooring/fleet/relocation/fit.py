@@ -27,7 +27,7 @@ from mooring.fleet.relocation.moves import Move, MovingPods, SharedObstacle, cau
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.work import PodDemand
-from mooring.inputs.pods.scheduling_fields import PodSelector
+from mooring.inputs.pods.pod_relations import PodSelector
 
 
 def fixed(pod: LivePod, live: LiveCluster, question: FitQuestion) -> Fixed | None:

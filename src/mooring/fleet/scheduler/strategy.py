@@ -24,7 +24,7 @@ import numpy as np
 from mooring.engine.core.errors import InputError
 from mooring.fleet.scheduler.table import Amounts, NodeMask, NodeTable, PodIndex
 from mooring.fleet.work import PodDemand
-from mooring.inputs.pods.scheduling_fields import HOSTNAME, PodAffinityTerm, PodRelations, SpreadConstraint
+from mooring.inputs.pods.pod_relations import HOSTNAME, PodAffinityTerm, PodRelations, SpreadConstraint
 
 HARD_AFFINITY_WEIGHT: Final = 1
 _BEST: Final = 100

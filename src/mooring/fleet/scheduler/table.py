@@ -18,15 +18,8 @@ import numpy.typing as npt
 
 from mooring.fleet.cluster import Member
 from mooring.fleet.work import UNSET, PodDemand
-from mooring.inputs.pods.scheduling_fields import (
-    NO_RELATIONS,
-    PodAffinityTerm,
-    PodRelations,
-    PodSelector,
-    SchedulingFields,
-    Taint,
-    WeightedPodTerm,
-)
+from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodAffinityTerm, PodRelations, PodSelector, WeightedPodTerm
+from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
 
 Amounts = npt.NDArray[np.int64]
 NodeMask = npt.NDArray[np.bool_]

@@ -54,9 +54,10 @@ from mooring.inputs.configuration import devices
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
 from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.machines.archive import archive_bytes
-from mooring.inputs.machines.cadvisor.topology import read_problem
+from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
-from mooring.inputs.machines.tree import KubeletProcess, Tree
+from mooring.inputs.machines.process import KubeletProcess
+from mooring.inputs.machines.tree import Tree
 
 ANONYMOUS_NODE: Final = "node-1"
 KUBELET_ROOT: Final = "/var/lib/kubelet"

@@ -20,7 +20,8 @@ from mooring.engine.releases.config_fields import CHECKED_FIELDS
 from mooring.inputs.archive.reader import DEVICES, KUBELET_CONFIG, MOORING_CONFIG, json_bytes
 from mooring.inputs.configuration import devices, kubelet_config, mooring_config
 from mooring.inputs.configuration.kubelet_config import API_VERSION, CONFIGZ, KIND, KNOWN, READ
-from mooring.inputs.configuration.kubelet_flags import FieldPlace, KubeletFlags, Layer, Tier, merged_layers
+from mooring.inputs.configuration.kubelet_flags import KubeletFlags
+from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
 from mooring.inputs.decoding.documents import documents_in
@@ -203,10 +204,7 @@ def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-_PLACES: Final = {
-    mooring_config.KIND: MOORING_CONFIG,
-    devices.KIND: DEVICES,
-}
+_PLACES: Final = {mooring_config.KIND: MOORING_CONFIG, devices.KIND: DEVICES}
 """Kind -> its place in an archive."""
 
 

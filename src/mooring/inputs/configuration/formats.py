@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mooring.inputs.configuration import clouds, distributions, openshift
 from mooring.inputs.configuration import kubelet_config as kubelet
-from mooring.inputs.configuration.kubelet_flags import Layer, Tier
+from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import NamedVersion, VendorPart, strings_of
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS
-from mooring.inputs.configuration.vendors import clouds, distributions, openshift
 
 
 @dataclass(frozen=True, slots=True)

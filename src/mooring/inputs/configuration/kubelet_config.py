@@ -41,13 +41,17 @@ from mooring.engine.releases.config_fields import (
 )
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.inputs.decoding.fields import (
+from mooring.inputs.decoding.api_fields import (
     UNKNOWN_CONFIGURATION_FIELD,
     Places,
+    fields_of,
+    unknown_fields,
+    unknown_findings,
+)
+from mooring.inputs.decoding.fields import (
     Report,
     as_mapping,
     count_at,
-    fields_of,
     flag_at,
     ignore,
     inside,
@@ -56,8 +60,6 @@ from mooring.inputs.decoding.fields import (
     nearest,
     text_at,
     texts_at,
-    unknown_fields,
-    unknown_findings,
     within,
     wrong_kind,
 )
@@ -186,7 +188,9 @@ def kubelet_config(
     with within(source=source):
         wrapper = CONFIGZ if set(content) == {CONFIGZ} else ""
         fields = mapping_at(content, wrapper) if wrapper else content
-        _check_version(fields)
+        version = text_at(fields, "apiVersion", API_VERSION)
+        if version != API_VERSION:
+            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
         lines = places or (lambda paths: dict.fromkeys(paths, source))
         unknown = unknown_fields([(KIND, fields, wrapper)])
         for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
@@ -251,12 +255,6 @@ def _number(fields: Mapping[str, Any], field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_kind(value, "a number", field)
     return float(value)
-
-
-def _check_version(fields: Mapping[str, Any]) -> None:
-    version = text_at(fields, "apiVersion", API_VERSION)
-    if version != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
 
 
 def report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:

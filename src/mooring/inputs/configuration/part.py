@@ -22,19 +22,11 @@ from mooring.engine.core.release import Release
 from mooring.engine.node.reservation import reserve
 from mooring.engine.releases.flags import KNOWN_FLAGS, LASTING_FLAGS
 from mooring.inputs.configuration.kubelet_config import config_of_fields
-from mooring.inputs.configuration.kubelet_flags import Computed, FieldPlace, Layer, Tier, kubelet_flags, merged_layers
+from mooring.inputs.configuration.kubelet_flags import kubelet_flags
+from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource
-from mooring.inputs.decoding.fields import (
-    UNKNOWN_CONFIGURATION_FIELD,
-    Report,
-    as_mapping,
-    mapping_at,
-    nearest,
-    text_at,
-    unknown_fields,
-    unknown_findings,
-    within,
-)
+from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
+from mooring.inputs.decoding.fields import Report, as_mapping, mapping_at, nearest, text_at, within
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""

@@ -28,8 +28,9 @@ from mooring.inputs.configuration.kubelet_flags import (
     kubelet_arguments_in,
     pasted_arguments_in,
 )
+from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
-from mooring.inputs.decoding.fields import Document, Places, Value, within
+from mooring.inputs.decoding.fields import Document, Value, within
 from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, pasted, read_bytes, read_standard_input, shown
 from mooring.lazy import lazily
 

@@ -29,7 +29,7 @@ from mooring.inputs.pods.cluster_objects import (
     objects_of,
     with_defaults,
 )
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.workloads import PodObject, pod_objects
 

@@ -11,23 +11,16 @@ from typing import Any
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.inputs.decoding.api_fields import UNKNOWN_POD_FIELD, UnknownField, unknown_fields, unknown_findings
 from mooring.inputs.decoding.documents import load_documents, places_of
-from mooring.inputs.decoding.fields import (
-    UNKNOWN_POD_FIELD,
-    Document,
-    Report,
-    UnknownField,
-    ignore,
-    unknown_fields,
-    unknown_findings,
-    within,
-)
+from mooring.inputs.decoding.fields import Document, Report, ignore, within
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods import admission as admitting
 from mooring.inputs.pods import cluster_objects
 from mooring.inputs.pods.admission import APIServerAdmission
 from mooring.inputs.pods.cluster_objects import large_quantities
-from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, PodGates, check_containers_fit, check_name
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.inputs.pods.pod_status import (
     HOLDS_NOTHING,
     Standing,

@@ -20,15 +20,13 @@ from mooring.engine.node.isolation import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
+from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.inputs.pods.pod_fields import (
-    PodGates,
     check_names,
     check_pod_resources,
     check_resources,
     priority_of,
-    qos_of,
     scale_down_grace,
-    with_pod_defaults,
     with_statuses,
 )
 
@@ -217,10 +215,7 @@ _CORE_LISTS: Final = tuple(
 )
 """How programs name CPUs: DPDK (EAL ``-l``, ``--lcores``), Seastar, taskset, numactl, VPP."""
 _MASK: Final = r"(?:^|\s)(?:taskset|-c|--core-?mask)[ =]+0x(?P<mask>[0-9a-fA-F]{1,64})(?=\s|$)"
-_AFFINITY: Final = {
-    "GOMP_CPU_AFFINITY": r"^(?P<cpus>[\d, -]+)$",
-    "KMP_AFFINITY": r"proclist=\[?(?P<cpus>[\d,-]+)",
-}
+_AFFINITY: Final = {"GOMP_CPU_AFFINITY": r"^(?P<cpus>[\d, -]+)$", "KMP_AFFINITY": r"proclist=\[?(?P<cpus>[\d,-]+)"}
 """Variables of OpenMP's runtimes, and where they name CPUs."""
 _MOST_TEXT: Final = 1 << 14
 

@@ -19,14 +19,8 @@ from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.engine.kubelet.events import Amounts, Offline, Online, Resizing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, within
 from mooring.inputs.decoding.quantities import resource_list
-from mooring.inputs.pods.pod_fields import (
-    POD_LEVEL_RESIZE,
-    PodGates,
-    check_containers_fit,
-    check_pod_resources,
-    check_resources,
-    qos_of,
-)
+from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of
+from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
 from mooring.inputs.pods.pods import MIRROR
 
 RESIZABLE = frozenset({"cpu", "memory"})

@@ -19,7 +19,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
 from mooring.engine.kubelet.shapes import Load, Memo, PodShape, is_plain, load_of, shape_of
 from mooring.explain.codes import page
 from mooring.explain.why import ADMITTED, Prediction, check, predicted
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, scheduling_fields_of
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.monitoring.serve.cluster_known import UNPUBLISHED, UNUSABLE, ClusterPod, KnownCluster, NodeNow

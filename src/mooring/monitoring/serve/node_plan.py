@@ -25,7 +25,7 @@ from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.inputs.decoding.documents import documents_in
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins
 from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, PendingRelease, ShownPod
 from mooring.service.daemon import present_moment

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Holdings
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, text_at, texts_at
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.pods import MIRROR, pod_from_object
 from mooring.published.objects import NodeFacts, NodeState

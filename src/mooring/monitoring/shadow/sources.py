@@ -23,7 +23,7 @@ import msgspec
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore, mapping_at, text_at
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 from mooring.monitoring.shadow.observed import ObservedPod, observed_pod
 from mooring.published.facts_document import facts_of
 from mooring.published.naming import Names, names_of

@@ -33,7 +33,7 @@ from mooring.engine.node.resources import allocatable, pod_requests
 from mooring.engine.releases.config_fields import CPU_OPTIONS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gates import cpu_option_groups, known_gates
 from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
-from mooring.inputs.pods.pod_fields import PodGates
+from mooring.inputs.pods.defaults import PodGates
 
 MOST_NODES = 10
 """Up to so many NUMA nodes, every set of them gives an amount of memory that is tried; with more, each node and

@@ -13,14 +13,8 @@ from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.decoding.quantities import resource_list
-from mooring.inputs.pods.pod_fields import (
-    PodGates,
-    check_containers_fit,
-    check_pod_resources,
-    check_resources,
-    qos_of,
-    with_pod_defaults,
-)
+from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
+from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _FORM = "POD[/CONTAINER]:RESOURCE=AMOUNT"

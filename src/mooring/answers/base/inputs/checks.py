@@ -31,9 +31,10 @@ with lazily():
     from mooring.engine.devicemanager import state as device_state
     from mooring.inputs.archive import collect, reader
     from mooring.inputs.configuration import kubelet_config, kubelet_flags
-    from mooring.inputs.decoding import fields as decoded_fields
+    from mooring.inputs.decoding import api_fields
+    from mooring.inputs.machines import process as processes
     from mooring.inputs.machines import tree as trees
-    from mooring.inputs.pods import cluster_objects, pod_fields, pod_files, pod_status, workloads
+    from mooring.inputs.pods import cluster_objects, defaults, pod_files, pod_status, workloads
     from mooring.service import podresources
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         return options
     asked = _without_none(options)
     tree = None if options.node or options.machine not in _LIVE else _computer()
-    found = None if tree is None else trees.kubelet_here(tree).process
+    found = None if tree is None else processes.kubelet_here(tree).process
     if tree is None or found is None:
         # Most questions name neither, and need nothing of what collects a node.
         names_one = options.node != NONE and (options.node or asks_pod(asked))
@@ -282,8 +283,8 @@ def check_strict(noticed: Sequence[Finding]) -> None:
         InputError: naming the first.
     """
     refused = (
-        decoded_fields.UNKNOWN_CONFIGURATION_FIELD,
-        decoded_fields.UNKNOWN_POD_FIELD,
+        api_fields.UNKNOWN_CONFIGURATION_FIELD,
+        api_fields.UNKNOWN_POD_FIELD,
         kubelet_config.UNKNOWN_VALUE,
         cluster_objects.TOO_LARGE,
     )
@@ -323,7 +324,7 @@ def check_of(
     Raises:
         InputError: a pod cannot be understood.
     """
-    gates = pod_fields.PodGates.of_node(question.config, question.mooring)
+    gates = defaults.PodGates.of_node(question.config, question.mooring)
     paths = workloads.template_paths(templates)
     described = pod_files.pods_with_origins(manifests, gates=gates, paths=paths)
     origins: Mapping[str, pod_files.PodOrigin] = {pod.uid: origin for pod, origin in described}

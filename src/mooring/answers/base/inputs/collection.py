@@ -31,7 +31,6 @@ from mooring.answers.base.inputs.checks import (
     preferences_of,
 )
 from mooring.answers.base.inputs.cluster_node import (
-    IMAGE,
     Kubectl,
     NoAnswerError,
     ask_cluster,
@@ -41,11 +40,11 @@ from mooring.answers.base.inputs.cluster_node import (
     is_node_name,
     named_pod,
     node_that_names,
-    packed_node,
     pods_beside,
     version_of,
 )
 from mooring.answers.base.inputs.configuration import installed_version, requested_version
+from mooring.answers.base.inputs.debugging_pod import IMAGE, packed_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import write_answer
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
@@ -83,7 +82,8 @@ from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
 from mooring.inputs.machines.machineinfo_json import machine_info_document
-from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, kubelet_arguments, open_tree
+from mooring.inputs.machines.process import kubelet_arguments
+from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
 from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState, state_of
 

@@ -41,10 +41,7 @@ _MOST_NODES = 5
 
 
 def read_config(
-    paths: Sequence[str],
-    archive: NodeArchive | None = None,
-    release: Release = NEWEST,
-    machine: Machine | None = None,
+    paths: Sequence[str], archive: NodeArchive | None = None, release: Release = NEWEST, machine: Machine | None = None
 ) -> NodeConfiguration:
     """Read a configuration; without one the kubelet's defaults, and a word about what that means.
 
@@ -142,10 +139,7 @@ def read_release(
 
 
 def _versions(
-    options: NodeOptions,
-    archive: NodeArchive | None,
-    active: Sequence[Document],
-    given: Sequence[ConfigurationSource],
+    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document], given: Sequence[ConfigurationSource]
 ) -> Iterator[KubeletVersion]:
     yield requested_version(options.kubelet_version, options.version_option)
     if archive is not None:

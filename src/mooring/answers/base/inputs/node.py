@@ -35,7 +35,7 @@ with lazily():
     from mooring.inputs.pods import (
         admission,
         cluster_objects,
-        pod_fields,
+        defaults,
         pod_files,
         pod_status,
         steps,
@@ -115,7 +115,7 @@ class NodeInputs:
         facts = replace(facts, declared=self.configuration.devices, preferences=told)
         return node_devices.node_devices(facts, self.machine, pods, self.configuration.mooring.device_attributes)
 
-    def scaled_down(self, gates: pod_fields.PodGates) -> tuple[Pod, ...]:
+    def scaled_down(self, gates: defaults.PodGates) -> tuple[Pod, ...]:
         """Return the pods of workloads of ``-f`` that are scaled to 0.
 
         Raises:
@@ -130,7 +130,7 @@ class NodeInputs:
         return admission_of(self.options, (*self.listed, *self.manifests))
 
     def pods(
-        self, gates: pod_fields.PodGates, report: Report, *, may_be_none: bool = False
+        self, gates: defaults.PodGates, report: Report, *, may_be_none: bool = False
     ) -> tuple[pod_files.ActivePods, list[Pod]]:
         """Return the pods of the node, and those of ``-f``.
 
@@ -262,7 +262,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
     if cpus and CPU_HOTPLUG not in configuration.mooring.extensions:
         # A kubelet reads the machine once: it can only be asked what it would do without these CPUs from the start.
         machine, cpus = loader.without_cpus(machine, cpus), CPUSet()
-    gates = pod_fields.PodGates.of_node(configuration.kubelet, configuration.mooring)
+    gates = defaults.PodGates.of_node(configuration.kubelet, configuration.mooring)
     scaled_down = inputs.scaled_down(gates) if counts_scaled_down else ()
     active, pods = inputs.pods(gates, noticed.append, may_be_none=bool(scaled_down))
     devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))

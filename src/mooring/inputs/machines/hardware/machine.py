@@ -26,9 +26,11 @@ from mooring.engine.core.bits import CPUMask, list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.engine.core.machine import Finding
-from mooring.inputs.machines.hardware.cores import CPUS, find_cpus, place_caches, place_cpu, read_kinds
+from mooring.inputs.machines.hardware.cores import CPUS, find_cpus, place_caches, place_cpu
+from mooring.inputs.machines.hardware.cpukinds import read_kinds
 from mooring.inputs.machines.hardware.kernelfiles import parse_list, read_list, read_mask, read_quirks
-from mooring.inputs.machines.hardware.numanodes import NODES, Branch, Nest, list_nodes, read_distances, read_memory
+from mooring.inputs.machines.hardware.memory import read_memory
+from mooring.inputs.machines.hardware.numanodes import NODES, Branch, Nest, list_nodes, read_distances
 from mooring.inputs.machines.tree import Tree
 
 _LINE_CHARS: Final = 4096

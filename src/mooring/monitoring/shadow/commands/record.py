@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mooring.engine.core.machine import Finding
-    from mooring.inputs.pods.pod_fields import PodGates
+    from mooring.inputs.pods.defaults import PodGates
     from mooring.monitoring.shadow.shadow import Shadow
     from mooring.service.following import Follower
 

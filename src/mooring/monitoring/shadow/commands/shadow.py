@@ -29,7 +29,7 @@ with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.inputs.configuration import node_configuration
     from mooring.inputs.decoding import quantities
-    from mooring.inputs.pods import pod_fields
+    from mooring.inputs.pods import defaults
     from mooring.monitoring.shadow import folder as folders
     from mooring.monitoring.shadow import shadow as shadows
     from mooring.monitoring.shadow import sources, text
@@ -177,7 +177,7 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float
     source, end = kubelet_source(asked, known.names)
     stack.callback(end)
     facts = source.facts
-    gates = pod_fields.PodGates.of_node(facts.config, facts.mooring)
+    gates = defaults.PodGates.of_node(facts.config, facts.mooring)
     follower: Follower | sources.KubeletPods
     if asked.kubelet_pods:
         follower = sources.KubeletPods(connect, known)

@@ -18,7 +18,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.configuration.kubelet_config import KIND
-from mooring.inputs.configuration.kubelet_flags import FieldPlace, Layer, Tier
+from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
 from mooring.inputs.configuration.part import VendorPart
 from mooring.inputs.decoding.fields import (
     as_mapping,

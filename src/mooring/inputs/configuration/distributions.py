@@ -27,9 +27,10 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.inputs.configuration.kubelet_flags import Layer, Tier
+from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import NamedVersion, VendorPart, pairs_of, strings_of
-from mooring.inputs.decoding.fields import UNKNOWN_CONFIGURATION_FIELD, as_mapping, mapping_at, name_at, text_at, within
+from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
+from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, within
 
 KUBEADM_GROUP: Final = "kubeadm.k8s.io/"
 NODE_KINDS: Final[tuple[str, ...]] = ("InitConfiguration", "JoinConfiguration")

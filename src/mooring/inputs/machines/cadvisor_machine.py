@@ -21,23 +21,22 @@ from typing import Final
 
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.cadvisor.topology import (
+from mooring.inputs.machines.cadvisor_probe import (
     CPUS,
     UINT64_MAX,
     OnlineCPUs,
     ProbeError,
-    TopologyReader,
     cpu_entries,
     huge_pages,
     memory_by_type,
     memory_capacity,
     online_cpus,
     read_or_fail,
-    read_topology,
     scan_uint,
     swap_capacity,
     trim,
 )
+from mooring.inputs.machines.cadvisor_topology import TopologyReader, read_topology
 from mooring.inputs.machines.tree import LiveTree, Tree
 
 _LONGEST_ERROR: Final = 160

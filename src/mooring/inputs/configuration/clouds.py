@@ -23,7 +23,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.configuration.kubelet_flags import Layer, Tier, split_arguments
+from mooring.inputs.configuration.kubelet_flags import split_arguments
+from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import (
     NamedVersion,
     VendorField,
