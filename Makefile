@@ -65,8 +65,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)
-	@mkdir -p demo
-	@$(BIN)/python scripts/demo.py
+	@$(BIN)/mooring demo --to demo
 
 # Workers and the programs that tests start compile nothing twice, even where the environment forbids bytecode.
 test test-recordings test-laws test-long: export PYTHONDONTWRITEBYTECODE =
@@ -344,7 +343,9 @@ chart: $(STAMP)
 	@mkdir -p dist
 	helm=$$(command -v helm || $(BIN)/python scripts/e2e_kube_parts.py helm | sed -n 's/^helm: //p'); \
 	  test -n "$$helm" || { echo "make chart: helm is missing, and could not be built"; exit 1; }; \
-	  $$helm package charts/mooring --version $(VERSION) --app-version $(VERSION) --destination dist
+	  rm -rf build/chart && mkdir -p build && cp -r charts/mooring build/chart && \
+	  sed -i "s#OWNER/mooring#$${REPOSITORY:-OWNER/mooring}#" build/chart/Chart.yaml && \
+	  $$helm package build/chart --version $(VERSION) --app-version $(VERSION) --destination dist
 
 checksums:
 	cd dist && rm -f SHA256SUMS* && sha256sum * > ../build/SHA256SUMS && mv ../build/SHA256SUMS .

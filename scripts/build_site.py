@@ -17,8 +17,15 @@ SOURCE = ROOT / "build" / "site-source"
 SITE = ROOT / "build" / "site"
 CODES = "reference/codes"
 LINK = re.compile(r"(?P<begin>!?\[)(?P<text>[^\]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>(?:#[^)]*)?)\)")
-SECTION = re.compile(r"^## ([^:\n]+)", re.MULTILINE)
-MOVED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "readme.md"}
+SECTION = re.compile(r"^(?:## ([^:\n]+).*|([A-Z][a-z ]+):)$", re.MULTILINE)
+"""A heading, or the words before a group of links: each is a part of the navigation."""
+MOVED = {"README.md": "readme.md"} | {
+    f"{name}.md": f"{name.lower()}.md"
+    for name in (
+        "ADOPTERS", "CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "GOVERNANCE", "MAINTAINERS", "ROADMAP",
+        "SECURITY", "SELF-ASSESSMENT", "SUPPORT", "charts/mooring/README",
+    )
+}  # fmt: skip
 """Pages of the repository's root, and where they stand in the site."""
 
 
@@ -32,7 +39,11 @@ def main() -> int:
         _write(Path(place), ROOT / name)
     _write_codes()
     _write_index()
-    shutil.copy(ROOT / "docs" / "site" / "conf.py", SOURCE / "conf.py")
+    _write_list("decisions", "Decisions", "Why Mooring is as it is: a page for what is hard to take back.")
+    with (SOURCE / "spec" / "README.md").open("a", encoding="utf-8") as book:
+        book.write("\n".join(["", *_toctree(_pages(SOURCE / "spec"))]) + "\n")
+    for name in ("conf.py", "scorer.js"):
+        shutil.copy(ROOT / "docs" / "site" / name, SOURCE / name)
     command = [
         sys.executable,
         "-m",
@@ -68,10 +79,10 @@ def _led(match: re.Match[str], page: Path, place: Path) -> str:
     meant = (page.parent / match["target"]).resolve().relative_to(ROOT)
     if meant.parts[0] == "docs":
         led = Path(*meant.parts[1:])
-        led = Path("index.md") if led == Path("README.md") else led
+        led = Path("index.md") if led == Path("README.md") else led if led.suffix else led / "index.md"
     elif str(meant) in MOVED:
         led = Path(MOVED[str(meant)])
-    elif meant.match("src/mooring/explain/codes/pages/*.md"):
+    elif meant.match("src/mooring/explanations/codes/pages/*.md"):
         led = Path(CODES, meant.name)
     else:
         return match["text"]
@@ -84,18 +95,26 @@ def _relative(target: Path, folder: Path) -> str:
 
 
 def _write_codes() -> None:
-    pages = sorted((ROOT / "src" / "mooring" / "explain" / "codes" / "pages").glob("MOOR-*.md"))
-    lines = ["# All codes", "", "`mooring explain CODE` prints each of these pages.", ""]
-    for page in pages:
+    for page in (ROOT / "src" / "mooring" / "explanations" / "codes" / "pages").glob("MOOR-*.md"):
         _write(Path(CODES, page.name), page)
-        heading = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-        lines.append(f"* [{heading}]({page.name})")
-    lines += ["", *_toctree([page.stem for page in pages])]
-    (SOURCE / CODES / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _write_list(CODES, "All codes", "`mooring explain CODE` prints each of these pages.")
+
+
+def _pages(folder: Path) -> list[str]:
+    return sorted(page.stem for page in folder.glob("*.md") if page.name != "README.md")
+
+
+def _write_list(folder: str, title: str, about: str) -> None:
+    """Give a folder a page that lists its pages by their headings."""
+    names = _pages(SOURCE / folder)
+    headings = [(SOURCE / folder / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0] for name in names]
+    links = [f"* [{heading.removeprefix('# ')}]({name}.md)" for name, heading in zip(names, headings, strict=True)]
+    lines = [f"# {title}", "", about, "", *links, "", *_toctree(names)]
+    (SOURCE / folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _write_index() -> None:
-    """Make the start page of docs/README.md; each of its sections becomes a part of the navigation."""
+    """Make the start page of docs/README.md; each of its sections and groups becomes a part of the navigation."""
     index = SOURCE / "README.md"
     text = index.read_text(encoding="utf-8")
     index.unlink()
@@ -105,11 +124,14 @@ def _write_index() -> None:
         body = text[section.end() : following.start() if following else len(text)]
         targets = [link["target"] for link in LINK.finditer(body)]
         entries = [target.removesuffix(".md") for target in targets if target.endswith(".md")]
-        if section[1] == "Reference":
+        entries = [entry for entry in entries if not entry.startswith("spec/") or entry == "spec/README"]
+        caption = section[1] or section[2]
+        if caption == "Reference":
             entries.append(f"{CODES}/index")
-        if section[1].startswith("For people"):
-            entries.append("readme")
-        parts += ["", *_toctree(entries, section[1])]
+        if caption.startswith("For people"):
+            entries += ["readme", "charts/mooring/readme"]
+        if entries:
+            parts += ["", *_toctree(entries, caption)]
     (SOURCE / "index.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
 
 

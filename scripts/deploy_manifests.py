@@ -1,4 +1,4 @@
-"""Write the manifests of ``deploy`` from the chart ``charts/mooring``: ``make deploy``.
+"""Write the manifests of ``deploy`` and the chart's README from the chart ``charts/mooring``: ``make deploy``.
 
 Without Helm, ``kubectl apply -f`` and Kustomize take them. Roles of options are there and bound to no account; what
 belongs to Helm alone stays out. With ``--check`` nothing is written, and a difference is an error.
@@ -7,9 +7,10 @@ belongs to Helm alone stays out. With ``--check`` nothing is written, and a diff
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from e2e_parts import UnavailableError, run
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "mooring"
 DEPLOY = ROOT / "deploy"
+README = CHART / "README.md"
 BASE = (
     "certificates.by=job",
     "dra.enabled=true",
+    "extender.enabled=true",
     "namespace.create=true",
+    "scheduler.enabled=true",
     "serve.enabled=true",
     "shadow.enabled=true",
 )
@@ -71,17 +75,71 @@ BASES = {
 }  # fmt: skip
 """Kustomizations: publisher, extender and scheduler; the agent beside them."""
 
+ABOUT = """\
+# The chart mooring
+
+<!-- Made by make deploy from Chart.yaml, values.yaml and values.schema.json. -->
+
+{about}.
+
+```sh
+kubectl create namespace mooring
+kubectl label namespace mooring pod-security.kubernetes.io/enforce=privileged
+helm install mooring charts/mooring --namespace mooring --wait
+```
+
+It needs Kubernetes {kubernetes}, and the image on the nodes or in a registry.
+[The guide](../../docs/how-to/install-with-helm.md) leads to a pinned pod.
+[The reference](../../docs/reference/chart.md) says what runs, with which certificates and rights.
+
+By default: the agent on nodes with the label `mooring.dev/agent=true`, and the publisher on the others.
+Scheduling changes with `extender.enabled` and `scheduler.enabled`.
+
+## Values
+
+A value that is not listed is refused.
+
+| value | default | |
+|---|---|---|
+{rows}
+"""
+"""README of the chart."""
+
 
 def digest() -> str:
     """Return the digest of the chart's files, which every kustomization names."""
     found = hashlib.sha256()
-    for file in sorted(one for one in CHART.rglob("*") if one.is_file()):
+    for file in sorted(one for one in CHART.rglob("*") if one.is_file() and one != README):
         found.update(f"{file.relative_to(CHART)}\0".encode() + file.read_bytes() + b"\0")
     return found.hexdigest()
 
 
+def readme() -> str:
+    """Return the chart's README: every value with its default and the schema's description."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    rows = [f"| `{path}` | {default} | {about} |" for path, default, about in _values(schema, schema, values, "")]
+    return ABOUT.format(about=chart["description"], kubernetes=chart["kubeVersion"], rows="\n".join(rows))
+
+
+def _values(
+    schema: Mapping[str, Any], node: Mapping[str, Any], values: Any, above: str
+) -> Iterator[tuple[str, str, str]]:
+    """Yield path, default and description of every value below a node of the schema."""
+    for name, given in node["properties"].items():
+        about = schema["$defs"][given["$ref"].rpartition("/")[2]] if "$ref" in given else given
+        value = values.get(name) if isinstance(values, Mapping) else None
+        leaf = "$ref" in given or "properties" not in about
+        default = "" if value is None or not leaf else f"`{json.dumps(value)}`"
+        choices = [f"`{choice}`" for choice in about.get("enum", ())]
+        yield above + name, default, about["description"] + (f" One of {', '.join(choices)}." if choices else "")
+        if not leaf:
+            yield from _values(schema, about, value, f"{above}{name}.")
+
+
 def manifests(program: Path) -> dict[str, str]:
-    """Return the text of every file that is made, by path below ``deploy``."""
+    """Return the text of every file of ``deploy`` that is made, by path below it."""
     base, options = _rendered(program, BASE), _rendered(program, OPTIONS)
     texts: dict[str, list[str]] = {}
     for key, text in options.items():
@@ -138,19 +196,16 @@ def main(words: Sequence[str]) -> int:
     except UnavailableError as why:
         print(f"SKIPPED deploy: {why}")
         return 0
-    different = [
-        name
-        for name, text in made.items()
-        if not (DEPLOY / name).exists() or (DEPLOY / name).read_text(encoding="utf-8") != text
-    ]
+    files = {DEPLOY / name: text for name, text in made.items()} | {README: readme()}
+    different = [file for file, text in files.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
     if "--check" in words:
-        for name in different:
-            print(f"deploy/{name} is not what the chart makes; run make deploy")
+        for file in different:
+            print(f"{file.relative_to(ROOT)} is not what the chart makes; run make deploy")
         return int(bool(different))
-    for name in different:
-        (DEPLOY / name).parent.mkdir(exist_ok=True)
-        (DEPLOY / name).write_text(made[name], encoding="utf-8")
-        print(f"deploy/{name}: written")
+    for file in different:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(files[file], encoding="utf-8")
+        print(f"{file.relative_to(ROOT)}: written")
     return 0
 
 

@@ -33,7 +33,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import AdmitResult, admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on
-from mooring.explain.alignment import extent_of_nodes
+from mooring.explanations.alignment import extent_of_nodes
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pods import pod_from_object

@@ -1,5 +1,7 @@
 """Sphinx settings of the documentation site; scripts/build_site.py lays out its source."""
 
+from pathlib import Path
+
 project = "Mooring"
 author = "The Mooring maintainers"
 html_title = "Mooring"
@@ -12,5 +14,6 @@ html_show_sourcelink = False
 html_show_sphinx = False
 myst_heading_anchors = 4
 myst_links_external_new_tab = True
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 highlight_language = "text"
 suppress_warnings = ["misc.highlighting_failure"]

@@ -27,7 +27,7 @@ from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.command.main import cli
 from mooring.documents.schemas import kinds, schema
 from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS
-from mooring.explain.codes import all_codes
+from mooring.explanations.codes import all_codes
 from mooring.inputs.machines.loader import load_machine
 from mooring.published.publisher import PublisherCounts, PublisherMetrics
 

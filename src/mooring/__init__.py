@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from mooring.engine.core.cpuset import CPUSet
     from mooring.engine.core.errors import MooringError
     from mooring.engine.core.machine import Machine
+    from mooring.engine.core.pod import Pod
     from mooring.engine.node import Node
     from mooring.engine.topologymanager import merge_hints
+    from mooring.library import Explanation, explain, load_config, load_machine, load_pods, plan
 
 __version__ = "0.1.0"
 
@@ -30,10 +32,27 @@ _HOME = {
     "Machine": "mooring.engine.core.machine",
     "MooringError": "mooring.engine.core.errors",
     "Node": "mooring.engine.node",
+    "Pod": "mooring.engine.core.pod",
     "merge_hints": "mooring.engine.topologymanager",
+    **dict.fromkeys(("Explanation", "explain", "load_config", "load_machine", "load_pods", "plan"), "mooring.library"),
 }
 
-__all__ = ["KUBELET_VERSION", "CPUSet", "Machine", "MooringError", "Node", "__version__", "merge_hints"]
+__all__ = [
+    "KUBELET_VERSION",
+    "CPUSet",
+    "Explanation",
+    "Machine",
+    "MooringError",
+    "Node",
+    "Pod",
+    "__version__",
+    "explain",
+    "load_config",
+    "load_machine",
+    "load_pods",
+    "merge_hints",
+    "plan",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
 
-from mooring.explain.codes import page
+from mooring.explanations.codes import page
 
 EXAMPLE = EXAMPLES / "ci-check"
 CHECK = ("compare", "-f", str(EXAMPLE / "manifests"), "--cluster", str(EXAMPLE / "node-types.yaml"), "--alone")

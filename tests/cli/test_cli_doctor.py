@@ -12,7 +12,7 @@ from tests.cli.command import ROOT, Answered, mooring
 
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.explain.codes import all_codes
+from mooring.explanations.codes import all_codes
 
 SOURCE = ROOT / "src" / "mooring"
 CONFIG = """

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, SMALL, mooring
 
-from mooring.explain.codes import all_codes
+from mooring.explanations.codes import all_codes
 
 GOLDEN = Path(__file__).parent / "golden"
 AI = (

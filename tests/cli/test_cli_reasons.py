@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import EXAMPLES, mooring
 
 from mooring.engine.core.decision import DECIDED_REASONS, OTHER_REASONS
-from mooring.explain.codes import all_codes, reason_page, reasons
+from mooring.explanations.codes import all_codes, reason_page, reasons
 
 PASTED = {
     "Pod was rejected: Resources cannot be allocated with Topology locality": "TopologyAffinityError",

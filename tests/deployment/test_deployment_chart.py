@@ -21,7 +21,6 @@ from mooring.service.agent_options import FIELDS as AGENT_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "mooring"
-PAGE = (ROOT / "docs" / "reference" / "chart.md").read_text(encoding="utf-8")
 # Decided by paths, by the other switches and by the node.
 OF_THE_CHART = {
     *("assignedDir", "claimsSocket", "kubeconfig", "kubeletConfig", "kubeletPodResourcesSocket", "nodeName"),
@@ -87,11 +86,21 @@ def test_the_schema_knows_the_fields_of_the_programs() -> None:
     assert set(extender) == set(EXTENDER_FIELDS) - OF_THE_CHART
 
 
-def test_the_page_names_every_value() -> None:
-    switches = [path for path in paths(VALUES) if not re.search(r"Configuration\.|configuration\.|resources", path)]
-    for path in switches:
-        above, _, name = path.rpartition(".")
-        assert f"`{path}" in PAGE or f"`.{name}`" in PAGE or (above == "paths" and f"`{name}`" in PAGE), path
+def test_the_readme_is_made_from_the_schema_and_describes_every_value(script: ModuleType) -> None:
+    readme = (CHART / "README.md").read_text(encoding="utf-8")
+    assert readme == script.readme(), "run make deploy"
+    for path in paths(VALUES):
+        if not re.search(r"kubeletConfiguration\.|resources\.", path):
+            assert re.search(rf"^\| `{re.escape(path)}` \| [^|]* \| .+ \|$", readme, re.MULTILINE), path
+
+
+def test_the_image_of_artifact_hub_is_this_version() -> None:
+    annotations = read("Chart.yaml")["annotations"]
+    assert [one["image"] for one in yaml.safe_load(annotations["artifacthub.io/images"])] == [
+        f"ghcr.io/OWNER/mooring:{__version__}"
+    ]
+    crds = {one["name"] for one in yaml.safe_load(annotations["artifacthub.io/crds"])}
+    assert crds == {f"{file.stem}.mooring.dev" for file in (CHART / "files").glob("node*.yaml")}
 
 
 def test_the_chart_has_every_account_of_the_agent() -> None:

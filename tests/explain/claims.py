@@ -1,4 +1,4 @@
-"""What the sentences of ``mooring.explain.why`` claim, held against the node itself.
+"""What the sentences of ``mooring.explanations.why`` claim, held against the node itself.
 
 Every sentence must have one of the known forms, and every figure in it is counted again, from the state after the
 decision and by plain enumeration, not from the facts of which the sentence was made.

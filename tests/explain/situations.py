@@ -15,7 +15,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources,
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.explain.story import Story
+from mooring.explanations.story import Story
 from mooring.inputs.machines.compact import parse_compact
 
 TWO_NODES = replace(parse_compact("sockets=2 cores=8 threads=2 memory=32Gi"), findings=())

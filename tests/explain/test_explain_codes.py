@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.explain.codes import all_codes, is_code, page
+from mooring.explanations.codes import all_codes, is_code, page
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "mooring"
 CODE = re.compile(r'"(MOOR-\d{3})"')

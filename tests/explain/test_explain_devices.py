@@ -14,7 +14,7 @@ from mooring.answers.explain.text import helps_of
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.explain.story import Story
+from mooring.explanations.story import Story
 
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
 SINGLE = policy("single-numa-node")

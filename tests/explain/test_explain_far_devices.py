@@ -11,7 +11,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.explain.remarks import all_remarks
+from mooring.explanations.remarks import all_remarks
 from mooring.inputs.machines.compact import parse_compact
 
 GPU = "nvidia.com/gpu"

@@ -13,8 +13,8 @@ from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, Device
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device
-from mooring.explain.lines import story_lines
-from mooring.explain.story import Story
+from mooring.explanations.lines import story_lines
+from mooring.explanations.story import Story
 
 NIC = "example.com/nic"
 FOLLOW, REQUIRE = DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE

@@ -13,8 +13,8 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import InputError
 from mooring.engine.cpumanager import facts as cpu_facts
 from mooring.engine.devicemanager import facts as device_facts
-from mooring.explain import reason
-from mooring.explain.codes import all_codes
+from mooring.explanations import reason
+from mooring.explanations.codes import all_codes
 from mooring.views.decision import SIGNS, Mark, decision_view
 from mooring.views.svg.decision import decision_svg
 

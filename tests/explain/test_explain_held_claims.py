@@ -24,8 +24,8 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import claim_key, entry_of
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.explain.lines import story_lines
-from mooring.explain.story import Story, walk
+from mooring.explanations.lines import story_lines
+from mooring.explanations.story import Story, walk
 
 NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
 """CPU 0 is reserved; 1 to 3 can be had."""

@@ -21,8 +21,8 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.explain.codes import all_codes
-from mooring.explain.story import PodVerdict, Story, Taking
+from mooring.explanations.codes import all_codes
+from mooring.explanations.story import PodVerdict, Story, Taking
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.scenario import Scenario
 from mooring.views.decision import decision_view

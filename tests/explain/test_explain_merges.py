@@ -22,8 +22,8 @@ from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
-from mooring.explain.lines import story_lines
-from mooring.explain.opinions import opinions_of
+from mooring.explanations.lines import story_lines
+from mooring.explanations.opinions import opinions_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.decision import decision_view
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.topologymanager.wide import Demand, Family, SocketRule
-from mooring.explain import opinions
+from mooring.explanations import opinions
 
 
 @given(st.data(), st.integers(2, 7))

@@ -8,7 +8,7 @@ import pytest
 from tests.explain.refused_starts import recorded_starts
 
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
-from mooring.explain.reason import remedy
+from mooring.explanations.reason import remedy
 
 WITHOUT_ADVICE = (
     "unknown policy",  # the text says all there is

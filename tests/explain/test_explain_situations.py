@@ -36,8 +36,8 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint
-from mooring.explain.lines import story_lines
-from mooring.explain.story import NO, Chapter, Opinion, PodVerdict, Story, Taking, walk
+from mooring.explanations.lines import story_lines
+from mooring.explanations.story import NO, Chapter, Opinion, PodVerdict, Story, Taking, walk
 
 FULL = [simple("one", "4"), simple("two", "4")]
 """Leaves 2 CPUs on NUMA node 0 and 4 on NUMA node 1."""

@@ -25,8 +25,8 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.catalog import RELEASES
-from mooring.explain.chapters import Circumstances
-from mooring.explain.why import why, why_out_of
+from mooring.explanations.chapters import Circumstances
+from mooring.explanations.why import why, why_out_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import Scenario
 

@@ -39,7 +39,7 @@ from mooring.fleet.trials import (
     run_trial,
     run_trials,
 )
-from mooring.fleet.work import PodPhase, work_of
+from mooring.fleet.work import work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -52,7 +52,7 @@ ALIGNED = group("a", 1, gpus=0)
 def test_a_pod_that_its_controller_makes_anew_is_a_runaway_and_ends() -> None:
     result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX, owner="web")])).run()
     assert result.runaways == {"default/p": MOST_REMADE}
-    assert answer_of(result).fates[PodPhase.REFUSED] == MOST_REMADE + 1
+    assert answer_of(result).fates.refused == MOST_REMADE + 1
     assert result.records[-1].arrival.at == MOST_REMADE
 
 
@@ -101,8 +101,8 @@ def test_one_node_fewer_than_the_size_does_not_do() -> None:
     )
     size = size_of(trial, "a", ("a",), Goal(), 64)
     assert size.fewest is not None
-    assert size.fewest.nodes == 5
-    assert [(one.nodes, Goal().is_met(one)) for one in size.tried] == [
+    assert size.fewest.trial.nodes == 5
+    assert [(one.trial.nodes, Goal().is_met(one)) for one in size.tried] == [
         (1, False),
         (2, False),
         (4, False),

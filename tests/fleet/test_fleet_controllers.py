@@ -31,7 +31,7 @@ def test_a_deployment_replaces_refused_pods_without_back_off_until_they_count_as
         ("default/web-0", 0.0), ("default/web-1", 0.0), ("default/web-0~1", 1.0), ("default/web-1~1", 1.0)
     ]  # fmt: skip
     assert result.runaways == {"default/web-0": MOST_REMADE, "default/web-1": MOST_REMADE}
-    assert answer_of(result).fates[PodPhase.REFUSED] == 2 * (MOST_REMADE + 1)
+    assert answer_of(result).fates.refused == 2 * (MOST_REMADE + 1)
 
 
 def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
@@ -46,7 +46,7 @@ def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
 def test_a_job_runs_so_many_pods_side_by_side_until_all_have_ended() -> None:
     result = run(Workload("default/j", ControllerKind.JOB, asked("1"), 0.0, 5, 2, runs=10.0))
     assert [at for _, at in created(result)] == [0.0, 0.0, 10.0, 10.0, 20.0]
-    assert answer_of(result).fates[PodPhase.RAN] == 5
+    assert answer_of(result).fates.ran == 5
     assert not result.given_up
 
 

@@ -17,7 +17,6 @@ from mooring.fleet.inputs.cluster_files import load_cluster
 from mooring.fleet.inputs.live_cluster import live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
 from mooring.fleet.relocation.fit import FitQuestion, fit
-from mooring.fleet.relocation.text import fit_document
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 
@@ -59,7 +58,7 @@ def written(folder: Path, packed: bytes) -> str:
 
 def answer(found: ClusterObjects) -> dict[str, Any]:
     live = live_cluster(found, named_machines([MACHINE]))
-    document = fit_document(fit(live, FitQuestion("default/new", asked("4"), 4)))
+    document = fit(live, FitQuestion("default/new", asked("4"), 4))
     return {name: getattr(document, name) for name in ("now", "causes", "after", "plan", "fixed", "assumed")}
 
 

@@ -17,10 +17,11 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.commands.inputs import fit_question
+from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.inputs.live_cluster import LiveCluster
-from mooring.fleet.inputs.live_pods import Fixed, requirements_of_text
+from mooring.fleet.inputs.live_pods import requirements_of_text
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.fit import FitAnswer, FitQuestion, fit
+from mooring.fleet.relocation.fit import FitQuestion, fit
 from mooring.fleet.relocation.moves import room
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
@@ -116,20 +117,22 @@ def test_every_move_is_admitted_by_a_plain_replay_and_so_are_the_replicas_then(
 ) -> None:
     found = cluster(2, story)
     answer = fit(found, FitQuestion("default/new", asked(str(cpus)), wanted), trials=TRIALS)
-    replay(found, answer)
+    replay(found, answer, asked(str(cpus)).shape.pod)
 
 
-def replay(found: LiveCluster, answer: FitAnswer) -> None:
+def replay(found: LiveCluster, answer: FleetFitDocument, shape: Pod) -> None:
     kubelets = [now.kubelet for now in found.cluster.now.values()]
     admitted = sum(len(one.node.active) for one in kubelets)
+    places = {group.name: place for place, group in enumerate(found.cluster.groups)}
+    pods = {one.uid: one.pod for on_node in found.pods.values() for one in on_node}
     for move in answer.plan.moves:
-        kubelets[move.target], decided = admit(kubelets[move.target], move.pod.pod)
+        source, target = places[move.source], places[move.target]
+        kubelets[target], decided = admit(kubelets[target], pods[move.uid])
         assert decided.admitted
-        kubelets[move.source] = kubelets[move.source].without([move.pod.uid])
+        kubelets[source] = kubelets[source].without([move.uid])
         assert sum(len(one.node.active) for one in kubelets) == admitted
     for name, count in answer.after.items():
-        kubelet = kubelets[answer.names.index(name)]
-        assert replicas_that_fit([kubelet], answer.question.asked.shape.pod, count) == count
+        assert replicas_that_fit([kubelets[places[name]]], shape, count) == count
 
 
 @LAW
@@ -146,15 +149,16 @@ def test_with_the_named_nodes_cordoned_as_many_fit_wherever_a_scheduler_puts_the
     answer = fit(found, FitQuestion("default/new", asked(str(cpus)), wanted), trials=TRIALS)
     nodes = Nodes(found.cluster)
     scheduler = Scheduler(nodes, Strategy(extender=True), seed)
-    for move, cordoned in zip(answer.plan.moves, answer.cordons, strict=True):
-        nodes.end(move.source, move.pod.name)
+    demands = {one.uid: one.asked for on_node in found.pods.values() for one in on_node}
+    for move in answer.plan.moves:
+        nodes.end(nodes.places[move.source], move.pod)
         for name, place in nodes.places.items():
-            nodes.table.open[place] = name not in cordoned
-        landed = scheduler.choose(move.pod.asked).node
+            nodes.table.open[place] = name not in move.cordon
+        landed = scheduler.choose(demands[move.uid]).node
         assert landed is not None
-        assert nodes.begin(landed, move.pod.name, move.pod.asked, 0.0).admitted
+        assert nodes.begin(landed, move.pod, demands[move.uid], 0.0).admitted
     nodes.table.open[:] = True
-    assert sum(room(nodes, place, answer.question.asked, wanted) for place in range(3)) >= answer.fits_after
+    assert sum(room(nodes, place, asked(str(cpus)), wanted) for place in range(3)) >= answer.fits_after
 
 
 def test_a_bounded_search_says_so_and_its_moves_are_admitted() -> None:
@@ -162,24 +166,24 @@ def test_a_bounded_search_says_so_and_its_moves_are_admitted() -> None:
     answer = fit(found, FitQuestion("default/new", asked("4"), 2), trials=1)
     assert not answer.plan.is_exact or answer.plan.at_least == len(answer.plan.moves)
     assert answer.fits_after > answer.fits_now
-    replay(found, answer)
+    replay(found, answer, asked("4").shape.pod)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"owner": "DaemonSet"}, Fixed.DAEMON),
-        ({"owner": ""}, Fixed.ALONE),
-        ({"owner": "Node"}, Fixed.STATIC),
-        ({"priority": 5}, Fixed.PRIORITY),
-        ({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}]}, Fixed.NOT_READ),
+        ({"owner": "DaemonSet"}, "daemonset"),
+        ({"owner": ""}, "no-controller"),
+        ({"owner": "Node"}, "static"),
+        ({"priority": 5}, "priority"),
+        ({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}]}, "not-simulated"),
     ],
 )
-def test_pods_that_a_drain_would_leave_alone_are_not_moved(change: dict[str, Any], reason: Fixed) -> None:
+def test_pods_that_a_drain_would_leave_alone_are_not_moved(change: dict[str, Any], reason: str) -> None:
     found = live(node("n0"), node("n1"), pod("p0", "n0", "2", **change), pod("p1", "n1", "2", second=1))
     answer = fit(found, FitQuestion("default/new", asked("4"), 3))
     assert answer.fixed == {reason: 1}
-    assert all(move.pod.uid != "uid-p0" for move in answer.plan.moves)
+    assert all(move.uid != "uid-p0" for move in answer.plan.moves)
 
 
 def test_only_pods_of_the_selector_are_moved_and_none_that_a_budget_protects() -> None:
@@ -192,7 +196,7 @@ def test_only_pods_of_the_selector_are_moved_and_none_that_a_budget_protects() -
     found = live(node("n0"), node("n1"), pod("p0", "n0", "2"), pod("p1", "n1", "2", second=1), budget)
     question = FitQuestion("default/new", asked("4"), 3)
     chosen = fit(found, replace(question, selector=PodSelector(None, requirements_of_text("app=p1"))))
-    assert chosen.fixed == {Fixed.NOT_CHOSEN: 1, Fixed.BUDGET: 1}
+    assert chosen.fixed == {"not-selected": 1, "disruption-budget": 1}
     assert not chosen.plan.moves
 
 
@@ -200,11 +204,11 @@ def test_causes_name_the_nodes_that_take_no_more() -> None:
     found = live(node("n0"), node("n1", unschedulable=True), node("n2", taints=[{"key": "x", "effect": "NoSchedule"}]))
     answer = fit(found, FitQuestion("default/new", asked("4"), 9))
     assert answer.now == {"n0": 1}
-    assert {(one.obstacle.text, one.nodes) for one in answer.causes} == {
-        ("too little free cpu", ("n0",)),
-        ("cordoned", ("n1",)),
-        ("taints, node selector or node affinity", ("n2",)),
-    }
+    assert [(one.text, one.nodes) for one in answer.causes] == [
+        ("cordoned", ["n1"]),
+        ("taints, node selector or node affinity", ["n2"]),
+        ("too little free cpu", ["n0"]),
+    ]
 
 
 def test_replicas_that_repel_one_another_fit_once_a_node_and_move_nothing() -> None:
@@ -213,8 +217,8 @@ def test_replicas_that_repel_one_another_fit_once_a_node_and_move_nothing() -> N
     what = replace(asked("1"), relations=repelling)
     answer = fit(live(node("n0"), node("n1"), pod("p0", "n0", "2")), FitQuestion("default/new", what, 3))
     assert answer.now == {"n0": 1, "n1": 1}
-    assert {one.obstacle.text for one in answer.causes} == {"affinity to pods or spread constraints"}
-    assert (answer.plan.moves, answer.plan.is_exact) == ((), False)
+    assert {one.text for one in answer.causes} == {"affinity to pods or spread constraints"}
+    assert (answer.plan.moves, answer.plan.is_exact) == ([], False)
 
 
 def test_soft_spreading_of_a_deployment_does_not_keep_pods_from_moving() -> None:

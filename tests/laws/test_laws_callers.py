@@ -25,7 +25,7 @@ from mooring.engine.kubelet.events import Admit, Offline, Readmit, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node import Decision
-from mooring.explain.story import PodVerdict
+from mooring.explanations.story import PodVerdict
 from mooring.inputs.pods.scenario import Scenario
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.possible_kubelets import NodeKnowledge

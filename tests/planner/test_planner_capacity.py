@@ -25,7 +25,7 @@ from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Node
-from mooring.explain.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
+from mooring.explanations.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.inputs.machines.compact import parse_compact
 
 LAW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])

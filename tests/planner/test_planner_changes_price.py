@@ -16,7 +16,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.explain.alignment import (
+from mooring.explanations.alignment import (
     AlignmentLevel,
     Extent,
 )

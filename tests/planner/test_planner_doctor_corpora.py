@@ -16,7 +16,7 @@ import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.planner.recordings import CORPORA, some
 
-from mooring.answers.base.restarts import RESTART
+from mooring.answers.base.answering import RESTART
 from mooring.answers.doctor.diagnosis import Diagnosis, diagnose, with_repairs
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.kubelet.kubelet import StateTexts

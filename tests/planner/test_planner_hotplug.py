@@ -25,7 +25,7 @@ from mooring.answers.resize.text import resize_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.explain.lines import story_lines
+from mooring.explanations.lines import story_lines
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates

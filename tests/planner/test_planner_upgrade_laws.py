@@ -20,7 +20,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.releases.catalog import RELEASES
-from mooring.explain.story import PodVerdict
+from mooring.explanations.story import PodVerdict
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object

@@ -18,8 +18,8 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.plugins.facts import PluginChoseAffinity
-from mooring.explain.lines import story_lines
-from mooring.explain.story import walk
+from mooring.explanations.lines import story_lines
+from mooring.explanations.story import walk
 from mooring.inputs.configuration.mooring_config import plugin_choice
 
 NIC = "example.com/nic"

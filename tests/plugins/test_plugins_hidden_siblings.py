@@ -40,8 +40,8 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import without_hidden
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
-from mooring.explain.lines import story_lines
-from mooring.explain.story import walk
+from mooring.explanations.lines import story_lines
+from mooring.explanations.story import walk
 
 SMT = "sockets=2 cores=8 threads=2 memory=16Gi"
 """Eight cores; CPUs n and n + 8 share one."""

@@ -13,8 +13,8 @@ from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HI
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
 from mooring.engine.releases.state_files import state_file_rules
-from mooring.explain.codes import all_codes, page
-from mooring.explain.reason import remedy
+from mooring.explanations.codes import all_codes, page
+from mooring.explanations.reason import remedy
 
 WITHOUT_ADVICE = (
     "unknown policy",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.errors import clean
-from mooring.explain.phrases import size
+from mooring.explanations.phrases import size
 from mooring.views.wording import core_kind_name, owner_marks, shorten
 
 

@@ -26,7 +26,7 @@ from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.explain.why import Prediction, predicted
+from mooring.explanations.why import Prediction, predicted
 from mooring.published import restored as restoring
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, state_document

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 from tests.node.hotpluggable import pod
-from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
+from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, pod_json, started, state_of_node
 
+from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.deciding import Decider, PossibleNodes, Weights, anonymous, quality_of
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.view import ClusterView
+from mooring.cluster.extender.wire import Arguments, decoded
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.pod import Pod
@@ -22,7 +24,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import shape_of, view_key
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
-from mooring.explain.why import predicted
+from mooring.explanations.why import predicted
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
@@ -207,8 +209,50 @@ def test_outlooks_on_many_nodes_are_those_on_each(standing: str, is_known: bool,
         view.put_pod(Seen(other, nominated="two"))
     now[0] = later
     names = ["two", "unknown", "three", "one", "two"]
-    found = list(view.outlooks(names, asked, lambda: True))
+    found = view.outlooks(names, asked, lambda: True)
     assert found == [view.outlook(name, asked) for name in names]
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.DataObject) -> None:
+    facts, names = facts_with("sockets=1 numa=2 cores=8 threads=1 memory=8Gi"), ["one", "two", "three", "unknown"]
+    view, kubelets = ClusterView(lambda: 0.0), {name: started(facts) for name in names[:3]}
+    view.put_facts(digest_of(facts), facts)
+    answers = Answers(view, Decider(), Weights(), Shapes())
+    for name in names[:2]:
+        view.put_state(name, 0, state_of_node(facts, kubelets[name], node=name))
+    bound: dict[str, str] = {}
+    for step in range(1, data.draw(st.integers(2, 12), "steps")):
+        name, uid = data.draw(st.sampled_from(names[:3])), f"pod-{step}"
+        what = data.draw(st.sampled_from(["binds", "admits", "ends", "publishes", "waits", "forgets"]))
+        if what in ("binds", "admits"):
+            pod = guaranteed(uid, data.draw(st.integers(1, 5)))
+            view.put_pod(Seen(pod, name))
+            bound[uid] = name
+            kubelets[name] = kubelets[name].admit(pod)[0] if what == "admits" else kubelets[name]
+        elif what == "ends" and bound:
+            uid = data.draw(st.sampled_from(sorted(bound)))
+            view.drop_pod(uid)
+            name = bound.pop(uid)
+            kubelets[name] = kubelets[name].without([uid]) if uid in kubelets[name].node.active else kubelets[name]
+        elif what == "publishes":
+            view.put_state(name, step, state_of_node(facts, kubelets[name], node=name, sequence=step))
+        elif what == "waits":
+            view.put_pod(Seen(guaranteed(uid, 2), nominated=name))
+        elif what == "forgets":
+            view.drop_state(name)
+        asked = guaranteed("asked", data.draw(st.integers(1, 7), "asked"))
+        question = json.dumps({"Pod": json.loads(pod_json(Seen(asked))), "NodeNames": names}).encode()
+        arguments, shape = decoded(question, Arguments), shape_of(seen_pod(pod_json(Seen(asked)), Shapes()).pod)
+        outlooks = [PossibleNodes().of(view.situation(one, asked)) for one in names]
+        filtered, scores = answers.filtered(arguments), answers.prioritized(arguments)
+        said = {**filtered.FailedNodes, **filtered.FailedAndUnresolvableNodes}
+        afresh = [Decider().verdict(one, shape) for one in outlooks]
+        assert [said.get(one, "") for one in names] == [one.reason for one in afresh]
+        assert [one in filtered.FailedAndUnresolvableNodes for one in names] == [one.hopeless for one in afresh]
+        merits = [Decider().merit(one, shape) for one in outlooks]
+        assert [one.Score for one in scores] == [0 if one is None else Weights().score(one) for one in merits]
 
 
 def test_outlooks_are_not_made_when_the_time_is_over() -> None:
@@ -218,7 +262,7 @@ def test_outlooks_are_not_made_when_the_time_is_over() -> None:
     for name in ("made", "open"):
         view.put_state(name, 1, state_of_node(facts, started(facts), node=name))
     known = view.outlook("made")
-    assert list(view.outlooks(["open", "made"], guaranteed("asked", 1), lambda: False)) == [None, known]
+    assert view.outlooks(["open", "made"], guaranteed("asked", 1), lambda: False) == [None, known]
 
 
 @pytest.mark.parametrize(

@@ -113,17 +113,41 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Where pods of nodes run. */}}
+{{/* Labels and annotations of a program's pods: (list name values annotations). */}}
+{{- define "mooring.podMetadata" -}}
+labels: {{- toYaml (merge (dict "app.kubernetes.io/name" (index . 0)) (index . 1).podLabels) | nindent 2 }}
+{{- with merge (index . 2) (index . 1).podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Where a program's pods run: (list values labels), with what every node of them has. */}}
+{{- define "mooring.place" -}}
+{{- with merge (index . 1) (index . 0).nodeSelector -}}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{ end -}}
+{{- with (index . 0).affinity -}}
+affinity: {{- toYaml . | nindent 2 }}
+{{ end -}}
+tolerations: {{- toYaml (index . 0).tolerations | nindent 2 }}
+{{- end }}
+
+{{/* Where pods of nodes with the agent run: (list $ values). */}}
 {{- define "mooring.agentNodes" -}}
-priorityClassName: {{ .Values.priorityClasses.node }}
-nodeSelector: {kubernetes.io/os: linux, mooring.dev/agent: "true"}
-tolerations: [{operator: Exists}]
+priorityClassName: {{ (index . 0).Values.priorityClasses.node }}
+{{ include "mooring.place" (list (index . 1) (dict "kubernetes.io/os" "linux" "mooring.dev/agent" "true")) }}
 {{- end }}
 
 {{/* Where the other pods run: also where an agent that is not ready keeps pods away, because they hold no CPUs. */}}
 {{- define "mooring.clusterPods" -}}
 priorityClassName: {{ .Values.priorityClasses.cluster }}
 tolerations: [{key: mooring/agent-not-ready, operator: Exists}]
+{{- end }}
+
+{{/* The same for a program with values: (list $ values). */}}
+{{- define "mooring.clusterProgram" -}}
+priorityClassName: {{ (index . 0).Values.priorityClasses.cluster }}
+{{ include "mooring.place" (list (index . 1) (dict)) }}
 {{- end }}
 
 {{/* Security context of a container: (list user). Root, where sockets and folders of the node are root's. */}}
@@ -193,7 +217,7 @@ initContainers:
       - {name: pki, mountPath: /host/pki, readOnly: true}
 {{- end }}
 
-{{/* Nodes whose kubelet decides: on the others its files are empty, and the agent publishes (publish: true). */}}
+{{/* Nodes whose kubelet decides, with the program's values: on the others its files are empty, and the agent publishes (publish: true). */}}
 {{- define "mooring.kubeletNodes" -}}
 affinity:
   nodeAffinity:
@@ -201,7 +225,7 @@ affinity:
       nodeSelectorTerms:
         - matchExpressions:
             - {key: mooring.dev/agent, operator: DoesNotExist}
-tolerations: [{operator: Exists}]
+{{ include "mooring.place" (list . (dict "kubernetes.io/os" "linux")) }}
 {{- end }}
 
 {{/* The agent's accounts, by what its configuration switches on. */}}

@@ -47,38 +47,50 @@ PROGRAM = "mooring"
 _PLUGIN = "kubectl mooring"
 """How people call the program when it is a plugin of kubectl."""
 
-VERBS: Mapping[str, str] = {
-    "agent": "Run the agent: pin the containers of this node.",
-    "capacity": "Count how many more pods like this one fit.",
-    "collect": "Pack machine, configuration, state and pods of this node into one file.",
-    "compare": "Compare configurations for the same pods.",
-    "completion": "Print a shell completion script.",
-    "deploy": "Run a task of the Helm chart's pods.",
-    "doctor": "Check the kubelet's state files, and repair them.",
-    "dra": "Run the DRA driver: publish this node's CPUs as devices.",
-    "explain": "Explain why a pod was placed there, or rejected.",
-    "extender": "Run the scheduler extender: filter nodes that reject a pod.",
-    "fleet": "Simulate a whole cluster: compare, size, what it does with its work.",
-    "migrate": "Show how the agent takes over from this kubelet, step by step.",
-    "plan": "Show what this node does with these pods.",
-    "publish": "Publish what this node has allocated and what is left.",
-    "record": "Record what kubelets do, as scenarios that replay.",
-    "replay": "Run recorded scenarios, and compare the answers.",
-    "resize": "Show what happens if this pod is resized.",
-    "serve": "Show a node in the browser, live.",
-    "shadow": "Check beside a kubelet, only reading, that its decisions are the engine's.",
-    "show": "Draw a machine and the owners of its CPUs.",
-    "status": "Show the agent's status, or a shadow's counts.",
-    "topology": "Show a machine as it is and as the kubelet sees it.",
-    "upgrade": "Show what another kubelet release changes on this node.",
-    "version": "Show what is installed, and as which kubelets it decides.",
-    "whatif": "Change one thing and plan again, or find the nearest change.",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Ask": {
+        "demo": "Run an example that needs no input.",
+        "plan": "Show what this node does with these pods.",
+        "explain": "Explain why a pod was placed there, or rejected.",
+        "whatif": "Change one thing and plan again, or find the nearest change.",
+        "capacity": "Count how many more pods like this one fit.",
+        "compare": "Compare configurations for the same pods.",
+        "resize": "Show what happens if this pod is resized.",
+        "upgrade": "Show what another kubelet release changes on this node.",
+        "show": "Draw a machine and the owners of its CPUs.",
+        "topology": "Show a machine as it is and as the kubelet sees it.",
+        "replay": "Run recorded scenarios, and compare the answers.",
+    },
+    "This node": {
+        "collect": "Pack machine, configuration, state and pods of this node into one file.",
+        "doctor": "Check the kubelet's state files, and repair them.",
+        "migrate": "Show how the agent takes over from this kubelet, step by step.",
+        "agent": "Run the agent: pin the containers of this node.",
+        "status": "Show the agent's status, or a shadow's counts.",
+    },
+    "A cluster": {
+        "fleet": "Simulate a whole cluster: compare, size, what it does with its work.",
+        "publish": "Publish what this node has allocated and what is left.",
+        "extender": "Run the scheduler extender: filter nodes that reject a pod.",
+        "dra": "Run the DRA driver: publish this node's CPUs as devices.",
+        "deploy": "Run a task of the Helm chart's pods.",
+    },
+    "Watch": {
+        "serve": "Show a node in the browser, live.",
+        "shadow": "Check beside a kubelet, only reading, that its decisions are the engine's.",
+        "record": "Record what kubelets do, as scenarios that replay.",
+    },
+    "About": {
+        "version": "Show what is installed, and as which kubelets it decides.",
+        "completion": "Print a shell completion script.",
+    },
 }
-"""Verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
+"""Group -> verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
+VERBS: Mapping[str, str] = {verb: about for verbs in GROUPS.values() for verb, about in verbs.items()}
 
 _ANSWERS = (
-    "capacity", "collect", "compare", "doctor", "explain", "migrate", "plan", "replay", "resize", "show", "status",
-    "topology", "upgrade", "whatif",
+    "capacity", "collect", "compare", "demo", "doctor", "explain", "migrate", "plan", "replay", "resize", "show",
+    "status", "topology", "upgrade", "whatif",
 )  # fmt: skip
 _MODULES: Mapping[str, str] = {
     **{verb: f"answers.{verb}.command" for verb in _ANSWERS},
@@ -155,8 +167,10 @@ class _Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """List the verbs without importing them."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(sorted(VERBS.items()))
+        width = max(map(len, VERBS))
+        for group, verbs in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(verb.ljust(width), about) for verb, about in verbs.items()])
 
 
 @click.group(

@@ -7,14 +7,16 @@ counts as lost for the share of the work's pods that the node cannot take, by th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import structs
 
 from mooring.engine.kubelet.start import emptied
-from mooring.explain.why import ADMITTED, Prediction
+from mooring.explanations.why import ADMITTED, Prediction
 from mooring.fleet.cluster import NodeCluster, offers_of
+from mooring.fleet.documents import FleetSamplePart
 from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import Amounts, NodeTable
 from mooring.fleet.states import KubeletChange, SharedState, SharedStates, resizing
@@ -64,7 +66,7 @@ class Nodes:
 
     def would(self, node: int, asked: PodDemand) -> Prediction:
         """Return what a node's managers would do with a pod."""
-        return ADMITTED if asked.plain else self.states.admit(self.at[node], asked.shape).prediction
+        return ADMITTED if asked.plain else self.states.would(self.at[node], asked.shape)
 
     def takes(self, node: int, asked: PodDemand, *, exactly: bool) -> bool:
         """Tell whether a node would take a pod.
@@ -224,27 +226,8 @@ _TIMES_AS_LONG = 10
 """Pods may run longer than new ones arrive: up to this many times the moments are kept, then half of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Pods by what becomes of them, so far."""
-
-    running: int
-    waiting: int
-    refused: int
-    """Refusals since the beginning."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A cluster at one moment."""
-
-    at: float
-    """Seconds since the beginning."""
-    counts: Counts
-    used: Mapping[str, int]
-    """Resource -> requested by the pods on nodes; cpu in millicores."""
-    stranded: Mapping[str, int]
-    """Resource -> free, and of no use to the pods of the work."""
+Counts = tuple[int, int, int]
+"""Pods that run, that wait, and refusals so far."""
 
 
 class Sampler:
@@ -259,7 +242,7 @@ class Sampler:
             most: number of moments until the last time that the work names.
             history: takes the states of the nodes at these moments, where they are wanted.
         """
-        self.samples: list[Sample] = []
+        self.samples: list[FleetSamplePart] = []
         self._history = history
         self._nodes, self._step = nodes, work.ends / most if most and work.ends else 0.0
         self._most_kept = most * _TIMES_AS_LONG
@@ -273,11 +256,11 @@ class Sampler:
 
     def until(self, time: float, counts: Counts) -> None:
         """Look at every moment before a time; nothing has changed since the last event."""
-        seen: Sample | None = None
+        seen: FleetSamplePart | None = None
         while self._step and len(self.samples) * self._step < time:
             moment = len(self.samples) * self._step
             self._remember(moment)
-            seen = self._sample(moment, counts) if seen is None else replace(seen, at=moment)
+            seen = self._sample(moment, counts) if seen is None else structs.replace(seen, at=moment)
             self.samples.append(seen)
             if len(self.samples) == self._most_kept:
                 self._halve()
@@ -298,7 +281,7 @@ class Sampler:
         if self._history is not None:
             self._history.look(time, self._nodes)
 
-    def _sample(self, time: float, counts: Counts) -> Sample:
+    def _sample(self, time: float, counts: Counts) -> FleetSamplePart:
         table = self._nodes.table
         used = {name: int(table.row(table.used, name).sum()) for name in self._shown}
         lost = dict.fromkeys(self._shown, 0.0)
@@ -308,4 +291,4 @@ class Sampler:
             not_taking = ~(table.willing(asked) & table.fitting(asked))
             for name in self._shown:
                 lost[name] += int(np.where(not_taking, free[name], 0).sum()) * count / total
-        return Sample(time, counts, used, {name: round(amount) for name, amount in lost.items()})
+        return FleetSamplePart(time, *counts, used, {name: round(amount) for name, amount in lost.items()})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, sqrt
+from math import sqrt
 from statistics import fmean, stdev
 from typing import Final
 
@@ -20,10 +20,10 @@ from mooring.answers.base.changes.configuration import config_field
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.cluster import NodeCluster
-from mooring.fleet.documents import FatesPart, FleetComparisonDocument, TrialPart, UsePart, WaitedPart
+from mooring.fleet.documents import FleetComparisonDocument
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.trials import Figures, FleetTrial, run_trial
-from mooring.fleet.work import ORDER, PodPhase, Work
+from mooring.fleet.work import Work
 from mooring.inputs.node_groups import NodeGroup
 
 RELEASE: Final = "release"
@@ -121,7 +121,7 @@ def ranked(figures: Iterable[Figures]) -> list[Ranked]:
     """Return the variants, best first: most pods admitted, then fewest refused, then the shortest wait."""
     found: dict[str, list[Figures]] = {}
     for one in figures:
-        found.setdefault(one.variant, []).append(one)
+        found.setdefault(one.trial.variant, []).append(one)
     rows = [_ranked(variant, trials) for variant, trials in found.items()]
     return sorted(rows, key=lambda row: (-row.admitted.mean, row.refused.mean, row.waited.mean))
 
@@ -134,10 +134,10 @@ def _ranked(variant: str, trials: Sequence[Figures]) -> Ranked:
         variant,
         len(trials),
         over(lambda one: one.admitted),
-        over(lambda one: one.fates[PodPhase.REFUSED]),
+        over(lambda one: one.trial.pods.refused),
         over(lambda one: one.without_node),
-        over(lambda one: one.waited[1]),
-        over(lambda one: fsum(use.stranded for use in one.uses if use.resource == "cpu")),
+        over(lambda one: one.trial.waited.percentile99),
+        over(lambda one: one.stranded_cpus),
     )
 
 
@@ -167,8 +167,8 @@ class Goal:
 
     def is_met(self, figures: Figures) -> bool:
         """Tell whether a simulation reaches it."""
-        in_time = figures.waited[1] <= self.longest_wait
-        few_refused = figures.fates[PodPhase.REFUSED] <= self.most_refused
+        in_time = figures.trial.waited.percentile99 <= self.longest_wait
+        few_refused = figures.trial.pods.refused <= self.most_refused
         return in_time and few_refused and figures.without_node <= self.most_without
 
 
@@ -241,7 +241,7 @@ def _binding(figures: Figures) -> str:
     if figures.refused:
         code = max(figures.refused, key=lambda one: figures.refused[one])
         return f"{figures.refused[code]} refused ({code})"
-    fullest = max(figures.uses, key=lambda use: use.most, default=None)
+    fullest = max(figures.trial.uses, key=lambda use: use.most, default=None)
     waits = f"{figures.without_node} pods without a node" if figures.without_node else "pods wait too long"
     return f"{waits}, {fullest.resource} used to {fullest.most:.0%}" if fullest else waits
 
@@ -250,23 +250,13 @@ def comparison_document(work: str, figures: Sequence[Figures]) -> FleetCompariso
     """Return the document of a comparison; the best variant is the first of the ranking."""
     best = ranked(figures)
     return FleetComparisonDocument(
-        work=work, trials=[_trial(one) for one in figures], best=best[0].variant if best else ""
+        work=work, trials=[one.trial for one in figures], best=best[0].variant if best else ""
     )
 
 
 def sizes_document(work: str, sizes: Sequence[Size]) -> FleetComparisonDocument:
     """Return the document of sizes: every trial, and the group that needs the fewest nodes."""
-    found = [one.fewest for one in sizes if one.fewest is not None]
+    found = [one.fewest.trial for one in sizes if one.fewest is not None]
     best = min(found, key=lambda one: one.nodes).variant if found else ""
-    return FleetComparisonDocument(work=work, trials=[_trial(one) for size in sizes for one in size.tried], best=best)
-
-
-def _trial(figures: Figures) -> TrialPart:
-    return TrialPart(
-        figures.variant,
-        figures.seed,
-        figures.nodes,
-        FatesPart(*(figures.fates[fate] for fate in ORDER)),
-        WaitedPart(*figures.waited),
-        [UsePart(one.resource, one.offered, one.mean, one.most, one.stranded) for one in figures.uses],
-    )
+    trials = [one.trial for size in sizes for one in size.tried]
+    return FleetComparisonDocument(work=work, trials=trials, best=best)

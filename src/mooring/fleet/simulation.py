@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mooring.explain.why import Prediction
+from mooring.explanations.why import Prediction
 from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.controllers import Controller, MadeChange, Operations, Orders, PodChange
-from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sample, Sampler
+from mooring.fleet.documents import FleetSamplePart
+from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sampler
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
 from mooring.fleet.scheduler.strategy import Strategy, feasible
 from mooring.fleet.work import PodArrival, PodPhase, Record, Work, Workload
@@ -32,7 +33,7 @@ class SimulationResult:
     strategy: Strategy
     seed: int
     records: tuple[Record, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[FleetSamplePart, ...]
     nodes: Nodes
     """As they are at the end."""
     runaways: Mapping[str, int]
@@ -169,7 +170,7 @@ class Simulation:
                 self._retry(self._queue.wake(asked.key))
 
     def _so_far(self) -> Counts:
-        return Counts(self._counts[PodPhase.RUNS], self._counts[PodPhase.WAITS], self._counts[PodPhase.REFUSED])
+        return self._counts[PodPhase.RUNS], self._counts[PodPhase.WAITS], self._counts[PodPhase.REFUSED]
 
     def _begins(self, workload: Workload) -> None:
         controller = self._controllers[workload.name] = Controller(workload)

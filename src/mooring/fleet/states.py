@@ -27,8 +27,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
-from mooring.explain.phrases import nodes_of
-from mooring.explain.why import (
+from mooring.explanations.phrases import nodes_of
+from mooring.explanations.why import (
     Prediction,
     predicted,
     prediction_of,
@@ -130,6 +130,8 @@ _CHANGED: Final = "\n"
 """Between the name of a group and the configuration of a kubelet; no name has it."""
 _MOST_ANSWERS: Final = 50_000
 """Answers that are remembered; those beyond are asked again where they are needed."""
+_MOST_VIEWS: Final = 20_000
+"""Views of which is remembered what they say of a shape."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -140,6 +142,8 @@ class SharedState:
     kind: str
     """Of the node: its group, and the configuration that its kubelet got since the beginning."""
     kubelet: Kubelet
+    view: bytes
+    """Of all that decides about a new pod: states of one view refuse the same pods, with the same cause."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Name of a pod in the state -> what it holds, as text."""
 
@@ -201,6 +205,7 @@ class SharedStates:
         """Begin without any."""
         self._known: WeakValueDictionary[bytes, SharedState] = WeakValueDictionary()
         self._admitted: Memo[tuple[bytes, bytes], StateAnswer] = Memo(_MOST_ANSWERS)
+        self._predicted: dict[bytes, dict[bytes, Prediction]] = {}
         self._removed: Memo[tuple[bytes, str], SharedState] = Memo(_MOST_ANSWERS)
         self._changed: Memo[Hashable, StateChange] = Memo(_MOST_ANSWERS)
         self.asked = 0
@@ -213,6 +218,16 @@ class SharedStates:
     def admit(self, state: SharedState, shape: PodShape) -> StateAnswer:
         """Return what a node does with a pod."""
         return self._admitted.of((state.key, shape.key), lambda: self._ask(state, shape))
+
+    def would(self, state: SharedState, shape: PodShape) -> Prediction:
+        """Return what a node would do with a pod, asked once for all states of a view."""
+        known = self._predicted.setdefault(shape.key, {})
+        found = known.get(state.view)
+        if found is None:
+            if len(known) >= _MOST_VIEWS:
+                known.clear()
+            found = known[state.view] = self.admit(state, shape).prediction
+        return found
 
     def remove(self, state: SharedState, pod: str) -> SharedState:
         """Return a node after one of its pods has ended."""
@@ -263,9 +278,10 @@ class SharedStates:
     def _shared(self, kind: str, kubelet: Kubelet, held: Mapping[str, str]) -> SharedState:
         cpu = kubelet.node.cpu
         gone = (cpu.offline, sorted(cpu.displaced.items())) if cpu.offline or cpu.displaced else ()
-        parts = view_key(kind, kubelet.node), sorted(held.items()), *gone
+        view = view_key(kind, kubelet.node)
+        parts = view, sorted(held.items()), *gone
         key = blake2b(repr(parts).encode(), digest_size=16).digest()
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = SharedState(key, kind, kubelet, held)
+            found = self._known[key] = SharedState(key, kind, kubelet, key if gone else view, held)
         return found

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from math import fsum
 
+from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
-from mooring.explain.codes import page
-from mooring.explain.phrases import duration, plural, size
-from mooring.fleet.answer import FleetAnswer, unhappy
+from mooring.explanations.codes import page
+from mooring.explanations.phrases import duration, plural, size
+from mooring.fleet.answer import FleetAnswer, joined_periods, unhappy
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
-from mooring.fleet.relocation.moves import causes
+from mooring.fleet.relocation.moves import cause_words, causes
 from mooring.fleet.trials import Figures
 from mooring.fleet.work import PodDemand, PodPhase, Work
 from mooring.views.console import new_table
 from mooring.views.svg.plot import Kind, Plot, PlotRow
 
-_INDENT = (0, 0, 0, 2)
+INDENT = (0, 0, 0, 2)
 _MOST_PODS = 10
 _MOST_GROUPS = 12
 _MOST_RUNAWAYS = 3
@@ -36,6 +35,14 @@ _MOST_KINDS = 100
 def fleet_text(answer: FleetAnswer, *, to: str, wide: bool) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
     return text_for(Group(*_parts(answer, wide=wide)), to)
+
+
+def section(heading: str, content: RenderableType | None = None) -> Iterator[RenderableType]:
+    """Yield an empty line, a heading, and what is under it."""
+    yield Text("")
+    yield Text(heading, "bold")
+    if content is not None:
+        yield Padding(content, INDENT)
 
 
 def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
@@ -51,28 +58,19 @@ def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
         yield Text(f"cut short after {duration(answer.ends)}: pods that come later are not counted", "bold")
     yield Text("")
     yield Text(_headline(answer), "bold")
-    yield Padding(_fates(answer), _INDENT)
-    yield Text("")
-    table = new_table("group")
-    for heading in ("nodes", "admitted", "refused"):
-        table.add_column(heading, justify="right")
-    table.add_column("causes")
-    groups = sorted(answer.groups, key=lambda one: (-one.refusals, -one.admitted))
+    yield Padding(_fates(answer), INDENT)
+    table = new_table("group", "nodes", "admitted", "refused", "causes", right=(1, 2, 3))
+    groups = sorted(answer.groups, key=lambda one: (-sum(one.refused.values()), -one.admitted))
     shown = groups if wide else groups[:_MOST_GROUPS]
     for one in shown:
         causes = ", ".join(f"{code} {count}" for code, count in one.refused.items())
-        table.add_row(clean(one.name), str(one.nodes), str(one.admitted), str(one.refusals or "–"), causes)
-    yield Text("Groups of nodes", "bold")
-    yield Padding(table, _INDENT)
+        table.add_row(clean(one.name), str(one.nodes), str(one.admitted), str(sum(one.refused.values()) or "–"), causes)
+    yield from section("Groups of nodes", table)
     if len(shown) < len(groups):
-        yield Padding(Text(f"{len(groups) - len(shown)} more with -o wide", "dim"), _INDENT)
-    yield Text("")
-    yield Text("Use of the cluster, over time", "bold")
-    yield Padding(_uses(answer), _INDENT)
+        yield Padding(Text(f"{len(groups) - len(shown)} more with -o wide", "dim"), INDENT)
+    yield from section("Use of the cluster, over time", _uses(answer))
     if wide:
-        yield Text("")
-        yield Text("Period by period", "bold")
-        yield Padding(_periods(answer), _INDENT)
+        yield from section("Period by period", _periods(answer))
     yield from _reasons(answer)
     yield from _pods(answer, len(result.records) if wide else _MOST_PODS)
 
@@ -89,10 +87,9 @@ def alignment_words(aligned: Mapping[int, int]) -> str:
 
 
 def _headline(answer: FleetAnswer) -> str:
-    refused, waits = answer.fates[PodPhase.REFUSED], answer.fates[PodPhase.WAITS]
-    held = answer.fates[PodPhase.HELD]
+    refused, waits, held = answer.fates.refused, answer.fates.waits, answer.fates.held
     if not refused and not waits and not held:
-        stayed = answer.pods - answer.fates[PodPhase.LEFT]
+        stayed = answer.pods - answer.fates.left
         subject, them = (f"All {stayed} pods", "them") if stayed > 1 else ("The only pod", "it")
         return (
             f"{subject} found a node that admitted {them}." if stayed else "No pod found a node before it was deleted."
@@ -105,36 +102,33 @@ def _headline(answer: FleetAnswer) -> str:
 
 
 def _fates(answer: FleetAnswer) -> RenderableType:
-    table = new_table("pods", "")
-    table.columns[0].justify = "right"
+    table = new_table("pods", "", right=(0,))
     meanings = {
-        PodPhase.RAN: "ran and ended",
-        PodPhase.RUNS: "running at the end",
-        PodPhase.WAITS: "waiting for a node at the end",
-        PodPhase.LEFT: "deleted while waiting for a node",
-        PodPhase.REFUSED: "refused by a kubelet",
-        PodPhase.EVICTED: (
+        "ran": "ran and ended",
+        "runs": "running at the end",
+        "waits": "waiting for a node at the end",
+        "left": "deleted while waiting for a node",
+        "refused": "refused by a kubelet",
+        "evicted": (
             f"evicted, {answer.result.preempted} of them for pods of higher priority"
             if answer.result.preempted
             else "evicted"
         ),
-        PodPhase.HELD: "held on a node at the end: its agent has no room",
+        "held": "held on a node at the end: its agent has no room",
     }
     for fate, meaning in meanings.items():
-        if answer.fates[fate]:
-            table.add_row(str(answer.fates[fate]), meaning)
-    median, late, most = answer.waited
-    if most:
-        table.add_row("", f"waited {duration(median)} (median), {duration(late)} (99 %), {duration(most)} (longest)")
+        if count := getattr(answer.fates, fate):
+            table.add_row(str(count), meaning)
+    if answer.waited.most:
+        median, late, most = map(duration, structs.astuple(answer.waited))
+        table.add_row("", f"waited {median} (median), {late} (99 %), {most} (longest)")
     if answer.aligned:
         table.add_row("", alignment_words(answer.aligned))
     return table
 
 
 def _uses(answer: FleetAnswer) -> RenderableType:
-    table = new_table("resource")
-    for heading in ("offered", "mean", "most", "stranded"):
-        table.add_column(heading, justify="right")
+    table = new_table("resource", "offered", "mean", "most", "stranded", right=(1, 2, 3, 4))
     for use in answer.uses:
         shares = [f"{share:.1%}" for share in (use.mean, use.most, use.stranded)]
         table.add_row(use.resource, _amount(use.resource, use.offered), *shares)
@@ -142,25 +136,12 @@ def _uses(answer: FleetAnswer) -> RenderableType:
 
 
 def _periods(answer: FleetAnswer) -> RenderableType:
-    """Return what was admitted and refused over time, periods joined until few enough are left to be read."""
-    table = new_table("until")
-    for heading in ("running", "waiting", "admitted", "refused", "waited (99 %)"):
-        table.add_column(heading, justify="right")
-    table.add_column("refused by")
-    together = -(-len(answer.periods) // _MOST_PERIODS)
-    for first in range(0, len(answer.periods), together):
-        periods = answer.periods[first : first + together]
-        counts = answer.result.samples[first + len(periods) - 1].counts
-        refused = sum((Counter(dict(one.refused)) for one in periods), Counter[tuple[str, str]]())
-        table.add_row(
-            duration(periods[-1].ends),
-            str(counts.running),
-            str(counts.waiting),
-            str(sum(one.admitted for one in periods)),
-            str(refused.total() or "–"),
-            duration(max(one.waited.percentile99 for one in periods)) if any(one.admitted for one in periods) else "–",
-            ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(refused.items())),
-        )
+    headings = ("until", "running", "waiting", "admitted", "refused", "waited (99 %)", "refused by")
+    table = new_table(*headings, right=range(1, 6))
+    for row in joined_periods(answer.periods, answer.result.samples, _MOST_PERIODS):
+        causes = ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(row.refused.items()))
+        counts = (row.running, row.waiting, row.admitted, row.refused.total() or "–")
+        table.add_row(row.until, *map(str, counts), row.waited, causes)
     return table
 
 
@@ -173,31 +154,28 @@ def _amount(resource: str, amount: int) -> str:
 def _reasons(answer: FleetAnswer) -> Iterator[RenderableType]:
     codes = {code for group in answer.groups for code in group.refused} | set(answer.result.filtered)
     if codes:
-        yield Text("")
-        yield Text("Causes", "bold")
+        yield from section("Causes")
     for code in sorted(codes):
         kept = answer.result.filtered.get(code, 0)
         said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
-        yield Padding(Text(f"{code}  {page(code).title}{said}"), _INDENT)
+        yield Padding(Text(f"{code}  {page(code).title}{said}"), INDENT)
     runaways = answer.result.runaways
     if runaways:
         first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
         more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
-        yield Text("")
         times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
-        yield Text(f"Runaways: {first}{more}: {times}.", "bold")
+        yield from section(f"Runaways: {first}{more}: {times}.")
     yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.result.given_up)
     yield from _listed("Nodes and pods whose change did not go well", answer.result.problems)
 
 
 def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
     if found:
-        yield Text("")
-        yield Text(heading, "bold")
+        yield from section(heading)
     for one in found[:_MOST_PODS]:
-        yield Padding(Text(clean(one)), _INDENT)
+        yield Padding(Text(clean(one)), INDENT)
     if len(found) > _MOST_PODS:
-        yield Padding(Text(f"{len(found) - _MOST_PODS} more", "dim"), _INDENT)
+        yield Padding(Text(f"{len(found) - _MOST_PODS} more", "dim"), INDENT)
 
 
 def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
@@ -220,22 +198,16 @@ def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
                 why[asked.key] = _why_waiting(answer.result.nodes, asked)
             cause = why.get(asked.key, "")
         table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), cause)
-    yield Text("")
-    yield Text(
-        "Pods that were refused, or wait"
-        if len(found) <= most
-        else f"The first {most} of {len(found)} pods that were refused, or wait",
-        "bold",
-    )
-    yield Padding(table, _INDENT)
+    which = "Pods" if len(found) <= most else f"The first {most} of {len(found)} pods"
+    yield from section(f"{which} that were refused, or wait", table)
 
 
 def _why_waiting(nodes: Nodes, asked: PodDemand) -> str:
     """Return why no node takes a pod, at the end; for how many nodes, where there are several causes."""
     found = causes(nodes, asked)
     if len(found) == 1:
-        return str(found[0].obstacle)
-    return "; ".join(f"{one.obstacle}: {plural(len(one.nodes), 'node')}" for one in found)
+        return cause_words(found[0])
+    return "; ".join(f"{cause_words(one)}: {plural(len(one.nodes), 'node')}" for one in found)
 
 
 def comparison_text(cluster: str, work: Work, figures: Sequence[Figures], *, to: str) -> str:
@@ -257,9 +229,7 @@ def _head(cluster: str, work: Work) -> Iterator[RenderableType]:
 
 def _comparison(cluster: str, work: Work, figures: Sequence[Figures]) -> Iterator[RenderableType]:
     yield from _head(cluster, work)
-    table = new_table("")
-    for heading in ("admitted", "refused", "no node", "waited (99 %)", "CPUs stranded"):
-        table.add_column(heading, justify="right")
+    table = new_table("", "admitted", "refused", "no node", "waited (99 %)", "CPUs stranded", right=range(1, 6))
     rows = ranked(figures)
     for number, row in enumerate(rows, 1):
         table.add_row(
@@ -284,6 +254,11 @@ def _figure(found: SeedSpread) -> str:
     return f"{found.mean:g}" if not found.margin else f"{found.mean:.1f} ± {found.margin:.1f}"
 
 
+def _count(one: Figures) -> str:
+    """Return the number of nodes of the group, of which the variant has its name."""
+    return one.trial.variant.partition(" ")[0]
+
+
 def _sizes(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal) -> Iterator[RenderableType]:
     yield from _head(cluster, work)
     yield Text(
@@ -294,22 +269,17 @@ def _sizes(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal) -> Itera
     for group in sizes:
         if group.fewest is None:
             most = group.tried[-1]
-            yield Text(f"{clean(group.group)}: no number up to {most.nodes} does: {group.binding}.", "bold")
+            yield Text(f"{clean(group.group)}: no number up to {most.trial.nodes} does: {group.binding}.", "bold")
         else:
-            need = f"{clean(group.group)}: {plural(int(group.fewest.variant.partition(' ')[0]), 'node')} will do"
+            need = f"{clean(group.group)}: {plural(int(_count(group.fewest)), 'node')} will do"
             yield Text(f"{need}; one fewer does not: {group.binding}." if group.binding else f"{need}.", "bold")
-        table = new_table("nodes")
-        for heading in ("admitted", "refused", "no node", "waited (99 %)"):
-            table.add_column(heading, justify="right")
+        table = new_table("nodes", "admitted", "refused", "no node", "waited (99 %)", right=range(1, 5))
         for one in group.tried:
             table.add_row(
-                one.variant.partition(" ")[0],
-                str(one.admitted),
-                str(sum(one.refused.values())),
-                str(one.without_node),
-                duration(one.waited[1]),
+                *map(str, (_count(one), one.admitted, sum(one.refused.values()), one.without_node)),
+                duration(one.trial.waited.percentile99),
             )
-        yield Padding(table, _INDENT)
+        yield Padding(table, INDENT)
 
 
 _KINDS = (
@@ -344,20 +314,12 @@ def sizes_plot(cluster: str, work: Work, sizes: Sequence[Size]) -> Plot:
     rows = []
     for group in sizes:
         for one in group.tried:
-            does = group.fewest is not None and one.variant == group.fewest.variant
+            does = one is group.fewest
             binding = f"; one fewer does not: {group.binding}" if group.binding else ""
-            line = f"{one.variant.partition(' ')[0]} of {clean(group.group)}{f' will do{binding}' if does else ''}"
-            stranded = fsum(use.stranded for use in one.uses if use.resource == "cpu")
-            counts = (one.admitted, one.fates[PodPhase.REFUSED], one.without_node)
-            rows.append(
-                PlotRow(
-                    "✓" if does else "",
-                    (line,),
-                    does,
-                    counts=counts,
-                    figures=(duration(one.waited[1]), f"{stranded:.1%}"),
-                )
-            )
+            line = f"{_count(one)} of {clean(group.group)}{f' will do{binding}' if does else ''}"
+            counts = (one.admitted, one.trial.pods.refused, one.without_node)
+            figures = (duration(one.trial.waited.percentile99), f"{one.stranded_cpus:.1%}")
+            rows.append(PlotRow("✓" if does else "", (line,), does, counts=counts, figures=figures))
     title = f"{clean(cluster)}: nodes for {plural(len(work.arrivals), 'pod')} of {clean(work.name)}"
     return _plot(title, work, rows)
 

@@ -12,13 +12,15 @@ source code. The folder can be shared by runs, copied and emptied.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
+from math import fsum
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -26,11 +28,12 @@ import msgspec
 
 import mooring
 from mooring.engine.core.errors import InputError
-from mooring.fleet.answer import FleetAnswer, Use, answer_of
+from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import NodeCluster
+from mooring.fleet.documents import TrialPart
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import PodPhase, Work
+from mooring.fleet.work import Work
 from mooring.lazy import lazily
 from mooring.service.daemon import worker_processes
 
@@ -56,45 +59,34 @@ class FleetTrial:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a trial came to, without its pods."""
+    """What is compared of a simulation."""
 
-    variant: str
-    seed: int
-    nodes: int
-    fates: Mapping[PodPhase, int]
-    waited: tuple[float, float, float]
-    """Seconds: the median, the 99th percentile, the most."""
-    uses: tuple[Use, ...]
+    trial: TrialPart
     refused: Mapping[str, int]
     """Code of the cause -> pods."""
 
     @property
     def admitted(self) -> int:
-        """Pods that a node took."""
-        return self.fates[PodPhase.RAN] + self.fates[PodPhase.RUNS] + self.fates[PodPhase.EVICTED]
+        """Pods that a kubelet admitted."""
+        return admitted(self.trial.pods)
 
     @property
     def without_node(self) -> int:
-        """Pods that no node took: they wait at the end, or were deleted before one did."""
-        return self.fates[PodPhase.WAITS] + self.fates[PodPhase.LEFT] + self.fates[PodPhase.HELD]
+        """Pods that no node took, or whose node has no room for them."""
+        return self.trial.pods.waits + self.trial.pods.left + self.trial.pods.held
+
+    @property
+    def stranded_cpus(self) -> float:
+        """Share of all CPUs, over time."""
+        return fsum(use.stranded for use in self.trial.uses if use.resource == "cpu")
 
 
 def run_trial(trial: FleetTrial) -> Figures:
-    """Run one simulation.
-
-    Raises:
-        InputError: a kubelet does not start.
-    """
+    """Run one simulation."""
     answer = answer_of(Simulation(trial.cluster, trial.work, trial.strategy, trial.seed).run())
-    return Figures(trial.variant, trial.seed, answer.nodes, answer.fates, answer.waited, answer.uses, _refusals(answer))
-
-
-def _refusals(answer: FleetAnswer) -> dict[str, int]:
-    refused: dict[str, int] = {}
-    for group in answer.groups:
-        for code, count in group.refused.items():
-            refused[code] = refused.get(code, 0) + count
-    return dict(sorted(refused.items()))
+    refused = sum((Counter(group.refused) for group in answer.groups), Counter[str]())
+    part = TrialPart(trial.variant, trial.seed, answer.nodes, answer.fates, answer.waited, answer.uses)
+    return Figures(part, dict(sorted(refused.items())))
 
 
 class FiguresStore(Protocol):
@@ -211,7 +203,8 @@ class FinishedTrials:
             found = msgspec.json.decode(self._file(trial).read_bytes(), type=Figures)
         except (OSError, msgspec.MsgspecError):
             return None
-        return replace(found, variant=trial.variant)
+        found.trial.variant = trial.variant
+        return found
 
     def keep(self, trial: FleetTrial, figures: Figures) -> None:
         """Write the figures of a trial; a file is there whole or not at all."""

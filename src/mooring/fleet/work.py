@@ -223,18 +223,6 @@ class PodPhase(Enum):
     """The agent of its node has no room for it, at the end; it waits there."""
 
 
-ORDER: Final = (
-    PodPhase.RAN,
-    PodPhase.RUNS,
-    PodPhase.WAITS,
-    PodPhase.LEFT,
-    PodPhase.REFUSED,
-    PodPhase.EVICTED,
-    PodPhase.HELD,
-)
-"""In which documents count them."""
-
-
 @dataclass(slots=True)
 class Record:
     """What became of one pod."""

@@ -10,7 +10,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
-from mooring.explain.phrases import plural, size
+from mooring.explanations.phrases import plural, size
 from mooring.views.devices import UNHEALTHY, DeviceView, short_names, unique_names
 from mooring.views.locations import CPULocations, boxes_of, boxes_with_devices, locate_cpus, offline_box
 from mooring.views.view import (

@@ -5,7 +5,7 @@ Printing respects what the terminal can do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
@@ -100,11 +100,11 @@ def plain(renderable: RenderableType, width: int) -> str:
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
-def new_table(*headings: str) -> Table:
-    """Return an empty table without lines, with columns that are aligned to the left; callers may add others."""
+def new_table(*headings: str, right: Collection[int] = ()) -> Table:
+    """Return an empty table without lines; the columns of these numbers are aligned to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=STYLES["quiet"])
-    for heading in headings:
-        table.add_column(heading)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number in right else "left")
     return table
 
 

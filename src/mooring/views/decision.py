@@ -19,10 +19,10 @@ from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.topologymanager.facts import HintsMerged
-from mooring.explain.lines import chapter_title, merge_line
-from mooring.explain.phrases import amounts_text, joined, nodes_of, plural, size
-from mooring.explain.step_lines import step_line
-from mooring.explain.story import NO, Chapter, Opinion, Step, Story, Taking
+from mooring.explanations.lines import chapter_title, merge_line
+from mooring.explanations.phrases import amounts_text, joined, nodes_of, plural, size
+from mooring.explanations.step_lines import step_line
+from mooring.explanations.story import NO, Chapter, Opinion, Step, Story, Taking
 from mooring.views.devices import DeviceView
 
 

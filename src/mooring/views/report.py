@@ -271,44 +271,21 @@ def report_data(report: ReportView) -> dict[str, Any]:
             }
             for owner in view.owners
         ],
-        "pods": [
-            {
-                "name": clean(pod.name),
-                "verdict": pod.verdict,
-                "admitted": pod.admitted,
-                "step": pod.step,
-                "reason": clean(pod.reason),
-                "message": clean(pod.message),
-                "why": clean(pod.why),
-                "remedy": clean(pod.remedy),
-                "code": pod.code,
-            }
-            for pod in report.pods
-        ],
+        "pods": [{name: _cleaned(getattr(pod, name)) for name in _OF_POD} for pod in report.pods],
         "accounted": report.accounted,
-        "accounts": [
-            {
-                "node": account.node,
-                "resource": clean(account.resource),
-                "total": account.total,
-                "reserved": account.reserved,
-                "allocatable": account.allocatable,
-            }
-            for account in report.accounts
-        ],
-        "devices": [
-            {
-                "resource": clean(device.resource),
-                "id": clean(device.id),
-                "numa": list(device.numa),
-                "address": clean(device.address),
-                "healthy": device.healthy,
-                "offered": device.offered,
-            }
-            for device in report.devices
-        ],
+        "accounts": [{name: _cleaned(getattr(one, name)) for name in _OF_ACCOUNT} for one in report.accounts],
+        "devices": [{name: _cleaned(getattr(device, name)) for name in _OF_DEVICE} for device in report.devices],
         "steps": [_step(step) for step in report.steps],
     }
+
+
+_OF_POD = ("name", "verdict", "admitted", "step", "reason", "message", "why", "remedy", "code")
+_OF_ACCOUNT = ("node", "resource", "total", "reserved", "allocatable")
+_OF_DEVICE = ("resource", "id", "numa", "address", "healthy", "offered")
+
+
+def _cleaned(value: Any) -> Any:
+    return clean(value) if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
 
 
 def _step(step: ReportStep) -> dict[str, Any]:

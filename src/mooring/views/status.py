@@ -26,29 +26,25 @@ def status_view(machine: Machine, document: StatusDocument) -> NodeView:
         InputError: the document lacks what a picture needs.
     """
     try:
-        return _view(machine, document)
+        cpus, pods = document.cpus, document.pods
+        pools = Pools(_set(cpus.reserved), _set(cpus.shared) if _is_static(document) else None, _set(cpus.free))
+        held = [
+            RejectedPod(f"{pod.namespace}/{pod.name}", pod.reason, f"The agent holds it back: {pod.message}")
+            for pod in document.held
+        ]
+        return build_view(
+            machine,
+            owners=[*(owner for pod in pods for owner in _owners(pod)), *_claims(document)],
+            pools=pools,
+            memory=_memory(document.numa_nodes),
+            rejected=held,
+            subtitle=document.policies or "the engine does not run",
+            caption=list(_caption(document)),
+            devices=[*_devices(document)],
+        )
     except (ValueError, CPUSetSyntaxError) as error:
         problem = f"the status lacks what a picture needs ({type(error).__name__}: {error})"
         raise InputError(problem, source="the agent", remedy="use the same version of mooring as the agent") from None
-
-
-def _view(machine: Machine, document: StatusDocument) -> NodeView:
-    cpus, pods = document.cpus, document.pods
-    pools = Pools(_set(cpus.reserved), _set(cpus.shared) if _is_static(document) else None, _set(cpus.free))
-    held = [
-        RejectedPod(f"{pod.namespace}/{pod.name}", pod.reason, f"The agent holds it back: {pod.message}")
-        for pod in document.held
-    ]
-    return build_view(
-        machine,
-        owners=[*(owner for pod in pods for owner in _owners(pod)), *_claims(document)],
-        pools=pools,
-        memory=_memory(document.numa_nodes),
-        rejected=held,
-        subtitle=document.policies or "the engine does not run",
-        caption=list(_caption(document)),
-        devices=[*_devices(document)],
-    )
 
 
 def _is_static(document: StatusDocument) -> bool:

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.engine.core.errors import clean
-from mooring.explain.phrases import size
+from mooring.explanations.phrases import size
 from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, new_table
 from mooring.views.devices import DeviceView, amounts_by_owner
 from mooring.views.view import CPUUse, NodeView, NUMAView, PlacementRow, device_style, owner_style, use_style

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.views.console import STYLES
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedBox, PlacedGroup, PlacedRow, arrange

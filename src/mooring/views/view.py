@@ -227,6 +227,8 @@ class NodeView:
     caption: tuple[str, ...]
     """Sentences that explain the picture."""
     devices: tuple[DeviceView, ...] = ()
+    headline: str = ""
+    """The answer in a sentence or two, above everything else; empty for a machine alone."""
 
     def cpus(self) -> Iterator[CPUView]:
         """Yield every CPU, in drawing order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mooring.explain.phrases import plural, size
+from mooring.explanations.phrases import plural, size
 from mooring.views.devices import UNHEALTHY, DeviceView
 from mooring.views.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView, OwnerView
 

@@ -57,7 +57,8 @@ def values(cluster: Cluster, **changed: Any) -> str:
             "runtime": str(node),
             "run": str(node / "run-of-agent"),
         },
-        "scheduler": {"image": SCHEDULER_IMAGE},
+        "extender": {"enabled": True},
+        "scheduler": {"enabled": True, "image": SCHEDULER_IMAGE},
         "shadow": {"enabled": "shadow" in changed},
         "serve": {"enabled": "serve" in changed},
     }

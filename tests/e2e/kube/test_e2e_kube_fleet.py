@@ -33,7 +33,7 @@ from tests.e2e.kubelet.patience import until
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.shapes import load_of, shape_of
-from mooring.explain.why import check, predicted
+from mooring.explanations.why import check, predicted
 
 ARRIVALS = 120
 FIRST_SEEDS = (7, 9, 20, 30, 40) if os.environ.get("MOORING_E2E_KUBE") == "full" else (7,)

@@ -52,7 +52,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.node.claims import Claim
-from mooring.explain.phrases import nodes_of
+from mooring.explanations.phrases import nodes_of
 
 CLAIM_NOT_PREPARED = "ClaimNotPrepared"
 CLAIM_NOT_RESERVED = "ClaimNotReserved"

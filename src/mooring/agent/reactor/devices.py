@@ -27,8 +27,8 @@ from mooring.engine.extensions.device_alignment import CLASSES, alignment_of, ty
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.node import placements_of
-from mooring.explain.alignment import extent_of_nodes
-from mooring.explain.phrases import joined, nodes, nodes_of
+from mooring.explanations.alignment import extent_of_nodes
+from mooring.explanations.phrases import joined, nodes, nodes_of
 
 DEVICES_UNKNOWN = "DevicesUnknown"
 DEVICES_ELSEWHERE = "DevicesElsewhere"

@@ -40,7 +40,7 @@ from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.hotplug import Broken, CPUsChanged, RestoredSet, known_cpus
-from mooring.explain.phrases import nodes
+from mooring.explanations.phrases import nodes
 
 
 def is_watched(state: AgentState) -> bool:

@@ -29,8 +29,8 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.metrics.metrics import Metrics
 from mooring.engine.plugins.facts import PluginFailed
-from mooring.explain.alignment import are_near, with_devices
-from mooring.explain.phrases import nodes_of
+from mooring.explanations.alignment import are_near, with_devices
+from mooring.explanations.phrases import nodes_of
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:

@@ -210,9 +210,11 @@ class ReplayOutcome:
         return self.case.id
 
     @property
-    def unsupported(self) -> bool:
-        """Tell whether the scenario needs something that this version does not have."""
-        return "unsupported" in self.answer
+    def standing(self) -> str:
+        """``unsupported`` where this version lacks something; ``differ`` and ``agree``; ``unknown`` if not compared."""
+        if "unsupported" in self.answer:
+            return "unsupported"
+        return "differ" if self.differences else "agree" if self.compared else "unknown"
 
 
 def replay_file(

@@ -22,32 +22,16 @@ from mooring import __version__
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.check import Case, Check, NodeType
 from mooring.answers.base.plan import Plan, RefusedPlan
-from mooring.documents.sarif import (
-    SarifArtifact,
-    SarifConfiguration,
-    SarifDocument,
-    SarifDriver,
-    SarifInvocation,
-    SarifLocation,
-    SarifLogicalLocation,
-    SarifPhysicalLocation,
-    SarifRegion,
-    SarifResult,
-    SarifRule,
-    SarifRun,
-    SarifText,
-    SarifTool,
-)
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
-from mooring.explain.codes import page
-from mooring.explain.phrases import joined
-from mooring.explain.reason import NOT_SERVED, POOL_EMPTY
-from mooring.explain.story import Taking
+from mooring.explanations.codes import page
+from mooring.explanations.phrases import joined
+from mooring.explanations.reason import NOT_SERVED, POOL_EMPTY
+from mooring.explanations.story import Taking
 from mooring.inputs.decoding.documents import positions_of
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.pods.pod_files import PodOrigin
@@ -249,38 +233,39 @@ def place_in(finding: Finding, files: Collection[str]) -> ManifestPlace | None:
     return ManifestPlace(found["file"], int(found["line"]), int(found["column"] or 1))
 
 
-def sarif_document(check: Check) -> SarifDocument:
-    """Return the document of a check."""
+def sarif_document(check: Check) -> dict[str, Any]:
+    """Return a check as SARIF 2.1.0, for code scanning: a sarifLog (section 3.13) with the parts that a check fills.
+
+    Source: OASIS, Static Analysis Results Interchange Format Version 2.1.0. Members are named as there.
+    """
     remarks = remarks_of(check)
     codes = sorted({remark.code for remark in remarks})
-    driver = SarifDriver(name="mooring", version=__version__, rules=[_rule(code) for code in codes])
-    run = SarifRun(
-        tool=SarifTool(driver=driver),
-        invocations=[SarifInvocation(execution_successful=True)],
-        column_kind="unicodeCodePoints",
-        results=[_result(remark, codes) for remark in remarks],
-    )
-    return SarifDocument(runs=[run])
+    driver = {"name": "mooring", "version": __version__, "rules": [_rule(code) for code in codes]}
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": True}],
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(remark, codes) for remark in remarks],
+    }
+    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
-def _result(remark: Remark, codes: Sequence[str]) -> SarifResult:
-    place = remark.place
-    subject = SarifLogicalLocation(fully_qualified_name=clean(remark.subject), kind="resource")
-    location = SarifLocation(logical_locations=[subject])
+def _result(remark: Remark, codes: Sequence[str]) -> dict[str, Any]:
+    """Return a result (section 3.27); URIs are relative to the root of the repository, regions count from 1."""
+    place, location = remark.place, {}
     if place is not None and place.uri:
-        location.physical_location = SarifPhysicalLocation(
-            artifact_location=SarifArtifact(uri=place.uri),
-            region=SarifRegion(start_line=place.line, start_column=place.column),
-        )
-    return SarifResult(
-        rule_id=remark.code,
-        rule_index=codes.index(remark.code),
-        level=remark.gravity,
-        message=SarifText(text=remark.text),
-        locations=[location],
-        partial_fingerprints={"mooring/v1": _fingerprint(remark)},
-        properties={"nodeTypes": list(remark.node_types)},
-    )
+        region = {"startLine": place.line, "startColumn": place.column}
+        location["physicalLocation"] = {"artifactLocation": {"uri": place.uri}, "region": region}
+    subject = {"fullyQualifiedName": clean(remark.subject), "kind": "resource"}
+    return {
+        "ruleId": remark.code,
+        "ruleIndex": codes.index(remark.code),
+        "level": remark.gravity,
+        "message": {"text": remark.text},
+        "locations": [{**location, "logicalLocations": [subject]}],
+        "partialFingerprints": {"mooring/v1": _fingerprint(remark)},
+        "properties": {"nodeTypes": list(remark.node_types)},
+    }
 
 
 def _fingerprint(remark: Remark) -> str:
@@ -290,17 +275,17 @@ def _fingerprint(remark: Remark) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _rule(code: str) -> SarifRule:
-    """Return the rule of a code; the codes of rejections end with :data:`NOT_SERVED`."""
+def _rule(code: str) -> dict[str, Any]:
+    """Return a reportingDescriptor (3.49), a code with its page; codes of rejections end with :data:`NOT_SERVED`."""
     found = page(code)
     meaning = found.text.partition("## What it means")[2].partition("\n## ")[0]
-    return SarifRule(
-        id=code,
-        short_description=SarifText(text=found.title),
-        full_description=SarifText(text=" ".join(meaning.split())),
-        help=SarifText(text=found.text, markdown=found.text),
-        default_configuration=SarifConfiguration(level="error" if code <= NOT_SERVED else "warning"),
-    )
+    return {
+        "id": code,
+        "shortDescription": {"text": found.title},
+        "fullDescription": {"text": " ".join(meaning.split())},
+        "help": {"text": found.text, "markdown": found.text},
+        "defaultConfiguration": {"level": "error" if code <= NOT_SERVED else "warning"},
+    }
 
 
 _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -12,6 +12,8 @@ from mooring.answers.base.rows import (
     devices_by_holder,
     hugepage_lines,
     mixed_lines,
+    named_pods,
+    plan_counts,
     pod_name,
     pool_lines,
     resize_lines,
@@ -67,7 +69,7 @@ def plan_view(
         for answer in plan.answers
         if not answer.admitted
     ]
-    return build_view(
+    view = build_view(
         plan.machine,
         owners=[
             replace(owner, hypothetical=owner.uid in hypothetical)
@@ -86,6 +88,7 @@ def plan_view(
         ],
         devices=device_views(plan, kubelet),
     )
+    return replace(view, headline=plan_counts(plan))
 
 
 def machine_view(machine: Machine) -> NodeView:
@@ -113,7 +116,7 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
 
 def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
     """Yield the holders of CPUs and devices: of a pod first what it holds as a whole, then its containers in order."""
-    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    pods = named_pods(plan, kubelet)
     state, memory, devices = kubelet.node.cpu, kubelet.node.memory, devices_by_holder(plan, kubelet)
     for uid in dict.fromkeys([*state.pods, *state.assignments, *kubelet.node.providers.devices.held]):
         root = state_owner(uid).root

@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from mooring.answers.base.answering import Answer, answer_of, corrected, with_assumed
+from mooring.answers.base.answering import (
+    Answer,
+    answer_of,
+    core_list_findings,
+    corrected,
+    restart_findings,
+    with_assumed,
+)
 from mooring.answers.base.plan_findings import (
     chance_findings,
     crash_findings,
@@ -31,7 +38,6 @@ from mooring.answers.base.plan_findings import (
     uncore_findings,
     wrap_findings,
 )
-from mooring.answers.base.restarts import RESTART, STATE_FILES, core_list_findings, restart_findings
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -47,14 +53,16 @@ from mooring.engine.kubelet.events import Admit, Event, Happened, Offline, Readm
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node.hotplug import hotplug_findings, remembered
-from mooring.explain.reason import POOL_EMPTY
+from mooring.explanations.reason import POOL_EMPTY
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.lazy import lazily
 
 with lazily():
     import mooring.engine.node.metrics.metrics as metering
+    from mooring.answers.base import picture, rows
     from mooring.answers.base import start as advice
+    from mooring.views.svg import picture as drawing
 
 if TYPE_CHECKING:
     from mooring.engine.node.metrics.metrics import Metrics
@@ -181,6 +189,17 @@ class Plan:
     facts: tuple[object, ...] = ()
     """What the kubelet's metrics count, in order, since its start."""
 
+    def __repr__(self) -> str:
+        admitted = sum(answer.admitted for answer in self.answers)
+        return f"<Plan of {self.machine.name}: {admitted} of {len(self.answers)} pods admitted>"
+
+    def _repr_svg_(self) -> str:
+        return drawing.svg_text(picture.plan_view(self))
+
+    def to_dataframe(self) -> Any:
+        """Return the rows of :func:`mooring.answers.base.rows.dataframe`."""
+        return rows.dataframe(self)
+
     @property
     def metrics(self) -> Metrics:
         """The kubelet's metrics after all answers."""
@@ -221,6 +240,12 @@ class RefusedPlan:
     files: StateTexts
     """The state files afterwards; a refused file is as it was."""
     findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        return f"<RefusedPlan of {self.machine.name}: {self.sentence}>"
+
+    def _repr_svg_(self) -> str:
+        return drawing.svg_text(picture.plan_view(self))
 
     answers: ClassVar[tuple[Answer, ...]] = ()
     left: ClassVar[frozenset[str]] = frozenset()
@@ -275,11 +300,6 @@ def start_error(plan: AnyPlan) -> str:
     return plan.refusal.message if isinstance(plan, RefusedPlan) else ""
 
 
-def remedy_of(plan: AnyPlan) -> str:
-    """Return what to do if the kubelet would not start; else nothing."""
-    return plan.remedy if isinstance(plan, RefusedPlan) else ""
-
-
 def make_plan(question: Question) -> AnyPlan:
     """Admit the pods of a question in order on its node, fresh or continuing from state files.
 
@@ -332,18 +352,6 @@ def make_plan(question: Question) -> AnyPlan:
         release=question.mooring.release,
         facts=tuple(made.facts),
     )
-
-
-def restarted_later(question: Question, plan: Plan) -> list[Finding]:
-    """Return what a restart of the kubelet does to the pods that a plan leaves on the node, beyond keeping them."""
-    pods = tuple(one.pod for one in plan.answers if one.admitted and one.pod.uid not in plan.left)
-    held = plan.kubelet.node.providers.devices.held
-    after = make_plan(replace(question, pods=(), active=pods, files=plan.files, held=held, findings=(), leaving={}))
-    if isinstance(after, RefusedPlan):
-        return [
-            Finding("warning", STATE_FILES, f"the kubelet does not start on them: {after.refusal.message}", RESTART)
-        ]
-    return [finding for finding in after.findings if finding.code == RESTART]
 
 
 class _Run:

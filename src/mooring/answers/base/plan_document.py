@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
@@ -26,7 +26,6 @@ from mooring.documents.plan import (
     finding_parts,
 )
 from mooring.engine.core.bits import list_text
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
@@ -42,24 +41,31 @@ with lazily():
     from mooring.engine.node import hotplug
 
 
-def decision_fields(decision: Decision) -> dict[str, Any]:
-    """Return the fields of an admit result, without the texts of state files."""
-    fields: dict[str, Any] = {
+def _decision_members(decision: Decision) -> dict[str, Any]:
+    """Return the members of an admit result, without the texts of state files."""
+    asked = decision.asked or {}
+    hints = decision.hints
+    return {
         "admitted": decision.admitted,
         "reason": decision.reason,
         "message": decision.message,
         "containers": {name: placement_part(placement) for name, placement in decision.containers.items()},
         "pod": placement_part(decision.pod),
         "affinity": affinity_parts(decision),
-        "sharedPool": str(decision.shared_pool),
+        "shared_pool": str(decision.shared_pool),
+        "hints": UNSET if hints is None else {name: hint_lists(one, asked.get(name)) for name, one in hints.items()},
+        "pod_hints": UNSET if decision.pod_hints is None else hint_lists(decision.pod_hints, asked.get("")),
     }
-    if decision.hints is not None:
-        fields["hints"] = {
-            name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()
-        }
-    if decision.pod_hints is not None:
-        fields["podHints"] = hint_lists(decision.pod_hints, (decision.asked or {}).get(""))
-    return fields
+
+
+def decision_fields(decision: Decision) -> dict[str, Any]:
+    """Return an admit result with the names of the recordings, without the texts of state files."""
+    return _named(_decision_members(decision))
+
+
+def _named(members: dict[str, Any]) -> dict[str, Any]:
+    names = {"shared_pool": "sharedPool", "pod_hints": "podHints", "usable_pool": "usablePool"}
+    return {names.get(name, name): value for name, value in members.items() if value is not UNSET}
 
 
 def state_fields(files: StateTexts, before_start: StateTexts | None = None) -> dict[str, str]:
@@ -145,59 +151,33 @@ _Set = TypeVar("_Set")
 
 def standing_fields(node: Node) -> dict[str, Any]:
     """Return what is offline, the sets that it changes, and findings; nothing on a node whose CPUs are all online."""
-    offline = _offline_fields(node)
-    return {**offline, "findings": [one.fields() for one in hotplug_findings(node)]} if offline else {}
-
-
-def has_offline(node: Node) -> bool:
-    """Tell whether CPUs are offline, or others still replace some that were."""
-    return bool(node.cpu.offline or node.cpu.displaced)
-
-
-def usable_pool(node: Node) -> str:
-    """Return where containers of the shared pool run."""
-    return list_text(effective_pool(node.cpu))
-
-
-def broken_parts(node: Node) -> dict[str, dict[str, BrokenSetPart]]:
-    """Return the sets with offline CPUs."""
-    return _by_owner(
-        (one.pod, one.container, BrokenSetPart(list_text(one.cpus), list_text(one.lost)))
-        for one in broken_sets(node.cpu)
-    )
-
-
-def displaced_parts(node: Node) -> dict[str, dict[str, DisplacedSetPart]]:
-    """Return the sets in which CPUs replace others that are offline."""
-    return _by_owner(
-        (one.pod, one.container, DisplacedSetPart(list_text(one.cpus), list_text(one.original)))
-        for one in displaced_sets(node.cpu)
-    )
-
-
-def _offline_fields(node: Node) -> dict[str, Any]:
-    """Return what is offline and which sets that changes; nothing on a node whose CPUs are all online."""
-    if not has_offline(node):
+    if not (node.cpu.offline or node.cpu.displaced):
         return {}
+    return {**_named(_offline_members(node)), "findings": [one.fields() for one in hotplug_findings(node)]}
+
+
+def _offline_members(node: Node) -> dict[str, Any]:
+    """Return what is offline, where containers of the shared pool run, and the sets that lost CPUs or got others."""
+    cpu = node.cpu
     return {
-        "offline": list_text(node.cpu.offline),
-        "usablePool": usable_pool(node),
-        "broken": broken_parts(node),
-        "displaced": displaced_parts(node),
+        "offline": list_text(cpu.offline),
+        "usable_pool": list_text(effective_pool(cpu)),
+        "broken": _by_owner(
+            (one.pod, one.container, BrokenSetPart(list_text(one.cpus), list_text(one.lost)))
+            for one in broken_sets(cpu)
+        ),
+        "displaced": _by_owner(
+            (one.pod, one.container, DisplacedSetPart(list_text(one.cpus), list_text(one.original)))
+            for one in displaced_sets(cpu)
+        ),
     }
 
 
 def change_fields(node: Node, change: hotplug.CPUsChanged) -> dict[str, Any]:
     """Return what one step in which CPUs go or come led to, and how things stand."""
-    standing = standing_fields(node) or {
-        "offline": "",
-        "usablePool": usable_pool(node),
-        "broken": {},
-        "displaced": {},
-        "findings": [],
-    }
     return {
-        **standing,
+        **_named(_offline_members(node)),
+        "findings": [one.fields() for one in hotplug_findings(node)],
         "refused": _by_owner((one.pod, one.container, one.why) for one in change.broken if one.why),
         "restored": _by_owner(
             (one.pod, one.container, {"cpus": list_text(one.cpus), "before": list_text(one.before)})
@@ -219,31 +199,31 @@ def plan_document(plan: AnyPlan) -> PlanDocument:
 
     Each pod has the members of an admit result of the recordings (docs/reference/scenarios.md).
     """
-    document = PlanDocument(
-        kubelet=plan.release.tag,
-        machine=plan.machine.name,
-        pods=[],
-        shared_pool="",
-        findings=finding_parts(plan.findings),
-    )
+    head: dict[str, Any] = {
+        "kubelet": plan.release.tag,
+        "machine": plan.machine.name,
+        "findings": finding_parts(plan.findings),
+    }
     if isinstance(plan, RefusedPlan):
-        document.start_error = plan.refusal.message
-        document.start_error_stage = plan.refusal.stage
-        document.start_error_code = plan.refusal.code
-        document.remedy = plan.remedy
-        return document
-    document.pods = [_planned_pod(plan, answer) for answer in plan.answers]
-    document.shared_pool = str(plan.kubelet.node.shared_pool)
-    document.reserved = str(reserved_cpus(plan.kubelet))
-    document.numa_nodes = numa_parts(plan.kubelet)
-    if has_offline(plan.kubelet.node):
-        document.offline = str(CPUSet(plan.kubelet.node.cpu.offline))
-        document.usable_pool = usable_pool(plan.kubelet.node)
-        document.broken = broken_parts(plan.kubelet.node)
-        document.displaced = displaced_parts(plan.kubelet.node)
-    if plan.unasked:
-        document.unasked = [pod_part(pod) for pod in plan.unasked]
-    return document
+        return PlanDocument(
+            **head,
+            pods=[],
+            shared_pool="",
+            start_error=plan.refusal.message,
+            start_error_stage=plan.refusal.stage,
+            start_error_code=plan.refusal.code,
+            remedy=plan.remedy,
+        )
+    node = plan.kubelet.node
+    return PlanDocument(
+        **head,
+        **(_offline_members(node) if node.cpu.offline or node.cpu.displaced else {}),
+        pods=[_planned_pod(plan, answer) for answer in plan.answers],
+        shared_pool=str(node.shared_pool),
+        reserved=str(reserved_cpus(plan.kubelet)),
+        numa_nodes=numa_parts(plan.kubelet),
+        unasked=[pod_part(pod) for pod in plan.unasked] or UNSET,
+    )
 
 
 def pod_part(pod: Pod) -> PodPart:
@@ -252,7 +232,8 @@ def pod_part(pod: Pod) -> PodPart:
 
 
 def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
-    decision = answer.decision
+    decision, settings, providers = answer.decision, plan.kubelet.settings, plan.kubelet.node.providers
+    mixed = mixed_containers(settings, providers, answer.pod) if answer.admitted else ()
     return PlannedPodPart(
         uid=decision.uid,
         namespace=decision.namespace,
@@ -265,19 +246,7 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         left=answer.pod.uid in plan.left or UNSET,
         endless=UNSET if decision.endless is None else decision.endless.defect,
         crash=answer.crash or UNSET,
-        admitted=decision.admitted,
-        reason=decision.reason,
-        message=decision.message,
-        containers={name: placement_part(placement) for name, placement in decision.containers.items()},
-        pod=placement_part(decision.pod),
-        affinity=affinity_parts(decision),
-        shared_pool=str(decision.shared_pool),
-        hints=UNSET
-        if decision.hints is None
-        else {name: hint_lists(hints, (decision.asked or {}).get(name)) for name, hints in decision.hints.items()},
-        pod_hints=UNSET
-        if decision.pod_hints is None
-        else hint_lists(decision.pod_hints, (decision.asked or {}).get("")),
+        **_decision_members(decision),
         hidden={name: str(cpus) for name, cpus in decision.hidden.items()} or UNSET,
         devices=held_devices(decision) or UNSET,
         cpu_manager_state=read(answer.cpu_file) or "",
@@ -285,11 +254,5 @@ def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
         memory_manager_state_admitted=UNSET
         if (decided := read(answer.memory_file_decided)) == memory
         else decided or "",
-        mixed=_mixed(plan, answer),
+        mixed=list(mixed) or UNSET,
     )
-
-
-def _mixed(plan: Plan, answer: Answer) -> list[str] | UnsetType:
-    """Return which containers run in the shared pool too; nothing where none does, as without the extension."""
-    found = mixed_containers(plan.kubelet.settings, plan.kubelet.node.providers, answer.pod) if answer.admitted else ()
-    return list(found) or UNSET

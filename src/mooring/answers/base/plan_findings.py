@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from mooring.answers.base.answering import Answer
-from mooring.answers.base.restarts import OTHER_CORES, RESTART, STATE_FILES
+from mooring.answers.base.answering import OTHER_CORES, RESTART, STATE_FILES, Answer
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -30,8 +29,8 @@ from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.options import PREFER_CLOSEST
-from mooring.explain.phrases import plural
-from mooring.explain.reason import CRASHES, POOL_EMPTY
+from mooring.explanations.phrases import plural
+from mooring.explanations.reason import CRASHES, POOL_EMPTY
 from mooring.lazy import lazily
 
 with lazily():

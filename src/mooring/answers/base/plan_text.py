@@ -9,21 +9,20 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
-from mooring.answers.base.rows import holding_lines, mixed_lines, plan_rows, pool_lines, resize_lines
+from mooring.answers.base.plan import AnyPlan, RefusedPlan
+from mooring.answers.base.rows import holding_lines, mixed_lines, plan_counts, plan_rows, pool_lines, resize_lines
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
 from mooring.engine.node.resources import allocatable, total_requests
 from mooring.engine.node.settings import policies
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.inputs.configuration.layers import EffectiveField
 from mooring.views.console import new_table
 from mooring.views.tables import numa_table, placements_table
 from mooring.views.view import NodeView
 
-_MOST_NAMED = 5
 _CPU, _MEMORY, _PODS = "cpu", "memory", "pods"
 
 
@@ -61,7 +60,7 @@ def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]
     if plan.answers:
         yield placements_table(plan_rows(plan, wide=wide), wide=wide)
         yield Text("")
-        yield Text(_counts(plan))
+        yield Text(plan_counts(plan))
     yield from (Text(line) for line in _pools(plan.kubelet))
     yield from (Text(clean(line), "bold red") for line in pool_lines(plan))
     yield from (Text(line) for line in (*holding_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
@@ -87,31 +86,6 @@ def refusal_lines(plan: RefusedPlan) -> Iterator[RenderableType]:
     yield Padding(Text(clean(plan.refusal.message)), (0, 0, 0, 2))
     if plan.remedy:
         yield Text(plan.remedy)
-
-
-def _counts(plan: Plan) -> str:
-    """Return how many pods were admitted, refused and not asked."""
-    answered = [answer for answer in plan.answers if not answer.never_returns]
-    ran = [answer for answer in answered if answer.running]
-    new = [answer for answer in answered if not answer.running]
-    sentences = []
-    if new:
-        rejected = sum(not answer.admitted for answer in new)
-        sentences.append(f"{plural(len(new) - rejected, 'pod')} admitted, {rejected} rejected.")
-    if ran:
-        refused = sum(not answer.admitted for answer in ran)
-        sentences.append(f"Of {plural(len(ran), 'pod')} that ran already, {refused or 'none'} would be refused.")
-    crashes = [answer.pod for answer in plan.answers if answer.crash]
-    ended = bool(plan.answers) and (bool(plan.unasked) or plan.answers[-1].decision.endless is not None)
-    if crashes and not ended:
-        names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in crashes[:_MOST_NAMED])
-        more = f" and {len(crashes) - _MOST_NAMED} more" if len(crashes) > _MOST_NAMED else ""
-        sentences.append(f"The kubelet would crash on {names}{more}; the plan goes on without.")
-    if ended:
-        last = plan.answers[-1].pod
-        unasked = f"; {plural(len(plan.unasked), 'pod')} after it not asked" if plan.unasked else ""
-        sentences.append(f"The kubelet would not return from {last.namespace}/{last.name}{unasked}.")
-    return " ".join(sentences)
 
 
 def _pools(kubelet: Kubelet) -> Iterator[str]:

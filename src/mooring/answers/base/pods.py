@@ -15,10 +15,9 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from mooring.answers.base.answering import Answer
+from mooring.answers.base.answering import STATE_FILES, Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, archive_of, decided_by
 from mooring.answers.base.plan_findings import OF_A_STORY
-from mooring.answers.base.restarts import STATE_FILES
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import HeldClaim, claims_of
@@ -26,12 +25,12 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.facts import AdmissionBegun, StaleStateRemoved
 from mooring.engine.node.settings import policies
-from mooring.explain import reason as code
-from mooring.explain.codes import page
-from mooring.explain.reason import Reason
-from mooring.explain.remarks import all_remarks
-from mooring.explain.story import ClaimsInvolved, PodVerdict, Story
-from mooring.explain.why import why_container
+from mooring.explanations import reason as code
+from mooring.explanations.codes import page
+from mooring.explanations.reason import Reason
+from mooring.explanations.remarks import all_remarks
+from mooring.explanations.story import ClaimsInvolved, PodVerdict, Story
+from mooring.explanations.why import why_container
 
 _MOST_NAMED = 6
 """How many candidates a message names."""

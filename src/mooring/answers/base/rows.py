@@ -6,24 +6,31 @@ The lines stand under the picture and under the tables of a plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import groupby
+from typing import Any
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
+from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.core.pod import Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
 from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
-from mooring.explain.phrases import nodes_of, size
-from mooring.explain.story import PodVerdict
+from mooring.explanations.phrases import nodes_of, plural, size
+from mooring.explanations.story import PodVerdict
 from mooring.views.locations import locate_cpus
 from mooring.views.view import PlacementRow
+
+_MOST_NAMED = 5
 
 
 def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
@@ -44,6 +51,22 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
         else:
             rows.extend(_refused_rows(answers))
     return rows
+
+
+def dataframe(plan: Plan) -> Any:
+    """Return the rows of a plan as a DataFrame: one for each container of an admitted pod, and for each other pod.
+
+    Raises:
+        InputError: neither pandas nor polars is installed.
+    """
+    name = next((one for one in ("pandas", "polars") if find_spec(one)), "")
+    if not name:
+        raise InputError("neither pandas nor polars is installed", remedy="pip install 'kube-mooring[notebook]'")
+    columns = ("pod", "container", "admitted", "verdict", "cpus", "cpu_nodes", "memory_nodes", "alignment", "why")
+    rows = plan_rows(plan, wide=True)
+    values = {column: [getattr(row, column) for row in rows] for column in columns}
+    values |= {"cpus": [str(row.cpus) for row in rows], "cpu_count": [len(row.cpus) for row in rows]}
+    return import_module(name).DataFrame(values)
 
 
 def _likeness(position: int, answer: Answer, *, wide: bool) -> object:
@@ -144,6 +167,31 @@ def _alignment(topology: Topology, caches: Sequence[int], cpus: CPUSet, hidden: 
 HUGEPAGES = "hugepages-"
 
 
+def plan_counts(plan: Plan) -> str:
+    """Return how many pods were admitted, refused and not asked."""
+    answered = [answer for answer in plan.answers if not answer.never_returns]
+    ran = [answer for answer in answered if answer.running]
+    new = [answer for answer in answered if not answer.running]
+    sentences = []
+    if new:
+        rejected = sum(not answer.admitted for answer in new)
+        sentences.append(f"{plural(len(new) - rejected, 'pod')} admitted, {rejected} rejected.")
+    if ran:
+        refused = sum(not answer.admitted for answer in ran)
+        sentences.append(f"Of {plural(len(ran), 'pod')} that ran already, {refused or 'none'} would be refused.")
+    crashes = [answer.pod for answer in plan.answers if answer.crash]
+    ended = bool(plan.answers) and (bool(plan.unasked) or plan.answers[-1].decision.endless is not None)
+    if crashes and not ended:
+        names = ", ".join(f"{pod.namespace}/{pod.name}" for pod in crashes[:_MOST_NAMED])
+        more = f" and {len(crashes) - _MOST_NAMED} more" if len(crashes) > _MOST_NAMED else ""
+        sentences.append(f"The kubelet would crash on {names}{more}; the plan goes on without.")
+    if ended:
+        last = plan.answers[-1].pod
+        unasked = f"; {plural(len(plan.unasked), 'pod')} after it not asked" if plan.unasked else ""
+        sentences.append(f"The kubelet would not return from {last.namespace}/{last.name}{unasked}.")
+    return " ".join(sentences)
+
+
 def pool_lines(plan: Plan) -> list[str]:
     """Return the line about a shared pool without any CPU; none where it has one."""
     emptied = plan.emptied_pool
@@ -182,9 +230,14 @@ def _device(device: Device, holder: str) -> str:
     return f"{device.id}{near} {state}"
 
 
+def named_pods(plan: Plan, kubelet: Kubelet) -> dict[str, Pod]:
+    """Return the pods of a plan and those that its node runs, by uid."""
+    return {**kubelet.node.active, **{answer.pod.uid: answer.pod for answer in plan.answers}}
+
+
 def device_holders(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], str]:
     """Return the name of the container that has each device, by resource and id."""
-    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    pods = named_pods(plan, kubelet)
     names = {uid: f"{pod.namespace}/{pod.name}" for uid, pod in pods.items()}
     return {
         device: f"{names.get(uid, uid)}/{container}"
@@ -198,7 +251,7 @@ def devices_by_holder(plan: Plan, kubelet: Kubelet) -> dict[tuple[str, str], fro
 
     A device that an init container left to a later container is the later one's.
     """
-    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
+    pods = named_pods(plan, kubelet)
     holders: dict[tuple[str, str], tuple[str, str]] = {}
     for uid, containers in kubelet.node.providers.devices.held.items():
         pod = pods.get(uid)

@@ -36,8 +36,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
-from mooring.explain.chapters import Circumstances
-from mooring.explain.probes import PodPlace, place_of, placed
+from mooring.explanations.chapters import Circumstances
+from mooring.explanations.probes import PodPlace, place_of, placed
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"

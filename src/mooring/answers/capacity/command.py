@@ -113,4 +113,9 @@ def _svg(capacity: Capacity) -> str:
     if isinstance(capacity.plan, planning.RefusedPlan):
         tell(capacity.plan.sentence)
     replicas = frozenset(replica.pod.uid for replica in capacity.replicas)
-    return svg.svg_text(pictures.plan_view(capacity.after, hypothetical=replicas))
+    view = pictures.plan_view(capacity.after, hypothetical=replicas)
+    if capacity.can_be_asked:
+        stops = capacity.document.next
+        caption = (f"The next one: {stops.why}", *view.caption) if stops is not None else view.caption
+        view = replace(view, headline=text.headline(capacity), rejected=(), caption=caption)
+    return svg.svg_text(view)

@@ -23,7 +23,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.resources import pod_requests
-from mooring.explain.phrases import nodes_of
+from mooring.explanations.phrases import nodes_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 

@@ -21,7 +21,7 @@ from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node.resources import allocatable
 from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.wide import Family
-from mooring.explain.probes import (
+from mooring.explanations.probes import (
     CPU,
     MEMORY,
     Probe,

@@ -31,8 +31,8 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
-from mooring.explain.phrases import joined, nodes, plural, size
-from mooring.explain.story import PodVerdict
+from mooring.explanations.phrases import joined, nodes, plural, size
+from mooring.explanations.story import PodVerdict
 from mooring.views.console import NARROWEST_BAR, Breaking, bar, new_table
 from mooring.views.tables import placements_table
 from mooring.views.view import PlacementRow
@@ -80,7 +80,7 @@ def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: boo
         last = plan.answers[-1].pod
         yield Text(f"Nothing can be counted: the kubelet would not return from {clean(_name(last))}.", "bold")
         return
-    yield Text(_headline(capacity), "bold")
+    yield Text(headline(capacity), "bold")
     refused = sum(not answer.admitted for answer in plan.answers)
     if refused:
         was, is_not = ("was", "is not") if refused == 1 else ("were", "are not")
@@ -105,7 +105,8 @@ def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: boo
         yield from _fragmentation(document.fragmentation, width)
 
 
-def _headline(capacity: Capacity) -> str:
+def headline(capacity: Capacity) -> str:
+    """Return how many more pods fit, in a sentence."""
     document, shape = capacity.document, _shape(capacity.shape)
     count, at_least = document.count, document.at_least
     pods = plural(count, "pod" if capacity.itself else "more pod")

@@ -11,7 +11,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.documents.machine import ClusterArchiveDocument, NodeArchiveDocument
 from mooring.engine.core.errors import clean
-from mooring.explain.phrases import plural, size
+from mooring.explanations.phrases import plural, size
 from mooring.views.console import new_table
 
 

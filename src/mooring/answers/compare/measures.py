@@ -25,8 +25,8 @@ from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block, NUMANodeState
-from mooring.explain.alignment import are_near, extent_of_nodes
-from mooring.explain.story import PodVerdict
+from mooring.explanations.alignment import are_near, extent_of_nodes
+from mooring.explanations.story import PodVerdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from mooring.engine.core.config import KubeletConfig, with_defaults
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.engine.topologymanager.merge import NONE
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.views.svg.plot import Kind, Plot, PlotRow, PlotShare
 
 

@@ -36,7 +36,7 @@ from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.config import with_defaults
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
-from mooring.explain.phrases import joined, plural
+from mooring.explanations.phrases import joined, plural
 from mooring.views.console import STYLES, Breaking, new_table
 from mooring.views.wording import numbers
 

@@ -45,7 +45,7 @@ from mooring.engine.topologymanager.wide import (
     ResourceHints,
     merge_entries,
 )
-from mooring.explain.story import PodVerdict
+from mooring.explanations.story import PodVerdict
 
 Followers: TypeAlias = Mapping[int, Settings]
 """Variants that share a kubelet: position -> settings; they differ in what the topology manager does only."""

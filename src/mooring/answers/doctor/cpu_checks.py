@@ -17,7 +17,7 @@ from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import OwnerKind, parts_of, state_owner
 from mooring.engine.node.start import CPU_FILE
-from mooring.explain.phrases import cpus_text, joined, plural
+from mooring.explanations.phrases import cpus_text, joined, plural
 
 BAD_CLAIM = "MOOR-323"
 

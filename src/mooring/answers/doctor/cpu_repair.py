@@ -21,7 +21,7 @@ from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.engine.memorymanager.state import MemoryState
-from mooring.explain.phrases import cpus_text
+from mooring.explanations.phrases import cpus_text
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 """``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.

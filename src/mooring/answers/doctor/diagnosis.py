@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from mooring.answers.base.answering import RESTART, STATE_FILES
 from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_findings import machine_findings, uncore_findings, wrap_findings
-from mooring.answers.base.restarts import RESTART, STATE_FILES
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.cpu_repair import Dropped, EntryHolder, Problem, Repaired
 from mooring.answers.doctor.entry_checks import (
@@ -46,7 +46,7 @@ from mooring.engine.kubelet.start import crash_at_start, refusal_of, start_kubel
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.explain.phrases import joined, plural
+from mooring.explanations.phrases import joined, plural
 
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"

@@ -34,8 +34,8 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.state_files import state_file_rules
-from mooring.explain.phrases import plural
-from mooring.explain.reason import POOL_EMPTY
+from mooring.explanations.phrases import plural
+from mooring.explanations.reason import POOL_EMPTY
 
 POD_LEVEL_GATE = "PodLevelResourceManagers"
 

@@ -26,7 +26,7 @@ from mooring.engine.extensions.interrupts import (
 )
 from mooring.engine.extensions.owners import pci_addresses, state_owner
 from mooring.engine.kubelet.kubelet import reserved_cpus
-from mooring.explain.phrases import cpus_text, joined, plural
+from mooring.explanations.phrases import cpus_text, joined, plural
 from mooring.inputs.machines.isolation import IsolationFacts
 
 

@@ -18,7 +18,7 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 
 FILE_MISSING = "MOOR-345"
 LOST_ENTRIES = "MOOR-346"

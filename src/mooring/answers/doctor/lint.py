@@ -36,7 +36,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.topology import TopologyError, discover_topology
 from mooring.engine.extensions.interrupts import balance_finding, closed_to_others
-from mooring.explain.phrases import cpus_text, plural
+from mooring.explanations.phrases import cpus_text, plural
 from mooring.inputs.machines.interrupts import file_modes, no_modes
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
 from mooring.inputs.machines.loader import LIVE

@@ -25,7 +25,7 @@ from mooring.engine.memorymanager.policy import STATIC, MemoryPolicy
 from mooring.engine.memorymanager.start import Containers, replayed, start
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.node.start import MEMORY_FILE
-from mooring.explain.phrases import joined, nodes, size, sizes
+from mooring.explanations.phrases import joined, nodes, size, sizes
 
 Thing = TypeVar("Thing")
 Nodes = Mapping[int, NUMANodeState]

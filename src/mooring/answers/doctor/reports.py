@@ -36,7 +36,7 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
-from mooring.explain.phrases import cpus_text, joined, plural
+from mooring.explanations.phrases import cpus_text, joined, plural
 
 NOT_JSON = "MOOR-301"
 WRONG_TYPE = "MOOR-302"

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.base.restarts import RESTART
+from mooring.answers.base.answering import RESTART
 from mooring.answers.doctor.cpu_repair import EntryHolder, Problem
 from mooring.answers.doctor.diagnosis import NOT_CHECKED, Diagnosis, FileDiagnosis, FileRepair
 from mooring.answers.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
@@ -20,7 +20,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST
 from mooring.engine.extensions.owners import OwnerKind, state_owner
-from mooring.explain.phrases import cpus_text, joined, plural
+from mooring.explanations.phrases import cpus_text, joined, plural
 from mooring.views.console import Breaking, new_table
 
 _MOST_ROWS = 40

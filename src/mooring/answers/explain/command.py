@@ -12,8 +12,8 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import InputError
-from mooring.explain.codes import codes_beginning, is_code, reason_page, reasons
-from mooring.explain.reason import SHARED_BY_QOS
+from mooring.explanations.codes import codes_beginning, is_code, reason_page, reasons
+from mooring.explanations.reason import SHARED_BY_QOS
 from mooring.lazy import lazily
 
 with lazily():
@@ -29,7 +29,7 @@ with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.explain import document as explanation_document
     from mooring.answers.explain import text
-    from mooring.explain import codes as pages
+    from mooring.explanations import codes as pages
     from mooring.views import decision as decision_rows
     from mooring.views.svg import decision as decision_svg
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from mooring.answers.base.changes.search import Proposal
     from mooring.answers.base.plan import AnyPlan, Question
     from mooring.engine.core.pod import Pod
-    from mooring.explain.codes import CodePage
-    from mooring.explain.story import Story
+    from mooring.explanations.codes import CodePage
+    from mooring.explanations.story import Story
 
 EPILOG = """\b
 Examples:

@@ -21,9 +21,9 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.core.topology import Topology
 from mooring.engine.extensions.owners import HeldClaim
-from mooring.explain.codes import CodePage
-from mooring.explain.lines import story_lines
-from mooring.explain.story import Line, Story
+from mooring.explanations.codes import CodePage
+from mooring.explanations.lines import story_lines
+from mooring.explanations.story import Line, Story
 
 
 def explanation_document(

@@ -18,9 +18,9 @@ from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.documents.explanation import ExplanationDocument, StoryLinePart
 from mooring.engine.core.errors import clean
-from mooring.explain.codes import CodePage
-from mooring.explain.reason import UNHEALTHY_DEVICES
-from mooring.explain.story import NO, YES, PodVerdict
+from mooring.explanations.codes import CodePage
+from mooring.explanations.reason import UNHEALTHY_DEVICES
+from mooring.explanations.story import NO, YES, PodVerdict
 
 _VERDICTS: dict[str, str] = {
     PodVerdict.ADMITTED: "is admitted",

@@ -22,7 +22,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import POLICY_FIELDS
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 
 AGENT_FILE = "/etc/mooring/agent.yaml"
 KUBELET_ROOT = "/var/lib/kubelet"

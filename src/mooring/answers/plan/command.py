@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
+from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import answering, plan_document, report
     from mooring.answers.base import check as checking
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import plan_document, report
     from mooring.answers.base import plan_text as text
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.documents import of_kubelet
@@ -28,7 +30,7 @@ with lazily():
 
 
 if TYPE_CHECKING:
-    from mooring.answers.base.plan import AnyPlan
+    from mooring.answers.base.plan import AnyPlan, Plan, Question
 
 EPILOG = """\b
 Examples:
@@ -71,7 +73,7 @@ def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool
     if save and isinstance(plan, planning.Plan):
         # Empty texts never come up: a kubelet that started has made both files.
         store.StateFolder(store.make_folder(Path(save))).write_both(plan.files.cpu or "", plan.files.memory or "")
-        warn(planning.restarted_later(question, plan))
+        warn(_restarted_later(question, plan))
     if form in ("json", "yaml"):
         document = plan_document.plan_document(plan)
         emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
@@ -104,3 +106,22 @@ def _view(plan: AnyPlan, form: str) -> str:
 
         return exposition(plan.metrics)
     return json_text(of_kubelet.pod_resources_document(plan.kubelet.node))
+
+
+def _restarted_later(question: Question, plan: Plan) -> list[Finding]:
+    """Return what a restart of the kubelet does to the pods that a plan leaves on the node, beyond keeping them."""
+    pods = tuple(one.pod for one in plan.answers if one.admitted and one.pod.uid not in plan.left)
+    held = plan.kubelet.node.providers.devices.held
+    after = planning.make_plan(
+        replace(question, pods=(), active=pods, files=plan.files, held=held, findings=(), leaving={})
+    )
+    if isinstance(after, planning.RefusedPlan):
+        return [
+            Finding(
+                "warning",
+                answering.STATE_FILES,
+                f"the kubelet does not start on them: {after.refusal.message}",
+                answering.RESTART,
+            )
+        ]
+    return [finding for finding in after.findings if finding.code == answering.RESTART]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,17 +14,23 @@ import msgspec
 from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_open
 from mooring.cli import options
 from mooring.cli.output import NO, YES, Verb, emit, emit_document, tell
+from mooring.explanations.phrases import cpus_text, plural
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base import agreement as replay_files
-    from mooring.answers.replay import text
+    from mooring.answers.base import plan_document
     from mooring.cli import terminal
+    from mooring.engine.kubelet import events
     from mooring.inputs.pods import recordings
+    from mooring.inputs.pods import scenario as scenarios
 
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mooring.answers.base.agreement import ReplayOutcome
+    from mooring.inputs.pods.scenario import Scenario
 
 EPILOG = """\b
 Examples:
@@ -62,13 +69,13 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
     check_open([file for file in files if file == STANDARD_INPUT])
     is_yes = True
     for file in [one for given in files for one in recordings.recording_files(given)]:
-        tally = _Tally()
+        tally = Counter[str]()
         # Answers that run over the screen one by one are progress enough.
         watched = terminal.Watched(
             Path(file).name, partial(replay_files.count_lines, file), on_screen=form == "text" and check
         )
         for outcome in watched.items(replay_files.replay_file(file, machines, compare=check)):
-            tally.add(outcome)
+            tally[outcome.standing] += 1
             if form == "jsonl":
                 emit_document(msgspec.json.encode(outcome.answer).decode())
             lines = [*_lines(outcome, answers=form == "text" and not check)]
@@ -76,38 +83,18 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
                 with watched.aside():
                     (tell if form == "jsonl" else emit)("\n".join(lines))
         if form == "text":
-            emit(tally.line(_shown(file, files), check=check))
-        is_yes = is_yes and tally.is_yes
+            emit(_counts(tally, _shown(file, files), check=check))
+        is_yes = is_yes and not (tally["differ"] or tally["unsupported"])
     return YES if is_yes else NO
 
 
-class _Tally:
-    """Counts of one file."""
-
-    def __init__(self) -> None:
-        self._scenarios = self._agreeing = self._differing = self._unsupported = 0
-
-    def add(self, outcome: ReplayOutcome) -> None:
-        """Count one answer."""
-        self._scenarios += 1
-        self._differing += bool(outcome.differences)
-        self._agreeing += outcome.compared and not outcome.differences
-        self._unsupported += outcome.unsupported
-
-    @property
-    def is_yes(self) -> bool:
-        """Tell whether everything is supported and nothing differs."""
-        return not self._differing and not self._unsupported
-
-    def line(self, name: str, *, check: bool) -> str:
-        """Return the counts in words."""
-        parts = [f"{name}: {self._scenarios} scenario{'' if self._scenarios == 1 else 's'}"]
-        if check:
-            parts.append(f"{self._agreeing} agree, {self._differing} differ")
-            unknown = self._scenarios - self._agreeing - self._differing - self._unsupported
-            parts += [f"{unknown} have no recorded answer"] if unknown else []
-        parts.append(f"{self._unsupported} not supported")
-        return ", ".join(parts)
+def _counts(tally: Counter[str], name: str, *, check: bool) -> str:
+    """Return the counts of one file in words."""
+    parts = [f"{name}: {plural(tally.total(), 'scenario')}"]
+    if check:
+        parts.append(f"{tally['agree']} agree, {tally['differ']} differ")
+        parts += [f"{tally['unknown']} have no recorded answer"] if tally["unknown"] else []
+    return ", ".join([*parts, f"{tally['unsupported']} not supported"])
 
 
 def _shown(file: str, given: tuple[str, ...]) -> str:
@@ -120,9 +107,12 @@ def _shown(file: str, given: tuple[str, ...]) -> str:
 
 def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:
     """Yield what people should know: the answer if wanted, differences, and why a scenario is not supported."""
-    if answers:
-        yield from text.replay_lines(outcome)
-    if outcome.unsupported:
+    case, answer = outcome.case, outcome.answer
+    if answers and isinstance(case, scenarios.MergeCase):
+        yield f"{case.id}: {_merge_words(answer['result'])}"
+    elif answers and not isinstance(case, scenarios.MergeCase) and "expect" in answer:
+        yield from _scenario_lines(case, answer["expect"])
+    if outcome.standing == "unsupported":
         yield f"{outcome.id}: not supported: {outcome.answer['unsupported']}"
     for difference in outcome.differences[:_SHOWN_DIFFERENCES]:
         recorded, answered = _short(difference.recorded), _short(difference.answered)
@@ -134,3 +124,107 @@ def _lines(outcome: ReplayOutcome, *, answers: bool) -> Iterator[str]:
 def _short(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _merge_words(result: Mapping[str, Any]) -> str:
+    nodes = "no mask" if result["numa"] is None else f"NUMA nodes {','.join(map(str, result['numa']))}"
+    preferred = "preferred" if result["preferred"] else "not preferred"
+    return f"{nodes}, {preferred}, {'admitted' if result['admitted'] else 'not admitted'}"
+
+
+def _scenario_lines(case: Scenario, expect: Mapping[str, Any]) -> Iterator[str]:
+    if "startError" in expect:
+        yield f"{case.id}: the kubelet would not start: {expect['startError']}"
+        return
+    start = expect["start"]
+    yield f"{case.id}: started, shared pool {start['sharedPool'] or 'empty'}"
+    for back in start.get("readmitted", ()):
+        yield f"  running {back['uid']}: {_verdict(back)}"
+    results = expect.get("steps", [])
+    for step, result in zip(case.steps, results, strict=False):
+        yield f"  {_step_words(step)}: {_result_words(step, result)}"
+    if expect.get("endless"):
+        named = _step_words(case.steps[len(results)]) if len(results) < len(case.steps) else "the last step"
+        yield f"  {named}: the kubelet would never return"
+
+
+def _step_words(step: events.Step) -> str:
+    match step:
+        case events.Admit():
+            return f"admit {step.pod.namespace}/{step.pod.name}"
+        case events.Remove():
+            return f"remove {step.uid}"
+        case events.Resizing():
+            return f"resize {step.uid}"
+        case events.Advance():
+            return f"{plan_document.span_text(step.nanoseconds)} later"
+        case events.Offline() | events.Online():
+            return f"{cpus_text(step.cpus.mask)} {'offline' if isinstance(step, events.Offline) else 'online'}"
+        case events.Reboot():
+            return "reboot"
+        case _:
+            return "restart"
+
+
+def _result_words(step: events.Step, result: Mapping[str, Any]) -> str:
+    waited = "".join(f"; {uid}: {_resize_words(one)}" for uid, one in result.get("retried", {}).items())
+    return _own_words(step, result) + waited
+
+
+def _own_words(step: events.Step, result: Mapping[str, Any]) -> str:
+    if isinstance(step, events.Offline | events.Online):
+        parts = [f"shared pool {result['usablePool'] or 'empty'}", *_standing_words(result)]
+        for pod, sets in result["restored"].items():
+            parts += [f"{_place(pod, name)} {one['cpus']} again" for name, one in sets.items()]
+        return "; ".join(parts)
+    if isinstance(step, events.Admit):
+        return _verdict(result)
+    if isinstance(step, events.Resizing):
+        return _resize_words(result)
+    if isinstance(step, events.Advance):
+        changing = [f"{uid}: {_resize_words(one)}" for uid, one in result["pods"].items() if one["resize"]["condition"]]
+        return "; ".join([f"shared pool {result['sharedPool'] or 'empty'}", *changing])
+    if "startError" in result:
+        return f"the kubelet would not start: {result['startError']}"
+    if isinstance(step, events.Remove):
+        return "; ".join([f"shared pool {result['sharedPool'] or 'empty'}", *_standing_words(result)])
+    refused = [back for back in result["readmitted"] if not back["admitted"]]
+    kept = len(result["readmitted"]) - len(refused)
+    words = "".join(f"; {back['uid']} refused: {back['reason']}: {back['message']}" for back in refused)
+    return f"{plural(kept, 'pod')} admitted again{words}"
+
+
+def _standing_words(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield whose sets are not what they were, after whatever step."""
+    for pod, sets in result.get("displaced", {}).items():
+        for name, one in sets.items():
+            yield f"{_place(pod, name)} {one['cpus']} instead of {one['original']}"
+    for pod, sets in result.get("broken", {}).items():
+        for name, one in sets.items():
+            why = result.get("refused", {}).get(pod, {}).get(name, "")
+            yield f"{_place(pod, name)} {one['cpus']} broken: {one['lost']} offline{f' ({why})' if why else ''}"
+
+
+def _place(pod: str, container: str) -> str:
+    return f"{pod}/{container}" if container else pod
+
+
+def _resize_words(result: Mapping[str, Any]) -> str:
+    """Say what a pod holds, what it releases, and why it does not get what it wants."""
+    wanting = result["resize"]
+    parts = [f"{wanting['reason']}: {wanting['message']}"] if wanting["reason"] else []
+    for name, held in result["containers"].items():
+        pending = result["pending"].get(name)
+        then = f" ({pending['cpus']} after {pending['after']})" if pending else ""
+        parts.append(f"{name} {held['cpus'] or 'shared'}{then}")
+    return ", ".join(parts)
+
+
+def _verdict(result: Mapping[str, Any]) -> str:
+    if not result["admitted"]:
+        return f"{result['reason']}: {result['message']}"
+    parts = []
+    for name, held in result["containers"].items():
+        mems = f" memory {held['mems']}" if held["mems"] else ""
+        parts.append(f"{name} {held['cpus'] or 'shared'}{mems}")
+    return f"admitted; {', '.join(parts)}"

@@ -43,10 +43,10 @@ from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.resize.feasibility import BEYOND_NODE, BY_CPU_POLICY, BY_MEMORY_POLICY, DelayedRelease
 from mooring.engine.node.resize.resizing import resize_state
 from mooring.engine.node.settings import Settings
-from mooring.explain import reason as code
-from mooring.explain.phrases import plural
-from mooring.explain.reason import Reason
-from mooring.explain.why import ACCEPTED, why_beyond_node, why_out_of
+from mooring.explanations import reason as code
+from mooring.explanations.phrases import plural
+from mooring.explanations.reason import Reason
+from mooring.explanations.why import ACCEPTED, why_beyond_node, why_out_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import resized_pod
 

@@ -23,9 +23,9 @@ from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.policies import MEMORY_RESIZE_GATE
 from mooring.engine.node.resize.resizing import resize
-from mooring.explain import reason as code
-from mooring.explain.phrases import plural
-from mooring.explain.reason import Reason
+from mooring.explanations import reason as code
+from mooring.explanations.phrases import plural
+from mooring.explanations.reason import Reason
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.steps import resized_pod

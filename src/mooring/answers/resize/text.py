@@ -19,7 +19,7 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
-from mooring.explain.phrases import cpus_text, plural, size
+from mooring.explanations.phrases import cpus_text, plural, size
 from mooring.views.console import Breaking, new_table
 from mooring.views.tables import numa_table
 

@@ -29,7 +29,7 @@ from mooring.documents.status import (
 )
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.views.console import STYLES, Breaking, new_table
 
 _INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")

@@ -13,7 +13,7 @@ from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.core.hardware import Hardware, HardwareNode
 from mooring.engine.core.machine import Finding, Machine, PCIDevice
-from mooring.explain.phrases import size
+from mooring.explanations.phrases import size
 from mooring.inputs.machines.loader import UNTOLD
 from mooring.inputs.machines.machine_document import described_hardware
 from mooring.views.build import build_view

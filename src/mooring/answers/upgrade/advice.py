@@ -26,8 +26,8 @@ from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import CHECKED_FIELDS, CPU_OPTIONS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.flags import unknown_flag
 from mooring.engine.releases.gates import known_gates
-from mooring.explain.phrases import joined, plural
-from mooring.explain.story import PodVerdict
+from mooring.explanations.phrases import joined, plural
+from mooring.explanations.story import PodVerdict
 
 
 class AdviceKind(Enum):

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from mooring.answers.base.answering import next_start_error
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
-from mooring.answers.base.restarts import next_start_error
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
 from mooring.answers.upgrade.causes import UpgradeCausePart, causes
 from mooring.answers.upgrade.decisions import (
@@ -42,7 +42,7 @@ from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.explain.story import PodVerdict
+from mooring.explanations.story import PodVerdict
 
 
 class HopPart(DocumentPart, kw_only=True):

@@ -26,7 +26,7 @@ from mooring.engine.core.release import Release
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.rule import ReleaseRule
 from mooring.engine.releases.rules import RULES
-from mooring.explain.phrases import cpus_text, nodes
+from mooring.explanations.phrases import cpus_text, nodes
 
 MOST_TRIALS = 60
 """How often an example is asked with fewer pods; it has more than the fewest on a full node of which it needs most."""

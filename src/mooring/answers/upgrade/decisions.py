@@ -14,7 +14,7 @@ from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, o
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.node import placements_of
-from mooring.explain.story import PodVerdict
+from mooring.explanations.story import PodVerdict
 
 
 class UpgradedPodPart(DocumentPart, kw_only=True):

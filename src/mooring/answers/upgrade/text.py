@@ -19,8 +19,8 @@ from mooring.cli.terminal import text_for
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.explain.phrases import joined, plural
-from mooring.explain.story import PodVerdict
+from mooring.explanations.phrases import joined, plural
+from mooring.explanations.story import PodVerdict
 from mooring.views.console import Breaking, new_table
 
 _INDENT = (0, 0, 0, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,20 +12,20 @@ from rich.text import Text
 from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
 from mooring.answers.base.changes.nearest import alignment_words, given_up_words, outcome_command
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by, remedy_of
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by
 from mooring.answers.whatif.whatif_document import UNASKED, differences, differs
 from mooring.cli.terminal import CommandLine, text_for
 from mooring.documents.explanation import DifferencePart, OutcomePart, OutcomePlacePart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.settings import policies
-from mooring.explain.alignment import (
+from mooring.explanations.alignment import (
     AlignmentLevel,
     Extent,
 )
-from mooring.explain.phrases import plural
-from mooring.explain.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
-from mooring.explain.story import PodVerdict
+from mooring.explanations.phrases import plural
+from mooring.explanations.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
+from mooring.explanations.story import PodVerdict
 from mooring.views.console import STYLES, Breaking, new_table
 
 _STATES: dict[str, str] = {PodVerdict.LEFT: "ended", UNASKED: "not asked", PodVerdict.ABSENT: "–"}
@@ -200,7 +199,7 @@ def _found(
         yield Padding(Text(clean(answer.why)), _INDENT)
     yield Text("")
     one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
-    if not proposals and (remedy := remedy_of(plan)):
+    if not proposals and isinstance(plan, RefusedPlan) and (remedy := plan.remedy):
         yield Text(clean(remedy))
         return
     if not proposals:
@@ -225,10 +224,13 @@ def _ranking(proposals: Sequence[Proposal]) -> Table:
     table.add_column("pods touched", justify="right", max_width=7)
     table.add_column("restart", max_width=12)
     table.add_column("given up", max_width=18)
-    columns = [_Column("to add", _added), _Column("alignment lost", alignment_words)]
-    columns = [column for column in columns if any(column.words(proposal) for proposal in proposals)]
-    for column in columns:
-        table.add_column(column.heading, max_width=14)
+    columns: list[tuple[str, Callable[[Proposal], list[str]]]] = [
+        ("to add", _added),
+        ("alignment lost", alignment_words),
+    ]
+    columns = [column for column in columns if any(map(column[1], proposals))]
+    for heading, _ in columns:
+        table.add_column(heading, max_width=14)
     for number, proposal in enumerate(proposals, 1):
         table.add_row(
             str(number),
@@ -236,16 +238,9 @@ def _ranking(proposals: Sequence[Proposal]) -> Table:
             str(proposal.cost.touched or "–"),
             _restart(proposal.cost),
             _lines(given_up_words(proposal)),
-            *(_lines(column.words(proposal)) for column in columns),
+            *(_lines(words(proposal)) for _, words in columns),
         )
     return table
-
-
-class _Column(NamedTuple):
-    """A column that is shown where one of the proposals has something in it."""
-
-    heading: str
-    words: Callable[[Proposal], list[str]]
 
 
 def _added(proposal: Proposal) -> list[str]:

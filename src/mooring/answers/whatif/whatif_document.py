@@ -8,7 +8,7 @@ from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import PlannedChange
 from mooring.answers.base.changes.nearest import change_parts, proposal_part
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import AnyPlan, Question, remedy_of, start_error
+from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, start_error
 from mooring.answers.base.plan_document import plan_document, pod_part
 from mooring.answers.base.pods import pods_of
 from mooring.documents.explanation import (
@@ -22,8 +22,8 @@ from mooring.documents.explanation import (
 from mooring.documents.plan import finding_parts
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
-from mooring.explain.alignment import extents
-from mooring.explain.story import PodVerdict
+from mooring.explanations.alignment import extents
+from mooring.explanations.story import PodVerdict
 
 UNASKED = "unasked"
 """The state of a pod that was not asked, as these documents call it."""
@@ -73,7 +73,7 @@ def nearest_document(
         why=answer.why if answer is not None else "",
         proposals=[proposal_part(proposal, question) for proposal in proposals],
         findings=finding_parts(plan.findings),
-        remedy=remedy_of(plan),
+        remedy=plan.remedy if isinstance(plan, RefusedPlan) else "",
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from operator import itemgetter
+from typing import TypeVar
 
 import msgspec
 
@@ -31,6 +33,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import PodShape, shape_of
 from mooring.published.possible_kubelets import possible_kubelets
 
+_Answer = TypeVar("_Answer")
 _UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
 _MOST_MORE = 2
 """Victims that are added to those which the scheduler proposes."""
@@ -66,19 +69,17 @@ class Answers:
                 f"its devices cannot be foreseen: {why}; nodes with room are let through, and the bind decides "
                 f"({UNDECIDED})",
             )
-        good, failed, hopeless = [], {}, {}
-        for position, verdict in enumerate(self._verdicts(pod, names)):
-            if not verdict.reason:
-                good.append(position)
-            elif verdict.hopeless:
-                hopeless[names[position]] = verdict.reason
-            else:
-                failed[names[position]] = verdict.reason
+        verdicts = self._answered(pod, names, self.verdict, _UNDECIDED)
+        bad = [(name, verdict) for name, verdict in zip(names, verdicts, strict=True) if verdict.reason]
+        failed = {name: verdict.reason for name, verdict in bad if not verdict.hopeless}
+        hopeless = {name: verdict.reason for name, verdict in bad if verdict.hopeless}
         if asked.NodeNames is not None:
-            return FilterAnswer(None, [names[one] for one in good], failed, hopeless)
+            good = [name for name, verdict in zip(names, verdicts, strict=True) if not verdict.reason]
+            return FilterAnswer(None, good, failed, hopeless)
         items = (asked.Nodes.items if asked.Nodes is not None else None) or []
         metadata = asked.Nodes.metadata if asked.Nodes is not None else {}
-        return FilterAnswer(NodeList(metadata, [items[one] for one in good]), None, failed, hopeless)
+        kept = [item for item, verdict in zip(items, verdicts, strict=True) if not verdict.reason]
+        return FilterAnswer(NodeList(metadata, kept), None, failed, hopeless)
 
     def prioritized(self, asked: Arguments) -> list[Priority]:
         """Answer prioritize.
@@ -87,14 +88,7 @@ class Answers:
             InputError: the question cannot be understood.
         """
         pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
-        known: dict[object, int] = {None: 0}
-        scores = []
-        for name, (key, outlook, shape) in zip(names, self._asked(pod, names), strict=True):
-            score = known.get(key)
-            if score is None and outlook is not None:
-                score = known[key] = self._score(name, outlook, shape) if self.in_time() else 0
-            scores.append(Priority(name, score or 0))
-        return scores
+        return [Priority(*one) for one in zip(names, self._answered(pod, names, self._score, 0), strict=True)]
 
     def preempted(self, asked: PreemptArguments) -> PreemptAnswer:
         """Answer preempt: nodes on which the pod is admitted when the victims are gone, with no fewer of them.
@@ -115,14 +109,6 @@ class Answers:
                 kept[name] = MetaVictims([MetaPod(uid) for uid in victims], violations)
         return PreemptAnswer(kept)
 
-    def _verdicts(self, pod: Pod, names: Sequence[str]) -> Iterator[NodeVerdict]:
-        known: dict[object, NodeVerdict] = {None: _UNDECIDED}
-        for name, (key, outlook, shape) in zip(names, self._asked(pod, names), strict=True):
-            verdict = known.get(key)
-            if verdict is None and outlook is not None and self.in_time():
-                verdict = known[key] = self.verdict(name, outlook, shape)
-            yield verdict or _UNDECIDED
-
     def verdict(self, name: str, outlook: PossibleNode, shape: PodShape) -> NodeVerdict:
         """Say whether a pod of this shape may be bound to a node."""
         return self.view.faults.guarded(
@@ -131,22 +117,24 @@ class Answers:
             lambda _error: self.decider.verdict(CANNOT_BE_JUDGED, shape),
         )
 
-    def _asked(self, pod: Pod, names: Sequence[str]) -> Iterator[tuple[object, PossibleNode | None, PodShape]]:
-        """Yield what is known about each node and the shape of the pod there, with a key of the question.
-
-        Equal questions have equal keys; the key of a node of which nothing could be found out in time is None.
-        """
+    def _answered(
+        self, pod: Pod, names: Sequence[str], ask: Callable[[str, PossibleNode, PodShape], _Answer], late: _Answer
+    ) -> list[_Answer]:
+        """Return the answer about each node; equal questions are asked once, and none when there is no time left."""
         plain = shape_of(pod)
         outlooks = self.view.outlooks(names, pod, self.in_time)
-        if self.claims is None or not pod.claims:
-            yield from ((outlook, outlook, plain) for outlook in outlooks)
-            return
-        for name, outlook in zip(names, outlooks, strict=True):
-            if outlook is None:
-                yield None, None, plain
-                continue
-            shape = self.shape_on(name, pod, plain)
-            yield (outlook, shape.key), outlook, shape
+        keys: Sequence[object] = outlooks
+        shapes: list[PodShape] = []
+        if self.claims is not None and pod.claims:
+            shapes = [self.shape_on(name, pod, plain) for name in names]
+            keys = [one and (one, shape.key) for one, shape in zip(outlooks, shapes, strict=True)]
+        known: dict[object, _Answer] = {None: late}
+        firsts = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+        for key, number in sorted(firsts.items(), key=itemgetter(1)):
+            if (outlook := outlooks[number]) is not None:
+                shape = shapes[number] if shapes else plain
+                known[key] = ask(names[number], outlook, shape) if self.in_time() else late
+        return list(map(known.__getitem__, keys))
 
     def shape_on(self, name: str, pod: Pod, plain: PodShape) -> PodShape:
         """Return the shape of a pod with what its claims give it, or ask for, on a node."""

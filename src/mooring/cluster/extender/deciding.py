@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from mooring.cluster.extender.claims import asked_node
@@ -26,9 +27,9 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.explain.codes import page
-from mooring.explain.probes import CPU, place_of, probe_pod
-from mooring.explain.why import ADMITTED, Prediction, check, predicted
+from mooring.explanations.codes import page
+from mooring.explanations.probes import CPU, place_of, probe_pod
+from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 
@@ -178,6 +179,9 @@ class PossibleNode:
     load: Load = field(default_factory=Load)
     trouble: str = ""
     """Why nothing can be said."""
+    verdicts: dict[bytes, NodeVerdict] = field(default_factory=dict)
+    """Key of a shape -> what was said about it. A delta gives the node another outlook, and this one is forgotten."""
+    merits: dict[bytes, PlaceQuality | None] = field(default_factory=dict)
 
 
 CANNOT_BE_JUDGED = PossibleNode(None, trouble=UNJUDGED)
@@ -254,6 +258,9 @@ def _heaviest(kubelets: Sequence[Kubelet]) -> Load:
 
 _MOST_ANSWERS = 20_000
 _MOST_AFTERWARDS = 256
+_MOST_SHAPES = 64
+"""About which an outlook remembers what was said."""
+_Said = TypeVar("_Said")
 
 
 class UnknownNodes(Enum):
@@ -292,22 +299,27 @@ class Decider:
         self._afterwards: Memo[tuple[bytes, bytes], Kubelet | None] = Memo(_MOST_AFTERWARDS)
         self._ever: Memo[tuple[object, ...], Prediction | None] = Memo(_MOST_ANSWERS)
         self._merits: Memo[tuple[bytes, bytes], PlaceQuality | None] = Memo(_MOST_ANSWERS)
+        self._known = 0
         self.runs = 0
         """How often the engine was asked."""
 
     @property
     def hits(self) -> int:
         """How often an answer was known."""
-        return self._answers.hits + self._merits.hits
+        return self._known + self._answers.hits + self._merits.hits
 
     def verdict(self, outlook: PossibleNode, shape: PodShape) -> NodeVerdict:
         """Say whether a pod of this shape may be bound to a node with this outlook."""
         if outlook.kind is None:
             return self._without_knowledge(outlook, shape)
-        answer = self.answer(outlook, shape)
-        if answer.admitted:
-            return GOOD
-        return NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
+        found = outlook.verdicts.get(shape.key)
+        if found is not None:
+            self._known += 1
+            return found
+        answer, found = self.answer(outlook, shape), GOOD
+        if not answer.admitted:
+            found = NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
+        return _remembered(outlook.verdicts, shape, found)
 
     def answer(self, outlook: PossibleNode, shape: PodShape) -> Prediction:
         """Return the first refusal among all ways that things can have gone, then that of the node resources check."""
@@ -323,9 +335,12 @@ class Decider:
         """Return how good a place the pod would get, at worst; None when it gets none or nothing is known."""
         if outlook.kind is None:
             return None
+        if shape.key in outlook.merits:
+            self._known += 1
+            return outlook.merits[shape.key]
         merits = [self._merit(outlook.kind, view, shape) for view in outlook.views]
         found = [merit for merit in merits if merit is not None]
-        return None if len(found) < len(merits) else PlaceQuality.worst(found)
+        return _remembered(outlook.merits, shape, None if len(found) < len(merits) else PlaceQuality.worst(found))
 
     def _without_knowledge(self, outlook: PossibleNode, shape: PodShape) -> NodeVerdict:
         if self._unknown is UnknownNodes.ALLOW:
@@ -378,6 +393,13 @@ class Decider:
 
         found = self._ever.of((kind.digest, repr(view.node.providers.devices.devices), shape.key), ask)
         return found is not None and found.admitted
+
+
+def _remembered(known: dict[bytes, _Said], shape: PodShape, said: _Said) -> _Said:
+    if len(known) >= _MOST_SHAPES:
+        known.clear()
+    known[shape.key] = said
+    return said
 
 
 @cache

@@ -7,11 +7,9 @@ named and no longer bound may leave at any moment.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import zip_longest
 
 from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import TOO_OLD, PossibleNode, PossibleNodes
@@ -224,8 +222,8 @@ class ClusterView:
             name, lambda: self._outlooks.of(situation), lambda _error: self._outlooks.trouble(UNJUDGED)
         )
 
-    def outlooks(self, names: Iterable[str], asked: Pod, in_time: Callable[[], bool]) -> Iterator[PossibleNode | None]:
-        """Yield what is known about many nodes, as :meth:`outlook` does; None where no time is left to find out.
+    def outlooks(self, names: Sequence[str], asked: Pod, in_time: Callable[[], bool]) -> list[PossibleNode | None]:
+        """Return what is known about many nodes, as :meth:`outlook` does; None where no time is left to find out.
 
         Almost all outlooks are made before they are needed. They are read under one lock.
 
@@ -234,19 +232,22 @@ class ClusterView:
             asked: the pod that is asked about.
             in_time: tells whether outlooks may still be made.
         """
-        made: list[PossibleNode | None] = []
-        names = list(names)
         with self._lock:
+            nodes = list(map(self._nodes.get, names))
+            made = [None if node is None else node.outlook for node in nodes]
+            if self._longest_age is not None:
+                oldest = self._clock() - self._longest_age
+                made = [
+                    one if node and node.state.received >= oldest else None
+                    for one, node in zip(made, nodes, strict=True)
+                ]
             bound = self._pods.bound.get(asked.uid)
-            special = bound.node if bound is not None else ""
-            oldest = -math.inf if self._longest_age is None else self._clock() - self._longest_age
-            if not self._pods.nominated:
-                for name in names:
-                    node = self._nodes.get(name)
-                    is_usable = node is not None and name != special and node.state.received >= oldest
-                    made.append(node.outlook if node is not None and is_usable else None)
-        for name, known in zip_longest(names, made):
-            yield known or (self.outlook(name, asked) if in_time() else None)
+            special = {*self._pods.nominated.values(), *([bound.node] if bound is not None else ())}
+            if special:
+                made = [None if name in special else one for name, one in zip(names, made, strict=True)]
+        for number in [number for number, one in enumerate(made) if one is None]:
+            made[number] = self.outlook(names[number], asked) if in_time() else None
+        return made
 
     def situation(self, name: str, asked: Pod) -> NodeKnowledge:
         """Return everything that is known about a node, as far as it concerns a pod."""

@@ -27,7 +27,7 @@ from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_docu
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import InputError, MooringError, clean
 from mooring.engine.node import Node
-from mooring.explain.phrases import plural, size
+from mooring.explanations.phrases import plural, size
 from mooring.lazy import lazily
 from mooring.published.observation import Observation, ZoneAmount, exclusive_cpus_of, zones_of
 from mooring.views.console import STYLES, Breaking, new_table

@@ -38,6 +38,10 @@ class CPUSet:
     mask: CPUMask = NO_CPUS
     """Bit *i* is set when CPU *i* is a member."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.mask, int):
+            raise TypeError(f"CPUSet takes a mask; write CPUSet.parse({self.mask!r}) or CPUSet.of(0, 1)")
+
     @staticmethod
     def of(*cpus: int) -> CPUSet:
         """Return the set of the given CPU ids."""

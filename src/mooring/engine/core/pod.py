@@ -18,6 +18,7 @@ ResourceList = Mapping[str, Quantity]
 """Resource name -> quantity."""
 
 NO_RESOURCES: ResourceList = {}
+NO_AMOUNTS: Mapping[str, int | str] = {}
 
 
 class QoS(Enum):
@@ -97,6 +98,32 @@ class Pod:
     """Names of its ResourceClaims, in its namespace, as far as they are known. They decide nothing here."""
     unmade_claims: tuple[str, ...] = ()
     """Its own names of claims that are still to be made from templates."""
+
+    @staticmethod
+    def of(
+        name: str, cpu: int | str = "", memory: int | str = "", devices: Mapping[str, int | str] = NO_AMOUNTS
+    ) -> Pod:
+        """Return a pod with one container, whose requests are its limits.
+
+        >>> pod = Pod.of("ai/train", cpu=4, memory="8Gi", devices={"nvidia.com/gpu": 1})
+        >>> pod.namespace, pod.uid, pod.qos.value
+        ('ai', 'ai/train', 'Guaranteed')
+
+        Args:
+            name: of the pod, after its namespace and ``/`` if that is not ``default``.
+            cpu: such as 4 or ``"500m"``; empty for none.
+            memory: such as ``"8Gi"``; empty for none.
+            devices: amounts of other resources, huge pages too.
+
+        Raises:
+            QuantitySyntaxError: an amount is no quantity.
+        """
+        given = {"cpu": cpu, "memory": memory, **devices}
+        amounts = {resource: Quantity.parse(str(amount)) for resource, amount in given.items() if amount != ""}
+        namespace, _, own = name.rpartition("/")
+        qos = QoS.GUARANTEED if {"cpu", "memory"} <= set(amounts) else QoS.BURSTABLE if amounts else QoS.BEST_EFFORT
+        app = Container(own, requests=amounts, limits=amounts)
+        return Pod(f"{namespace or 'default'}/{own}", own, namespace or "default", (app,), qos)
 
     @property
     def is_pod_level(self) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Protocol
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Endless, Placement, Rejection, StartRefusal
 from mooring.engine.core.errors import MooringError
+from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
@@ -35,6 +38,18 @@ from mooring.engine.topologymanager.hints import Hint
 
 SWEPT = frozenset({"cpus", "memory"})
 """Managers whose stale state an admission drops."""
+
+
+class Configured(Protocol):
+    """What was said about a node: the kubelet's configuration, and Mooring's own."""
+
+    @property
+    def kubelet(self) -> KubeletConfig:
+        """The kubelet's."""
+
+    @property
+    def mooring(self) -> MooringConfig:
+        """Mooring's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +105,31 @@ class Node:
         """Name what a reader of a notebook asks about; the fields are pages long."""
         return f"<Node: {len(self.active)} pods, shared pool {self.shared_pool}>"
 
+    def _repr_svg_(self) -> str:
+        """Return the picture that a notebook shows: it is drawn above the engine."""
+        drawn: str = import_module("mooring.library").node_svg(self)
+        return drawn
+
     @staticmethod
-    def fresh(info: MachineInfo, config: KubeletConfig, mooring: MooringConfig | None = None) -> Node:
+    def fresh(
+        machine: Machine | MachineInfo, config: Configured | KubeletConfig, mooring: MooringConfig | None = None
+    ) -> Node:
         """Return a node without state files and pods.
+
+        Args:
+            machine: as the loader returns it, or the kubelet's view of it.
+            config: as the loader returns it, or the kubelet's alone.
+            mooring: Mooring's own configuration, where ``config`` is the kubelet's alone.
 
         Raises:
             StartRefusedError: the kubelet would not start.
         """
-        settings = build_settings(config, mooring or MooringConfig(), info)
+        info = machine.info if isinstance(machine, Machine) else machine
+        if isinstance(config, KubeletConfig):
+            kubelet, own = config, MooringConfig()
+        else:
+            kubelet, own = config.kubelet, config.mooring
+        settings = build_settings(kubelet, mooring or own, info)
         node = settings if isinstance(settings, StartRefusal) else Node.start(settings)
         if isinstance(node, StartRefusal):
             raise StartRefusedError(node)

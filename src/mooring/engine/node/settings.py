@@ -6,7 +6,7 @@ configuration.md sections 2 to 5, topology-manager.md section 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.config import (
@@ -79,6 +79,8 @@ class Settings:
     """How CPUs and memory follow devices; None without the extension device-alignment."""
     release: Release = NEWEST
     """The kubelet release that decides."""
+    info: MachineInfo | None = field(default=None, compare=False, repr=False)
+    """The kubelet's view of the machine, for pictures; no decision reads it."""
 
     @property
     def has_memory_manager(self) -> bool:
@@ -146,6 +148,7 @@ def build_settings(
         memory=memory,
         pod_level=pod_level_gates(gates, mooring.release.rules),
         numa_ids=tuple(sorted(node.node_id for node in info.topology)),
+        info=info,
         replace_offline=mooring.replace_offline if CPU_HOTPLUG in mooring.extensions else "",
         device_alignments=mooring.device_alignments if DEVICE_ALIGNMENT in mooring.extensions else None,
         plugins=_plugins_of(cpu),

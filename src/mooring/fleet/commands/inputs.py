@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import wraps
+from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,6 +81,26 @@ class FleetOptions:
         return work_files.load_work(self.work, self.seed + number, traces=self.traces, stay=self.stay)
 
 
+def _gathered(kind: type, *added: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decorator that adds options to a verb, which gets their values as one object ``inputs``."""
+    names = [one.name for one in fields(kind)]
+
+    def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def verb(**given: Any) -> Any:
+            return function(inputs=kind(**{name: given.pop(name) for name in names}), **given)
+
+        return reduce(lambda made, option: option(made), reversed(added), verb)
+
+    return decorator
+
+
+def file_option(*names: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[..., Any]:  # noqa: A002 - click's
+    """Return an option that names files and is repeatable, unless it has a default."""
+    more.setdefault("multiple", "default" not in more)
+    return click.option(*names, metavar=metavar, shell_complete=options.complete_file, help=help, **more)
+
+
 machines_option = click.option(
     "--machine",
     "machines",
@@ -89,68 +109,39 @@ machines_option = click.option(
     help="Machine of nodes of a live cluster that publish nothing: KIND is an instance type, label=value or *; "
     "repeatable.",
 )
-_OPTIONS = (
-    click.option(
+
+fleet_options = _gathered(
+    FleetOptions,
+    file_option(
         "--cluster",
         "cluster",
         default="",
-        metavar="FILE",
-        shell_complete=options.complete_file,
         help="The nodes: a document of kind Cluster, a live cluster as kubectl get nodes,pods -A -o json prints it. "
         "Default: the nodes of --trace.",
     ),
-    click.option(
+    file_option(
         "-f",
         "--filename",
         "work",
-        multiple=True,
-        metavar="FILE",
-        shell_complete=options.complete_file,
         help="The work: manifests, lines of JSON with times (.jsonl), or a document of kind GeneratedWork; repeatable.",
     ),
-    click.option(
-        "--config",
-        "config",
-        multiple=True,
-        metavar="FILE",
-        shell_complete=options.complete_file,
-        help="Configuration of the nodes for which the cluster names none; repeatable.",
-    ),
+    file_option("--config", "config", help="Configuration of the nodes for which the cluster names none; repeatable."),
     machines_option,
-    click.option(
+    file_option(
         "--events",
         "events",
-        multiple=True,
-        metavar="FILE",
-        shell_complete=options.complete_file,
         help="Drains, restarts, taints and other events over time: a document of kind ClusterEvents; repeatable.",
     ),
-    click.option(
+    file_option(
         "--trace",
         "traces",
-        multiple=True,
         metavar="RECORDING",
-        shell_complete=options.complete_file,
         help="More work: what mooring record saw of nodes, a folder or a file; repeatable.",
     ),
     click.option("--stay", is_flag=True, help="Pods that are on a node stay there: what fits, and what it leaves."),
     click.option("--seed", default=0, show_default=True, help="Of ties among nodes and of generated work."),
 )
-
-
-def fleet_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a cluster and its work; the verb receives them as one value, ``inputs``."""
-    names = [one.name for one in fields(FleetOptions)]
-
-    @wraps(function)
-    def verb(**given: Any) -> Any:
-        return function(inputs=FleetOptions(**{name: given.pop(name) for name in names}), **given)
-
-    added: Callable[..., Any] = verb
-    for option in reversed(_OPTIONS):
-        added = option(added)
-    return added
-
+"""Adds the options that every question about a described cluster has, and gathers them as :class:`FleetOptions`."""
 
 STRATEGY_HELP = (
     "How pods are placed: LeastAllocated, MostAllocated or RequestedToCapacityRatio(0:0,100:10), with +extender for "
@@ -168,11 +159,10 @@ jobs = click.option(
 )
 dask = click.option("--dask", default="", metavar="ADDRESS", help="Simulate on the workers of a Dask scheduler.")
 
-resume = click.option(
+resume = file_option(
     "--resume",
     default="",
     metavar="FOLDER",
-    shell_complete=options.complete_file,
     help="Keep each finished simulation in a folder, and take from it those that it has.",
 )
 
@@ -219,43 +209,23 @@ class LiveOptions:
         )
 
 
-_LIVE_OPTIONS = (
-    click.option(
+live_options = _gathered(
+    LiveOptions,
+    file_option(
         "--cluster",
         "cluster",
         default="",
         metavar="FILE|-",
-        shell_complete=options.complete_file,
         help="The cluster: what kubectl get nodes,pods -A -o json prints, or an archive of mooring collect --cluster.",
     ),
     click.option("--live", is_flag=True, help="Ask the API server instead."),
     options.kubeconfig("with --live as kubectl's"),
     click.option("--context", default="", help="Context of the kubeconfig. Default: the current one."),
     machines_option,
-    click.option(
-        "--config",
-        "config",
-        multiple=True,
-        metavar="FILE",
-        shell_complete=options.complete_file,
-        help="Configuration of kubelets of which none is known; repeatable.",
-    ),
+    file_option("--config", "config", help="Configuration of kubelets of which none is known; repeatable."),
     click.option("--seed", default=0, show_default=True, help="Of the choice among nodes of one score."),
 )
-
-
-def live_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a live cluster; the verb receives them as one value, ``inputs``."""
-    names = [one.name for one in fields(LiveOptions)]
-
-    @wraps(function)
-    def verb(**given: Any) -> Any:
-        return function(inputs=LiveOptions(**{name: given.pop(name) for name in names}), **given)
-
-    added: Callable[..., Any] = verb
-    for option in reversed(_LIVE_OPTIONS):
-        added = option(added)
-    return added
+"""Adds the options that every question about a live cluster has, and gathers them as :class:`LiveOptions`."""
 
 
 def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, moves: bool) -> FitQuestion:

@@ -24,14 +24,11 @@ Examples:
 
 @click.command("fit", cls=Verb, epilog=FIT_EXAMPLES)
 @common.live_options
-@click.option(
+@common.file_option(
     "-f",
     "--filename",
     "files",
-    multiple=True,
     required=True,
-    metavar="FILE",
-    shell_complete=options.complete_file,
     help="Manifest of the replicas: a Deployment, or anything else with pods of one kind.",
 )
 @click.option(
@@ -57,13 +54,15 @@ def fit_command(
     """
     check_destination(to)
     question = common.fit_question(files, replicas, movable, moves=moves)
-    answer = fit.fit(inputs.read(), question, inputs.seed)
+    live = inputs.read()
+    answer = fit.fit(live, question, inputs.seed)
     if form == "json":
-        emit_document(json_text(text.fit_document(answer)), to)
+        answer.fixed = dict(sorted(answer.fixed.items()))
+        emit_document(json_text(answer), to)
     elif form == "evictions":
         emit_document(text.evictions_text(answer), to)
     else:
-        emit(text.fit_text(answer, to=to), to)
+        emit(text.fit_text(answer, question, len(live.cluster.groups), to=to), to)
     return YES if answer.fits_now >= question.replicas else NO
 
 
@@ -89,12 +88,13 @@ def drain_command(
     Exit code 1 when a pod finds none.
     """
     check_destination(to)
-    answer = drain.drain(inputs.read(), nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
+    live = inputs.read()
+    answer = drain.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     if form == "json":
-        emit_document(json_text(text.drain_document(answer)), to)
+        emit_document(json_text(answer), to)
     else:
-        emit(text.drain_text(answer, to=to), to)
-    return YES if answer.is_clean else NO
+        emit(text.drain_text(answer, len(live.cluster.groups), to=to), to)
+    return YES if drain.is_clean(answer.pods) else NO
 
 
 UPGRADE_EXAMPLES = """\b
@@ -106,19 +106,9 @@ Examples:
 
 @click.command("upgrade", cls=Verb, epilog=UPGRADE_EXAMPLES)
 @common.live_options
-@click.option(
-    "--release",
-    default="",
-    metavar="VERSION",
-    help="Release of the new kubelets. Default: as they are.",
-)
-@click.option(
-    "--new-config",
-    "new_config",
-    multiple=True,
-    metavar="FILE",
-    shell_complete=options.complete_file,
-    help="Whole configuration of the new kubelets; repeatable. Default: as they are.",
+@click.option("--release", default="", metavar="VERSION", help="Release of the new kubelets. Default: as they are.")
+@common.file_option(
+    "--new-config", "new_config", help="Whole configuration of the new kubelets; repeatable. Default: as they are."
 )
 @click.option("--nodes", "selector", default="", metavar="SELECTOR", help="Labels of the nodes. Default: all.")
 @click.option(
@@ -159,7 +149,7 @@ def upgrade_command(
     strategy = common.chosen_strategy(scoring, extender=extender)
     answer = drain.upgrade(live, names, new, strategy, unavailable, inputs.seed)
     if form == "json":
-        emit_document(json_text(text.cluster_upgrade_document(answer)), to)
+        emit_document(json_text(answer), to)
     else:
-        emit(text.upgrade_text(answer, to=to), to)
-    return YES if answer.is_clean else NO
+        emit(text.upgrade_text(answer, len(live.cluster.groups), to=to), to)
+    return YES if drain.is_clean(answer.pods) else NO

@@ -28,7 +28,6 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.fleet import answer, nodes, ranking, simulation, text, trials
-    from mooring.fleet import work as records
     from mooring.fleet.report import charts, page, report
     from mooring.views.html.document import plot_page_text
     from mooring.views.svg import plot
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from mooring.fleet.nodes import NodeHistory
     from mooring.fleet.simulation import Simulation, SimulationResult
     from mooring.fleet.trials import Figures, FinishedTrials, FleetTrial
+    from mooring.views.svg.plot import Plot
 
 
 SIMULATE_EXAMPLES = """\b
@@ -66,12 +66,12 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
     found = answer.answer_of(_run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept)))
     if kept is not None:
-        emit_document(_drawn(found, kept, form), to)
+        emit_document(_report(found, kept, form), to)
     elif form == "json":
         emit_document(json_text(answer.fleet_document(found)), to)
     else:
         emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
-    unhappy = found.fates[records.PodPhase.REFUSED] or found.fates[records.PodPhase.WAITS] or found.result.cut_short
+    unhappy = found.fates.refused or found.fates.waits or found.result.cut_short
     return NO if unhappy else YES
 
 
@@ -93,11 +93,15 @@ def _run(simulated: Simulation) -> SimulationResult:
         signal.signal(signal.SIGINT, before)
 
 
-def _drawn(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
+def _report(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
     """Return the report, or the heat map of the CPUs alone."""
     if form == "svg":
         return charts.heatmap_svg(report.heat_of(found, kept))
     return page.fleet_page_text(report.fleet_view(found, kept))
+
+
+def _drawn(found: Plot, form: str) -> str:
+    return plot_page_text(found) if form == "html" else plot.plot_svg(found)
 
 
 COMPARE_EXAMPLES = """\b
@@ -154,10 +158,8 @@ def compare_command(
     found = _figures(asked, jobs, dask, trials.FinishedTrials(resume) if resume else None)
     if form == "json":
         emit_document(json_text(ranking.comparison_document(works[0].name, found)), to)
-    elif form == "html":
-        emit_document(plot_page_text(text.comparison_plot(cluster.name, works[0], found)), to)
-    elif form == "svg":
-        emit_document(plot.plot_svg(text.comparison_plot(cluster.name, works[0], found)), to)
+    elif form != "text":
+        emit_document(_drawn(text.comparison_plot(cluster.name, works[0], found), form), to)
     else:
         emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
     return YES
@@ -227,10 +229,8 @@ def size_command(
     sizes = [ranking.size_of(trial, group, groups, goal, most) for group in groups]
     if form == "json":
         emit_document(json_text(ranking.sizes_document(work.name, sizes)), to)
-    elif form == "html":
-        emit_document(plot_page_text(text.sizes_plot(cluster.name, work, sizes)), to)
-    elif form == "svg":
-        emit_document(plot.plot_svg(text.sizes_plot(cluster.name, work, sizes)), to)
+    elif form != "text":
+        emit_document(_drawn(text.sizes_plot(cluster.name, work, sizes), form), to)
     else:
         emit(text.sizes_text(cluster.name, work, sizes, goal, to=to), to)
     return YES if any(one.fewest is not None for one in sizes) else NO

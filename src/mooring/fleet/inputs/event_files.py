@@ -21,7 +21,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.fleet.cluster import (
     ClusterEvent,
     CPUsOffline,

@@ -20,7 +20,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.fleet.cluster import NodeCluster, RunningNode, RunningPod, offered
 from mooring.fleet.inputs.live_machines import (
     NamedMachine,

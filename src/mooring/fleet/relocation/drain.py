@@ -8,47 +8,31 @@ Where it would not start on these files, the node is drained and its state files
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.fleet.cluster import NodeRestart, offers_of
+from mooring.fleet.documents import FleetDrainDocument, FleetUpgradeDocument, NodeUpgradePart, RelocatedPart
 from mooring.fleet.inputs.live_cluster import LiveCluster
 from mooring.fleet.inputs.live_pods import LivePod
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.moves import FAILURES, Outcome, Relocated, relocated
+from mooring.fleet.relocation.moves import FAILURES, HELD, REFUSED, STAYS, relocated, relocated_part
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.states import restarting
 from mooring.inputs.decoding.fields import nearest
 
 
-@dataclass(frozen=True, slots=True)
-class DrainAnswer:
-    """What becomes of the pods of drained nodes."""
-
-    live: LiveCluster
-    drained: tuple[str, ...]
-    pods: tuple[Relocated, ...]
-    """Those that leave in the order in which they find places, then those that do not."""
-
-    @property
-    def counts(self) -> Mapping[Outcome, int]:
-        """Pods by what becomes of them."""
-        found = Counter(one.outcome for one in self.pods)
-        return {outcome: found[outcome] for outcome in Outcome if found[outcome]}
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether every evicted pod finds a place."""
-        return not any(one.outcome in FAILURES for one in self.pods)
+def is_clean(pods: Sequence[RelocatedPart]) -> bool:
+    """Tell whether every pod finds a place."""
+    return not any(one.outcome in FAILURES for one in pods)
 
 
-def drain(live: LiveCluster, names: Sequence[str], strategy: Strategy, seed: int = 0) -> DrainAnswer:
+def drain(live: LiveCluster, names: Sequence[str], strategy: Strategy, seed: int = 0) -> FleetDrainDocument:
     """Drain nodes together.
 
     Args:
@@ -64,20 +48,22 @@ def drain(live: LiveCluster, names: Sequence[str], strategy: Strategy, seed: int
     places = places_of(nodes, names)
     for place in places.values():
         nodes.table.open[place] = False
-    kept: list[Relocated] = []
+    kept: list[RelocatedPart] = []
     leaving = []
     for name, place in places.items():
         for pod in live.pods[name]:
             if pod.stays is not None:
-                kept.append(Relocated(pod, Outcome.STAYS, name))
+                kept.append(relocated_part(pod, STAYS, name))
             elif any(budget.blocks(pod) for budget in live.budgets):
-                kept.append(Relocated(pod, Outcome.HELD, name))
+                kept.append(relocated_part(pod, HELD, name))
             else:
                 nodes.end(place, pod.name)
                 if not pod.leaving:
                     leaving.append((pod, name))
     found = relocated(nodes, Scheduler(nodes, strategy, seed), leaving)
-    return DrainAnswer(live, tuple(places), (*found, *kept))
+    return FleetDrainDocument(
+        cluster=live.cluster.name, nodes=list(places), pods=[*found, *kept], assumed=list(live.cluster.findings)
+    )
 
 
 def places_of(nodes: Nodes, names: Sequence[str]) -> dict[str, int]:
@@ -95,34 +81,6 @@ def places_of(nodes: Nodes, names: Sequence[str]) -> dict[str, int]:
     return {name: known[name] for name in dict.fromkeys(names)}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUpgrade:
-    """One node and its turn."""
-
-    name: str
-    turn: int
-    """From 1; nodes of one turn are upgraded together."""
-    drained: str
-    """Why it is drained first; empty where its pods run on."""
-    refused: Mapping[str, str]
-    """Pod that the new kubelet refuses at its restart -> code of the cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterUpgrade:
-    """What becomes of the pods of a cluster."""
-
-    live: LiveCluster
-    nodes: tuple[NodeUpgrade, ...]
-    pods: tuple[Relocated, ...]
-    """Those that were refused at a restart or drained, in order; a pod can move more than once."""
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether every pod runs in the end."""
-        return not any(one.outcome in FAILURES for one in self.pods)
-
-
 def upgrade(
     live: LiveCluster,
     names: Sequence[str],
@@ -130,7 +88,7 @@ def upgrade(
     strategy: Strategy,
     unavailable: int = 1,
     seed: int = 0,
-) -> ClusterUpgrade:
+) -> FleetUpgradeDocument:
     """Upgrade nodes in order.
 
     Args:
@@ -147,10 +105,12 @@ def upgrade(
     nodes = Nodes(live.cluster)
     places = places_of(nodes, names)
     rollout = _Rollout(live, new, nodes, Scheduler(nodes, strategy, seed))
-    ordered, upgrades = list(places), list[NodeUpgrade]()
+    ordered, upgrades = list(places), list[NodeUpgradePart]()
     for turn, first in enumerate(range(0, len(ordered), unavailable), 1):
         upgrades += rollout.turn(turn, {name: places[name] for name in ordered[first : first + unavailable]})
-    return ClusterUpgrade(live, tuple(upgrades), tuple(rollout.found))
+    return FleetUpgradeDocument(
+        cluster=live.cluster.name, nodes=upgrades, pods=rollout.found, assumed=list(live.cluster.findings)
+    )
 
 
 class _Rollout:
@@ -159,22 +119,22 @@ class _Rollout:
     def __init__(self, live: LiveCluster, new: NodeRestart, nodes: Nodes, scheduler: Scheduler) -> None:
         self._live, self._new, self._nodes, self._scheduler = live, new, nodes, scheduler
         self._pods = {one.name: one for pods in live.pods.values() for one in pods}
-        self.found: list[Relocated] = []
+        self.found: list[RelocatedPart] = []
 
-    def turn(self, turn: int, places: Mapping[str, int]) -> list[NodeUpgrade]:
+    def turn(self, turn: int, places: Mapping[str, int]) -> list[NodeUpgradePart]:
         """Upgrade some nodes together; the pods that they refuse are made anew when all are back."""
         table = self._nodes.table
         open_before = {place: bool(table.open[place]) for place in places.values()}
         for place in places.values():
             table.open[place] = False
-        upgrades: list[NodeUpgrade] = []
+        upgrades: list[NodeUpgradePart] = []
         homeless: list[tuple[LivePod, str]] = []
         for name, place in places.items():
             refused, message = self._nodes.change(place, restarting(self._new), id(self._new))
             reason = self._drained(place, name, message) if message else ""
             for pod, prediction in refused.items():
                 self._refused(self._pods[pod], name, prediction.code, homeless)
-            upgrades.append(NodeUpgrade(name, turn, reason, {pod: one.code for pod, one in refused.items()}))
+            upgrades.append(NodeUpgradePart(name, turn, reason, {pod: one.code for pod, one in refused.items()}))
         for place, was_open in open_before.items():
             table.open[place] = was_open
         self.found += relocated(self._nodes, self._scheduler, homeless)
@@ -184,7 +144,7 @@ class _Rollout:
         if pod.stays is None:
             homeless.append((pod, node))
         else:
-            self.found.append(Relocated(pod, Outcome.REFUSED, node, node, code))
+            self.found.append(relocated_part(pod, REFUSED, node, node, code))
 
     def _drained(self, place: int, name: str, reason: str) -> str:
         """Drain a node, remove its state files and start its kubelet anew; return why it had to be drained."""
@@ -194,7 +154,7 @@ class _Rollout:
             if pod.stays is not None:
                 staying.append(pod)
             elif any(budget.blocks(pod) for budget in self._live.budgets):
-                self.found.append(Relocated(pod, Outcome.HELD, name))
+                self.found.append(relocated_part(pod, HELD, name))
                 staying.append(pod)
             else:
                 leaving.append((pod, name))
@@ -208,7 +168,7 @@ class _Rollout:
         for pod in staying:
             prediction = nodes.begin(place, pod.name, pod.asked, 0.0)
             if not prediction.admitted:
-                self.found.append(Relocated(pod, Outcome.REFUSED, name, name, prediction.code))
+                self.found.append(relocated_part(pod, REFUSED, name, name, prediction.code))
         return reason
 
     def _fresh(self, place: int) -> Kubelet | str:

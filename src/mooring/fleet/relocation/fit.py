@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 from typing import Final
 
+from mooring.fleet.documents import CausePart, FleetFitDocument, MovePart, MovePlanPart
 from mooring.fleet.inputs.live_cluster import LiveCluster
 from mooring.fleet.inputs.live_pods import EVERYTHING, Fixed, LivePod
 from mooring.fleet.nodes import Nodes
-from mooring.fleet.relocation.moves import Move, MovingPods, SharedObstacle, causes
+from mooring.fleet.relocation.moves import Move, MovingPods, causes
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.work import PodDemand
@@ -49,12 +50,6 @@ def fixed(pod: LivePod, live: LiveCluster, question: FitQuestion) -> Fixed | Non
         return Fixed.BUDGET
     asked = pod.asked
     return Fixed.NOT_READ if asked.fields.ignored or asked.relations.has_required_terms or pod.pod.claims else None
-
-
-def fixed_counts(live: LiveCluster, question: FitQuestion) -> Mapping[Fixed, int]:
-    """Return how many pods on nodes are left alone, by reason."""
-    found = (fixed(pod, live, question) for node, pods in live.pods.items() if node for pod in pods)
-    return Counter(one for one in found if one is not None)
 
 
 MOST_TRIALS: Final = 20_000
@@ -243,39 +238,7 @@ class FitQuestion:
     """Whether pods may be moved at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class FitAnswer:
-    """The answer."""
-
-    live: LiveCluster
-    question: FitQuestion
-    now: Mapping[str, int]
-    """Node -> replicas that go there, as things are."""
-    causes: tuple[SharedObstacle, ...]
-    """Why no node takes one more; empty where all fit."""
-    plan: MovePlan
-    after: Mapping[str, int]
-    """Node -> replicas that go there after the moves."""
-    fixed: Mapping[Fixed, int]
-    """Why pods are left alone -> how many."""
-    names: tuple[str, ...]
-    """Of the nodes, by place."""
-    cordons: tuple[tuple[str, ...], ...] = ()
-    """For each move the nodes that must take no pods while it is carried out. The replacement of an evicted pod lands
-    on its target, or on any other node that is left: none that the plan needs, and none that would lose room."""
-
-    @property
-    def fits_now(self) -> int:
-        """Replicas that fit as things are."""
-        return sum(self.now.values())
-
-    @property
-    def fits_after(self) -> int:
-        """Replicas that fit after the moves."""
-        return sum(self.after.values())
-
-
-def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = MOST_TRIALS) -> FitAnswer:
+def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = MOST_TRIALS) -> FleetFitDocument:
     """Answer the question.
 
     Args:
@@ -290,29 +253,41 @@ def fit(live: LiveCluster, question: FitQuestion, seed: int = 0, trials: int = M
     nodes = Nodes(live.cluster)
     now = _distributed(nodes, question, question.replicas, seed)
     rest = question.replicas - sum(now.values())
-    why = _causes_when_full(live, question, now) if rest else ()
-    movable = [pod for node, pods in live.pods.items() if node for pod in pods if fixed(pod, live, question) is None]
+    why = _causes_when_full(live, question, now) if rest else []
+    reasons = [(pod, fixed(pod, live, question)) for node, pods in live.pods.items() if node for pod in pods]
     plan = MovePlan((), sum(now.values()), is_exact=not rest)
-    after: Mapping[str, int] = now
-    cordons: list[list[int]] = []
+    after, moves = now, list[MovePart]()
+    names = [member.name for member in nodes.table.members]
     # Replicas that repel or attract one another do not fill each node by itself.
     if rest and question.moves and not question.asked.relations.has_required_terms:
+        movable = [pod for pod, reason in reasons if reason is None]
         moving = MovingPods(nodes, movable, question.asked, question.replicas)
         plan = fewest_moves(moving, question.replicas, trials)
-        # Move the pods, and return for each move the places of the nodes that must take no pods meanwhile
+        # The replacement of an evicted pod lands on its target, or on any other node that is left: none that the plan
+        # needs, and none that would lose room.
         needed = {place for one in plan.moves for place in (one.source, one.target)}
-        cordons = []
         for one in plan.moves:
             losing = {place for place in moving.targets(one.pod) if moving.would_lose(one.pod, place)}
-            cordons.append(sorted((needed | losing) - {one.target}))
+            cordoned = [names[place] for place in sorted((needed | losing) - {one.target})]
+            moves.append(MovePart(one.pod.name, one.pod.uid, names[one.source], names[one.target], cordoned))
             moving.try_move(one.pod, one.target)
         after = _distributed(nodes, question, plan.room, seed)
-    names = tuple(member.name for member in nodes.table.members)
-    closed = tuple(tuple(names[place] for place in one) for one in cordons)
-    return FitAnswer(live, question, now, why, plan, after, fixed_counts(live, question), names, closed)
+    return FleetFitDocument(
+        cluster=live.cluster.name,
+        of=question.name,
+        replicas=question.replicas,
+        fits_now=sum(now.values()),
+        now=now,
+        causes=why,
+        fits_after=sum(after.values()),
+        after=after,
+        plan=MovePlanPart(moves, plan.is_exact, plan.at_least),
+        fixed=dict(Counter(reason.value for _, reason in reasons if reason is not None)),
+        assumed=list(live.cluster.findings),
+    )
 
 
-def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) -> Mapping[str, int]:
+def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) -> dict[str, int]:
     """Return where replicas go, one after another; the nodes stay as they are."""
     scheduler = Scheduler(nodes, Strategy(extender=True), seed)
     before = list(nodes.at)
@@ -333,7 +308,7 @@ def _distributed(nodes: Nodes, question: FitQuestion, replicas: int, seed: int) 
     return dict(sorted(found.items()))
 
 
-def _causes_when_full(live: LiveCluster, question: FitQuestion, now: Mapping[str, int]) -> tuple[SharedObstacle, ...]:
+def _causes_when_full(live: LiveCluster, question: FitQuestion, now: Mapping[str, int]) -> list[CausePart]:
     nodes = Nodes(live.cluster)
     for place, member in enumerate(nodes.table.members):
         for _ in range(now.get(member.name, 0)):

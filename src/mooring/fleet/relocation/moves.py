@@ -13,12 +13,12 @@ Pods that lose their node: where the scheduler and the nodes' kubelets let their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
-from mooring.explain.codes import page
+from mooring.explanations.codes import page
+from mooring.fleet.documents import CausePart, RelocatedPart, WaitCausePart
 from mooring.fleet.inputs.live_pods import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.scheduler import Scheduler
@@ -29,26 +29,6 @@ from mooring.fleet.work import PodDemand
 
 _CONSTRAINTS: Final = "taints, node selector or node affinity"
 _RELATIONS: Final = "affinity to pods or spread constraints"
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """Why a node does not take a pod."""
-
-    text: str
-    code: str = ""
-    """Of the cause, where the node's managers would refuse the pod."""
-
-    def __str__(self) -> str:
-        return f"{self.text} ({self.code})" if self.code else self.text
-
-
-@dataclass(frozen=True, slots=True)
-class SharedObstacle:
-    """Nodes that do not take a pod for one reason."""
-
-    obstacle: Obstacle
-    nodes: tuple[str, ...]
 
 
 def room(nodes: Nodes, place: int, asked: PodDemand, most: int) -> int:
@@ -87,42 +67,35 @@ def _by_sums(nodes: Nodes, place: int, asked: PodDemand) -> int:
     return max(count, 0)
 
 
-def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> Obstacle | None:
-    """Return what keeps a node from taking a pod; None when it takes it."""
+def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> tuple[str, str] | None:
+    """Return why a node does not take a pod, with the code where its managers would refuse it; None when it does."""
     table = nodes.table
     member = table.members[place]
     if not table.open[place]:
-        return Obstacle((member.now.closed if member.now is not None else "") or "drained")
+        return (member.now.closed if member.now is not None else "") or "drained", ""
     if not table.allowed(asked.fields)[place]:
-        return Obstacle(_CONSTRAINTS)
+        return _CONSTRAINTS, ""
     if not friendly(table, asked)[place]:
-        return Obstacle(_RELATIONS)
+        return _RELATIONS, ""
     if lacking := table.lacking(asked, place):
-        return Obstacle(f"too little free {lacking}")
+        return f"too little free {lacking}", ""
     prediction = nodes.would(place, asked)
-    return None if prediction.admitted else Obstacle(page(prediction.code).title, prediction.code)
+    return None if prediction.admitted else (page(prediction.code).title, prediction.code)
 
 
-def causes(nodes: Nodes, asked: PodDemand, without: Collection[int] = ()) -> tuple[SharedObstacle, ...]:
-    """Return why nodes do not take one more pod, those that concern most nodes first.
-
-    Args:
-        nodes: of the cluster.
-        asked: the pod.
-        without: places of nodes that are not meant.
-    """
-    places = (place for place in range(len(nodes.table.members)) if place not in without)
-    return grouped((nodes.table.members[place].name, obstacle(nodes, place, asked)) for place in places)
+def causes(nodes: Nodes, asked: PodDemand) -> list[CausePart]:
+    """Return why nodes do not take one more pod, the causes that concern most nodes first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, member in enumerate(nodes.table.members):
+        if (cause := obstacle(nodes, place, asked)) is not None:
+            found.setdefault(cause, []).append(member.name)
+    ordered = sorted(found.items(), key=lambda entry: (-len(entry[1]), entry[0][0]))
+    return [CausePart(*cause, names) for cause, names in ordered]
 
 
-def grouped(found: Iterable[tuple[str, Obstacle | None]]) -> tuple[SharedObstacle, ...]:
-    """Return nodes by obstacle; nodes without one are left out."""
-    by_obstacle: dict[Obstacle, list[str]] = {}
-    for name, one in found:
-        if one is not None:
-            by_obstacle.setdefault(one, []).append(name)
-    ordered = sorted(by_obstacle.items(), key=lambda entry: (-len(entry[1]), entry[0].text))
-    return tuple(SharedObstacle(one, tuple(names)) for one, names in ordered)
+def cause_words(cause: CausePart | WaitCausePart) -> str:
+    """Return a cause with its code, where it has one."""
+    return f"{cause.text} ({cause.code})" if cause.code else cause.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,46 +217,26 @@ class MovingPods:
         return room(self.nodes, place, self.asked, self.most)
 
 
-class Outcome(Enum):
-    """What becomes of a pod; the value is its name in documents."""
-
-    MOVES = "moves"
-    """Another node admits its replacement."""
-    WAITS = "waits"
-    """No node takes its replacement."""
-    REFUSED = "refused"
-    """The kubelet of the node that the scheduler chooses refuses it."""
-    LOST = "lost"
-    """No controller makes it anew."""
-    HELD = "held"
-    """A PodDisruptionBudget keeps it from being evicted."""
-    STAYS = "stays"
-    """It belongs to its node: a static pod, or one of a DaemonSet."""
-
-
-FAILURES = (Outcome.WAITS, Outcome.REFUSED, Outcome.LOST, Outcome.HELD)
+MOVES, WAITS, REFUSED, LOST, HELD, STAYS = "moves", "waits", "refused", "lost", "held", "stays"
+"""Outcomes of :class:`RelocatedPart`."""
+FAILURES = (WAITS, REFUSED, LOST, HELD)
 """What a drain or an upgrade should not come to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relocated:
-    """What becomes of one pod."""
-
-    pod: LivePod
-    outcome: Outcome
-    source: str
-    """The node that it leaves."""
-    target: str = ""
-    """The node that takes or refuses its replacement; empty where there is none."""
-    code: str = ""
-    """Of the cause of a refusal."""
-    causes: tuple[SharedObstacle, ...] = ()
-    """Why no node takes it, of a pod that waits."""
-    elsewhere: tuple[str, ...] = ()
-    """Nodes that would admit it, of a pod that is refused where the scheduler puts it."""
+def relocated_part(
+    pod: LivePod,
+    outcome: str,
+    source: str,
+    target: str = "",
+    code: str = "",
+    causes: Sequence[CausePart] = (),
+    elsewhere: Sequence[str] = (),
+) -> RelocatedPart:
+    """Return what becomes of a pod."""
+    return RelocatedPart(pod.name, pod.uid, outcome, source, target, code, [*causes], [*elsewhere])
 
 
-def relocated(nodes: Nodes, scheduler: Scheduler, pods: Iterable[tuple[LivePod, str]]) -> list[Relocated]:
+def relocated(nodes: Nodes, scheduler: Scheduler, pods: Iterable[tuple[LivePod, str]]) -> list[RelocatedPart]:
     """Find a place for the replacement of each pod, in the scheduler's order: by priority, then by age.
 
     Args:
@@ -295,9 +248,9 @@ def relocated(nodes: Nodes, scheduler: Scheduler, pods: Iterable[tuple[LivePod, 
     return [_relocated(nodes, scheduler, pod, source) for pod, source in ordered]
 
 
-def _relocated(nodes: Nodes, scheduler: Scheduler, pod: LivePod, source: str) -> Relocated:
+def _relocated(nodes: Nodes, scheduler: Scheduler, pod: LivePod, source: str) -> RelocatedPart:
     if not pod.owner:
-        return Relocated(pod, Outcome.LOST, source)
+        return relocated_part(pod, LOST, source)
     asked, members = pod.asked, nodes.table.members
     choice = scheduler.choose(asked)
     tries = len(members) if choice.refusing else 0
@@ -305,11 +258,10 @@ def _relocated(nodes: Nodes, scheduler: Scheduler, pod: LivePod, source: str) ->
     while choice.node is None and tries:
         choice, tries = scheduler.choose(asked), tries - 1
     if choice.node is None:
-        return Relocated(pod, Outcome.WAITS, source, causes=causes(nodes, asked))
+        return relocated_part(pod, WAITS, source, causes=causes(nodes, asked))
     prediction = nodes.begin(choice.node, pod.name, asked, 0.0)
     target = members[choice.node].name
     if prediction.admitted:
-        return Relocated(pod, Outcome.MOVES, source, target)
-    taking = (place for place in range(len(members)) if nodes.takes(place, asked, exactly=True))
-    elsewhere = tuple(members[place].name for place in taking)
-    return Relocated(pod, Outcome.REFUSED, source, target, prediction.code, elsewhere=elsewhere)
+        return relocated_part(pod, MOVES, source, target)
+    elsewhere = [one.name for place, one in enumerate(members) if nodes.takes(place, asked, exactly=True)]
+    return relocated_part(pod, REFUSED, source, target, prediction.code, elsewhere=elsewhere)

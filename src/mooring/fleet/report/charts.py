@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mooring.explain.phrases import duration, plural
+from mooring.explanations.phrases import duration, plural
 from mooring.views.svg.elements import (
     BOLD,
     SMALL_SIZE,

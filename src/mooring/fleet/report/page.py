@@ -14,10 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mooring.answers.base.answering import Answer
 from mooring.engine.core.errors import clean
-from mooring.explain.phrases import duration, size
+from mooring.explanations.phrases import duration, size
+from mooring.fleet.answer import joined_periods
 from mooring.fleet.documents import FleetDocument
+from mooring.fleet.relocation.moves import cause_words
 from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
+from mooring.fleet.work import REMADE, PodPhase, Record
 from mooring.views.decision import DecisionView
 from mooring.views.html.document import page_text, script_text
 from mooring.views.report import UNSAFE
@@ -45,58 +49,15 @@ class NodesOverTime:
 
 
 @dataclass(frozen=True, slots=True)
-class StatePicture:
-    """The picture of a state that several nodes may have had."""
-
-    view: NodeView
-    marks: Mapping[str, str]
-    """Name of a pod in the state -> its letters in the picture."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetPagePod:
-    """One pod."""
-
-    name: str
-    first: str
-    """Name of the pod for which it was made anew, or its own."""
-    fate: str
-    node: int | None
-    """Place of its node, also of the one that refused it."""
-    state_name: str
-    """Its name in the state of its node."""
-    created: float
-    admitted: float | None
-    ended: float | None
-    code: str
-    requests: str
-
-
-@dataclass(frozen=True, slots=True)
 class RefusalStory:
     """Why a node in some state refused pods of some shape."""
 
-    code: str
-    reason: str
-    """The kubelet's reason."""
-    message: str
-    """The kubelet's message."""
-    why: str
-    remedy: str
+    answer: Answer
     decision: DecisionView
     picture: int
     """Number of the picture of the node before; 0 for none."""
     pods: tuple[str, ...]
     """Names of the pods that were refused so; the picture of the decision names the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitStory:
-    """Why pods of one kind found no node."""
-
-    causes: tuple[tuple[str, int], ...]
-    """Cause, and number of nodes."""
-    pods: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +68,10 @@ class FleetView:
     heats: tuple[HeatMap, ...]
     """One for each resource of :attr:`NodesOverTime.shares`, in that order."""
     nodes: NodesOverTime
-    pictures: tuple[StatePicture, ...]
-    pods: tuple[FleetPagePod, ...]
+    pictures: tuple[NodeView, ...]
+    """Of states that several nodes may have had."""
+    pods: tuple[Record, ...]
     refusals: tuple[RefusalStory, ...]
-    waits: tuple[WaitStory, ...]
 
 
 SCRIPTS: Final = ("theme.js", "words.js", "fleet-data.js", "fleet-nodes.js", "fleet-pods.js", "fleet-map.js")
@@ -118,6 +79,7 @@ SCRIPTS: Final = ("theme.js", "words.js", "fleet-data.js", "fleet-nodes.js", "fl
 _PICTURE_WIDTH: Final = 1144
 _MOST_LISTED: Final = 1000
 """Rows of the table of pods; the others are found by their name."""
+_MOST_ROWS: Final = 20
 _MOST_SERIES: Final = 7
 """Causes of refusals that have a colour of their own."""
 _PERCENT: Final = 100
@@ -143,21 +105,21 @@ def fleet_page_text(view: FleetView) -> str:
         unlisted=max(0, len(unhappy) - _MOST_LISTED),
         created=sum(getattr(document.pods, name) for name in document.pods.__struct_fields__),
         fates=[(name, getattr(document.pods, name)) for name in document.pods.__struct_fields__],
-        amount=_amount,
         duration=duration,
-        periods=list(_table(document)),
+        requests=requests_text,
+        periods=list(joined_periods(document.periods, document.samples, _MOST_ROWS)),
         aligned=(document.aligned.get("1", 0), sum(document.aligned.values())),
     )
 
 
-def _unhappy(pods: Iterable[FleetPagePod]) -> Iterator[tuple[FleetPagePod, int]]:
-    """Yield the pods that were refused or wait, with how often; those that were made anew for one are not listed."""
-    found: dict[str, list[FleetPagePod]] = {}
+def _unhappy(pods: Iterable[Record]) -> Iterator[tuple[Record, int]]:
+    """Yield pods that were refused or wait: once with all that were made in their place, and how many these are."""
+    found: dict[str, list[Record]] = {}
     for pod in pods:
-        if pod.fate in ("refused", "waits"):
-            found.setdefault(pod.first, []).append(pod)
+        if pod.fate in (PodPhase.REFUSED, PodPhase.WAITS):
+            found.setdefault(pod.arrival.name.partition(REMADE)[0], []).append(pod)
     for same in found.values():
-        yield same[-1] if same[-1].fate == "waits" else same[0], len(same)
+        yield same[-1] if same[-1].fate is PodPhase.WAITS else same[0], len(same)
 
 
 def _amount(resource: str, amount: float) -> str:
@@ -169,9 +131,9 @@ def _amount(resource: str, amount: float) -> str:
 def _data(view: FleetView) -> dict[str, Any]:
     nodes = view.nodes
     refused = {name: place for place, one in enumerate(view.refusals) for name in one.pods}
-    waiting = {name: place for place, one in enumerate(view.waits) for name in one.pods}
-    stories = {"refused": refused, "waits": waiting}
-    pods = [[*_pod(pod), stories.get(pod.fate, {}).get(pod.name, -1)] for pod in view.pods]
+    waiting = {name: place for place, one in enumerate(view.document.waits) for name in one.pods}
+    stories = {PodPhase.REFUSED: refused, PodPhase.WAITS: waiting}
+    pods = [[*_pod(pod), stories.get(pod.fate, {}).get(pod.arrival.name, -1)] for pod in view.pods]
     return {
         "apiVersion": "mooring/v1alpha1",
         "kind": "FleetReport",
@@ -180,16 +142,16 @@ def _data(view: FleetView) -> dict[str, Any]:
         "moments": [round(moment, 3) for moment in nodes.moments],
         "shares": {name: _packed(shares) for name, shares in nodes.shares.items()},
         "states": _packed(nodes.states),
-        "pictures": [_picture(svg_text(one.view, _PICTURE_WIDTH)) for one in view.pictures],
-        "marks": [dict(one.marks) for one in view.pictures],
+        "pictures": [_picture(svg_text(one, _PICTURE_WIDTH)) for one in view.pictures],
+        "marks": [{owner.uid: owner.mark for owner in reversed(one.owners)} for one in view.pictures],
         "pods": _packed(json.dumps(pods, separators=(",", ":")).encode()),
         "refusals": [
             {
-                "code": one.code,
-                "reason": clean(one.reason),
-                "message": clean(one.message),
-                "why": clean(one.why),
-                "remedy": clean(one.remedy),
+                "code": one.answer.code,
+                "reason": clean(one.answer.decision.reason),
+                "message": clean(one.answer.decision.message),
+                "why": clean(one.answer.why),
+                "remedy": clean(one.answer.remedy),
                 "decision": _picture(decision_svg(one.decision)),
                 "picture": one.picture,
                 "first": clean(one.pods[0]),
@@ -197,22 +159,30 @@ def _data(view: FleetView) -> dict[str, Any]:
             }
             for one in view.refusals
         ],
-        "waits": [list(one.causes) for one in view.waits],
+        "waits": [[(cause_words(one), one.nodes) for one in kind.causes] for kind in view.document.waits],
     }
 
 
-def _pod(pod: FleetPagePod) -> list[object]:
-    return [
-        clean(pod.name),
-        pod.fate,
-        -1 if pod.node is None else pod.node,
-        pod.state_name,
-        round(pod.created, 3),
-        None if pod.admitted is None else round(pod.admitted, 3),
-        None if pod.ended is None else round(pod.ended, 3),
-        pod.code,
-        pod.requests,
+def _pod(pod: Record) -> list[object]:
+    created, admitted, ended = (
+        None if at is None else round(at, 3) for at in (pod.arrival.at, pod.admitted, pod.ended)
+    )
+    place, requests = -1 if pod.node is None else pod.node, requests_text(pod.arrival.asked.requests)
+    return [clean(pod.arrival.name), pod.fate.value, place, pod.place, created, admitted, ended, pod.code, requests]
+
+
+def requests_text(requests: Mapping[str, int]) -> str:
+    """Return requests in a few words.
+
+    >>> requests_text({"cpu": 4000, "memory": 2**30, "example.com/gpu": 1})
+    '4 CPU 1 GiB 1 gpu'
+    """
+    words = [f"{requests['cpu'] / 1000:g} CPU"] if requests.get("cpu") else []
+    words += [size(requests["memory"])] if requests.get("memory") else []
+    words += [
+        f"{amount} {name.rpartition('/')[2]}" for name, amount in sorted(requests.items()) if "/" in name and amount
     ]
+    return " ".join(words) or "no requests"
 
 
 def _picture(svg: str) -> str:
@@ -280,40 +250,3 @@ def _refusals(document: FleetDocument, starts: tuple[float, ...]) -> TimeChart:
         )
         found.append(TimeSeries("other causes", "exclusive-6", rest))
     return TimeChart("Refused by kubelets, by group and cause", starts, tuple(found))
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodRow:
-    """Several periods as a row of the table."""
-
-    until: str
-    running: int
-    waiting: int
-    admitted: int
-    refused: Mapping[str, int]
-    waited: str
-
-
-_MOST_ROWS: Final = 20
-
-
-def _table(document: FleetDocument) -> Iterator[PeriodRow]:
-    """Yield what the lines show, as rows to be read."""
-    together = -(-len(document.periods) // _MOST_ROWS) or 1
-    for first in range(0, len(document.periods), together):
-        periods = document.periods[first : first + together]
-        last = document.samples[first + len(periods) - 1]
-        refused: dict[str, int] = {}
-        for one in (one for period in periods for one in period.refused):
-            key = f"{one.group} {one.code}"
-            refused[key] = refused.get(key, 0) + one.pods
-        waited = max(period.waited.percentile99 for period in periods)
-        admitted = sum(period.admitted for period in periods)
-        yield PeriodRow(
-            duration(periods[-1].ends),
-            last.running,
-            last.waiting,
-            admitted,
-            refused,
-            duration(waited) if admitted else "–",
-        )

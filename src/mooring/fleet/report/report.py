@@ -10,9 +10,9 @@ Pictures of nodes in their states: one for each state that several nodes may hav
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -24,33 +24,24 @@ from mooring.answers.base.plan import Plan
 from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
-from mooring.explain.phrases import size
-from mooring.fleet.answer import FleetAnswer, fleet_document, waiting_kinds
+from mooring.fleet.answer import FleetAnswer, fleet_document
 from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
-from mooring.fleet.report.page import FleetPagePod, FleetView, NodesOverTime, RefusalStory, StatePicture, WaitStory
+from mooring.fleet.report.page import FleetView, NodesOverTime, RefusalStory, requests_text
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
-from mooring.fleet.work import REMADE, PodPhase, Record
+from mooring.fleet.work import PodPhase, Record
 from mooring.inputs.node_groups import NodeGroup
 from mooring.views.build import CPUOwner
 from mooring.views.decision import decision_view
+from mooring.views.view import NodeView
 
 Shares = npt.NDArray[np.float64]
 CPU: Final = "cpu"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRows:
-    """Which nodes each row of the heat maps stands for."""
-
-    groups: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
-    """Name of a group, and the places of the nodes of each of its rows."""
-
-    @property
-    def rows(self) -> list[tuple[int, ...]]:
-        """The rows of all groups."""
-        return [row for _, rows in self.groups for row in rows]
+NodeRows = dict[str, list[tuple[int, ...]]]
+"""Group -> the places of the nodes of each of its rows in the heat maps."""
 
 
 def shares_of(result: SimulationResult, moments: Sequence[NodesSeen], resource: str) -> Shares:
@@ -68,13 +59,12 @@ def rows_of(result: SimulationResult, shares: Shares) -> NodeRows:
     for place, member in enumerate(result.nodes.table.members):
         groups.setdefault(member.group.name, []).append(place)
     counts = rows_for([len(places) for places in groups.values()])
-    found = []
+    found: NodeRows = {}
     for (name, places), count in zip(groups.items(), counts, strict=True):
         ordered = sorted(places, key=lambda place: (-mean[place], place))
         edges = [len(ordered) * row // count for row in range(count + 1)]
-        rows = tuple(tuple(ordered[first:end]) for first, end in pairwise(edges))
-        found.append((name, rows))
-    return NodeRows(tuple(found))
+        found[name] = [tuple(ordered[first:end]) for first, end in pairwise(edges)]
+    return found
 
 
 def heat_map(
@@ -83,7 +73,7 @@ def heat_map(
     """Return the heat map of a resource; a row of several nodes shows their mean."""
     members = result.nodes.table.members
     groups = []
-    for name, places in rows.groups:
+    for name, places in rows.items():
         found = []
         for row in places:
             known = shares[list(row)]
@@ -125,24 +115,9 @@ def _refusal(records: list[Record], state: SharedState, picture: int) -> Refusal
     namespace, _, name = records[0].arrival.name.partition("/")
     pod = replace(records[0].arrival.asked.shape.pod, namespace=namespace, name=name, uid=records[0].arrival.name)
     _, answer = answered(state.kubelet, pod, AdmitMode.MANAGERS)
-    settings = state.kubelet.settings
-    view = decision_view(
-        story_of(answer),
-        sorted(node.node_id for node in state.kubelet.info.topology),
-        settings.topology,
-        [answer.remedy],
-    )
-    names = tuple(record.arrival.name for record in records)
-    decision = answer.decision
-    return RefusalStory(answer.code, decision.reason, decision.message, answer.why, answer.remedy, view, picture, names)
-
-
-def waits(result: SimulationResult) -> list[WaitStory]:
-    """Return why pods wait at the end, for each kind of them."""
-    return [
-        WaitStory(tuple((str(one.obstacle), len(one.nodes)) for one in kind.causes), kind.pods)
-        for kind in waiting_kinds(result)
-    ]
+    nodes = sorted(node.node_id for node in state.kubelet.info.topology)
+    view = decision_view(story_of(answer), nodes, state.kubelet.settings.topology, [answer.remedy])
+    return RefusalStory(answer, view, picture, tuple(record.arrival.name for record in records))
 
 
 MOST_STATES: Final = 500
@@ -168,20 +143,6 @@ def kind_names(result: SimulationResult) -> dict[str, str]:
     return names
 
 
-def requests_text(requests: Mapping[str, int]) -> str:
-    """Return requests in a few words.
-
-    >>> requests_text({"cpu": 4000, "memory": 2**30, "example.com/gpu": 1})
-    '4 CPU 1 GiB 1 gpu'
-    """
-    words = [f"{requests['cpu'] / 1000:g} CPU"] if requests.get("cpu") else []
-    words += [size(requests["memory"])] if requests.get("memory") else []
-    words += [
-        f"{amount} {name.rpartition('/')[2]}" for name, amount in sorted(requests.items()) if "/" in name and amount
-    ]
-    return " ".join(words) or "no requests"
-
-
 def groups_of(result: SimulationResult, history: NodeHistory) -> dict[bytes, NodeGroup]:
     """Return the group of the nodes that had each state."""
     members = result.nodes.table.members
@@ -193,7 +154,7 @@ def groups_of(result: SimulationResult, history: NodeHistory) -> dict[bytes, Nod
     return found
 
 
-def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[SharedState]) -> list[StatePicture]:
+def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[SharedState]) -> list[NodeView]:
     """Return the pictures of states, in their order; pods are called by what they request, and numbered."""
     names, groups = kind_names(result), groups_of(result, history)
     found = []
@@ -201,8 +162,7 @@ def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[Sh
         group = groups[state.key]
         plan = Plan(group.machine, (), state.kubelet, state.kubelet, ())
         owners = [_named(owner, names) for owner in owners_of(plan, state.kubelet)]
-        view = replace(plan_view(plan, owners), name=group.name)
-        found.append(StatePicture(view, {owner.uid: owner.mark for owner in reversed(view.owners)}))
+        found.append(replace(plan_view(plan, owners), name=group.name))
     return found
 
 
@@ -245,36 +205,22 @@ def fleet_view(answer: FleetAnswer, history: NodeHistory) -> FleetView:
         heats=tuple(heat_map(result, rows, shares[name], moments, name) for name in resources),
         nodes=NodesOverTime(
             names=tuple(member.name for member in result.nodes.table.members),
-            rows=tuple(rows.rows),
+            rows=tuple(chain.from_iterable(rows.values())),
             moments=tuple(moments),
             shares={name: (np.nan_to_num(shares[name]) * 100).round().astype(np.uint8).tobytes() for name in resources},
             states=drawn.T.astype("<u2").tobytes(),
             distinct=len({state.key for seen in history.moments for state in seen.states}),
         ),
         pictures=tuple(pictures(result, history, states.values())),
-        pods=tuple(_pods(answer)),
+        pods=tuple(_pods(result.records)),
         refusals=tuple(refusals(result, history, places)),
-        waits=tuple(waits(result)),
     )
 
 
-def _pods(answer: FleetAnswer) -> Iterator[FleetPagePod]:
-    """Yield the pods of the page, in the order of creation."""
-    records = answer.result.records
-    if len(records) > MOST_PODS:
-        calm = (PodPhase.RAN, PodPhase.RUNS, PodPhase.LEFT, PodPhase.EVICTED)
-        kept = sorted(range(len(records)), key=lambda place: (records[place].fate in calm, place))[:MOST_PODS]
-        records = tuple(records[place] for place in sorted(kept))
-    for record in records:
-        yield FleetPagePod(
-            record.arrival.name,
-            record.arrival.name.partition(REMADE)[0],
-            record.fate.value,
-            record.node,
-            record.place,
-            record.arrival.at,
-            record.admitted,
-            record.ended,
-            record.code,
-            requests_text(record.arrival.asked.requests),
-        )
+def _pods(records: Sequence[Record]) -> Sequence[Record]:
+    """Return the pods of the page, in the order of creation."""
+    if len(records) <= MOST_PODS:
+        return records
+    calm = (PodPhase.RAN, PodPhase.RUNS, PodPhase.LEFT, PodPhase.EVICTED)
+    kept = sorted(range(len(records)), key=lambda place: (records[place].fate in calm, place))[:MOST_PODS]
+    return [records[place] for place in sorted(kept)]

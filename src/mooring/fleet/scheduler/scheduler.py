@@ -213,7 +213,7 @@ def _admitted_without(nodes: Nodes, found: Preemption, asked: PodDemand) -> bool
     for one in found.victims:
         if one.place:
             state = nodes.states.remove(state, one.place)
-    return nodes.states.admit(state, asked.shape).prediction.admitted
+    return nodes.states.would(state, asked.shape).admitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
 from mooring.engine.kubelet.shapes import Load, Memo, PodShape, is_plain, load_of, shape_of
-from mooring.explain.codes import page
-from mooring.explain.why import ADMITTED, Prediction, check, predicted
+from mooring.explanations.codes import page
+from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, scheduling_fields_of
 from mooring.monitoring.serve.access import EVERYTHING, Viewer

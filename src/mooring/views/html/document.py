@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -24,7 +24,7 @@ from mooring.documents.plan import PlacementPart
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
-from mooring.explain.phrases import cpus_text, nodes, plural
+from mooring.explanations.phrases import cpus_text, nodes, plural
 from mooring.views.report import ReportDistances, ReportPod, ReportView, data_text, map_drawings
 from mooring.views.svg.elements import (
     DARK,
@@ -144,53 +144,31 @@ def _pods_sentence(report: ReportView) -> str:
     return f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use."
 
 
-@dataclass(frozen=True, slots=True)
-class LegendRow:
-    """What the cells of one use mean, and how many there are after the last step."""
-
-    name: str
-    style: str
-    swatch: str
-    """The style of the cell beside it: exclusive CPUs have a colour for each owner, so theirs has none."""
-    sign: str
-    count: int
-    meaning: str
-
-
-def _legend_rows(report: ReportView) -> Iterator[LegendRow]:
-    """Yield a row for every use that some step has."""
+def _legend_rows(report: ReportView) -> Iterator[dict[str, object]]:
+    """Yield for every use that some step has what its cells mean, and how many there are after the last step."""
     final = {entry.use: entry for entry in report.node.legend}
     seen = {change.state.use for step in report.steps for change in step.cpus} | set(final)
     marks = [owner.mark for owner in report.node.owners]
     for use in (use for use in CPUUse if use in seen):
-        yield LegendRow(
-            use.value,
-            use_style(use),
-            "free" if use is CPUUse.EXCLUSIVE else use_style(use),
-            MARKS.get(use) or "–".join(dict.fromkeys((marks[0], marks[-1])) if marks else ()),
-            final[use].count if use in final else 0,
-            final[use].meaning if use in final else meaning(use, strict=False),
-        )
+        sign = MARKS.get(use) or "–".join(dict.fromkeys((marks[0], marks[-1])) if marks else ())
+        told = final[use].meaning if use in final else meaning(use, strict=False)
+        count = final[use].count if use in final else 0
+        # Exclusive CPUs have a colour for each owner, so the cell beside theirs has none.
+        swatch = "free" if use is CPUUse.EXCLUSIVE else use_style(use)
+        named = {"name": use.value, "style": use_style(use), "swatch": swatch}
+        yield {**named, "sign": sign, "count": count, "meaning": told}
 
 
-@dataclass(frozen=True, slots=True)
-class PodRow:
-    """A pod with the exclusive CPUs of all its containers and the NUMA nodes that these lie on."""
+def _pod_rows(pods: tuple[ReportPod, ...], owners: tuple[OwnerView, ...]) -> Iterator[dict[str, object]]:
+    """Yield pods with the exclusive CPUs of all their containers, the NUMA nodes of these, and their owners on the map.
 
-    pod: ReportPod
-    cpus: int
-    nodes: tuple[int, ...]
-    owners: Mapping[str, OwnerView]
-    """Those of the map that belong to the pod, by container; the empty name is the pod as a whole."""
-
-
-def _pod_rows(pods: tuple[ReportPod, ...], owners: tuple[OwnerView, ...]) -> Iterator[PodRow]:
-    """Yield the rows of the table of pods."""
+    Owners are by container; the empty name is the pod as a whole.
+    """
     for pod in pods:
         own = {owner.label[len(pod.name) + 1 :]: owner for owner in owners if owner.uid == pod.uid}
         cpus = {cpu for container in pod.containers for cpu in container.cpus}
         nodes_of_pod = sorted({node for one in pod.containers for node in one.cpu_nodes})
-        yield PodRow(pod, len(cpus), tuple(nodes_of_pod), own)
+        yield {"pod": pod, "cpus": len(cpus), "nodes": nodes_of_pod, "owners": own}
 
 
 def _verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:

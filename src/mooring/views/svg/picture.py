@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from math import ceil
 
-from mooring.explain.phrases import size
+from mooring.explanations.phrases import size
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import (
     CellMetrics,
@@ -46,7 +46,7 @@ from mooring.views.svg.elements import (
     text_width,
     tooltip,
 )
-from mooring.views.svg.legend import Area, footer
+from mooring.views.svg.legend import Area, footer, wrapped
 from mooring.views.view import (
     BoxKind,
     BoxView,
@@ -285,7 +285,7 @@ def svg_text(view: NodeView, width: int = 1200) -> str:
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
-        tooltip(f"{view.name}: {view.title}"),
+        tooltip(f"{view.name}: {view.headline or view.title}"),
         style_sheet(),
         PATTERNS,
         rect(0, 0, page, height, "page", round_=8),
@@ -303,10 +303,12 @@ def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
     """Return the lines above the map and where they end."""
     room, y = page - 2 * MARGIN, MARGIN + TITLE_SIZE - 4
     found = []
-    if view.name:
-        found.append(text(MARGIN, y, fitting(view.name, room / BOLD, TITLE_SIZE), "name"))
+    names = wrapped(view.headline, room / BOLD, TITLE_SIZE) if view.headline else [view.name] if view.name else []
+    for name in names:
+        found.append(text(MARGIN, y, fitting(name, room / BOLD, TITLE_SIZE), "name"))
         y += 22
-    for line, style in ((view.title, "plain"), (view.subtitle, "quiet")):
+    machine = f"{view.name}: {view.title}" if view.headline and view.name else view.title
+    for line, style in ((machine, "plain"), (view.subtitle, "quiet")):
         if line:
             found.append(text(MARGIN, y, fitting(line, room, TEXT_SIZE), style))
             y += 18

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, radians, sin
 
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.views.svg.elements import (
     BOLD,
     GAP,

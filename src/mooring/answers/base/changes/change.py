@@ -23,7 +23,7 @@ from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.policy import pod_requests as memory_requests
 from mooring.engine.node.resources import pod_requests
 from mooring.engine.node.settings import Settings
-from mooring.explain.phrases import joined
+from mooring.explanations.phrases import joined
 from mooring.inputs.decoding.fields import caused_in
 
 AGAIN = "_again"

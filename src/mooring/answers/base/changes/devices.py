@@ -17,7 +17,7 @@ from mooring.answers.base.pods import find_containers
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.explain.phrases import nodes
+from mooring.explanations.phrases import nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import STATIC, available_cpus
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node import Decision
-from mooring.explain.alignment import AlignmentLevel, level_words
-from mooring.explain.phrases import devices_in_words, joined, plural, size
+from mooring.explanations.alignment import AlignmentLevel, level_words
+from mooring.explanations.phrases import devices_in_words, joined, plural, size
 
 
 def given_up_words(proposal: Proposal) -> list[str]:

@@ -24,7 +24,7 @@ from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.engine.node.settings import Settings
-from mooring.explain.alignment import AlignmentLevel, beyond_need, spread
+from mooring.explanations.alignment import AlignmentLevel, beyond_need, spread
 
 _ALIGNMENT = frozenset({Guarantee.ALIGNED, Guarantee.ONE_NODE})
 

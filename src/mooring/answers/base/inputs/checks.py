@@ -19,7 +19,7 @@ from mooring.cli.options import NodeOptions
 from mooring.cli.output import emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.explain.phrases import plural
+from mooring.explanations.phrases import plural
 from mooring.lazy import lazily
 
 with lazily():
@@ -69,7 +69,15 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
     """
     if options.running is not None:
         return options
-    asked = _without_none(options)
+    off = [part for part in ("config", "state", "active") if getattr(options, part) in (NONE, (NONE,))]
+    asked = replace(
+        options,
+        config=() if "config" in off else options.config,
+        state="" if "state" in off else options.state,
+        active=() if "active" in off else options.active,
+        node="" if options.node == NONE else options.node,
+        left_out=options.left_out | frozenset(off),
+    )
     tree = None if options.node or options.machine not in _LIVE else _computer()
     found = None if tree is None else processes.kubelet_here(tree).process
     if tree is None or found is None:
@@ -141,18 +149,6 @@ def preferences_of(root: str, resources: Collection[str]) -> Mapping[str, Prefer
 def state_folder(kubelet: RunningKubelet) -> str:
     """Return the root directory of a running kubelet."""
     return f"{os.environ.get(ROOT, '')}{kubelet.root}"
-
-
-def _without_none(options: NodeOptions) -> NodeOptions:
-    off = [part for part in ("config", "state", "active") if getattr(options, part) in (NONE, (NONE,))]
-    return replace(
-        options,
-        config=() if "config" in off else options.config,
-        state="" if "state" in off else options.state,
-        active=() if "active" in off else options.active,
-        node="" if options.node == NONE else options.node,
-        left_out=options.left_out | frozenset(off),
-    )
 
 
 def _computer() -> Tree | None:

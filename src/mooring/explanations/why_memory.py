@@ -12,11 +12,11 @@ from mooring.engine.memorymanager.pod_partition import shared_pool_error
 from mooring.engine.memorymanager.policy import MEMORY, container_requests, pod_requests
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
-from mooring.explain import reason as code
-from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import amounts_text, joined, nodes, per_node, plural, sizes, who
-from mooring.explain.reason import Reason
-from mooring.explain.story import Opinion
+from mooring.explanations import reason as code
+from mooring.explanations.chapters import Circumstances
+from mooring.explanations.phrases import amounts_text, joined, nodes, per_node, plural, sizes, who
+from mooring.explanations.reason import Reason
+from mooring.explanations.story import Opinion
 
 MAKE_ROOM = "Remove a pod, start this pod earlier"
 _KEEP_GROUPS = (

@@ -21,9 +21,9 @@ from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked, Tak
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE
-from mooring.explain import reason as code
-from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import (
+from mooring.explanations import reason as code
+from mooring.explanations.chapters import Circumstances
+from mooring.explanations.phrases import (
     cpus_text,
     device_words,
     fewest_elements,
@@ -33,7 +33,7 @@ from mooring.explain.phrases import (
     plural,
     positions,
 )
-from mooring.explain.reason import Reason
+from mooring.explanations.reason import Reason
 from mooring.lazy import lazily
 
 with lazily():

@@ -22,10 +22,10 @@ from mooring.engine.topologymanager.hints import DONT_CARE, Hints, NUMAInfo
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.wide import AnyHints, Family, SocketRule
 from mooring.engine.topologymanager.widemerge import best_preferred
-from mooring.explain import reason as code
-from mooring.explain.phrases import amounts_text, joined, node_sets, nodes_of, plural, positions, who
-from mooring.explain.reason import Reason
-from mooring.explain.story import Chapter, Opinion, Question
+from mooring.explanations import reason as code
+from mooring.explanations.phrases import amounts_text, joined, node_sets, nodes_of, plural, positions, who
+from mooring.explanations.reason import Reason
+from mooring.explanations.story import Chapter, Opinion, Question
 
 CPU = "cpu"
 MEMORY = "memory"

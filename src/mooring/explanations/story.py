@@ -20,7 +20,7 @@ from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.extensions.owners import HeldClaim
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.engine.topologymanager.facts import HintsMerged
-from mooring.explain.reason import Reason
+from mooring.explanations.reason import Reason
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.facts import PluginStep

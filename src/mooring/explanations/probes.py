@@ -22,7 +22,7 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import NONE
-from mooring.explain.phrases import nodes_of
+from mooring.explanations.phrases import nodes_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from mooring.engine.node.facts import HintScored, HintsGiven
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE
-from mooring.explain.opinions import last, opinions_of
-from mooring.explain.story import (
+from mooring.explanations.opinions import last, opinions_of
+from mooring.explanations.story import (
     Chapter,
     ExclusiveRequest,
     Opinion,

@@ -42,7 +42,7 @@ def is_code(text: str) -> bool:
 
 def all_codes() -> list[str]:
     """Return every code, ascending."""
-    names = (entry.name for entry in (files("mooring.explain.codes") / "pages").iterdir())
+    names = (entry.name for entry in (files("mooring.explanations.codes") / "pages").iterdir())
     return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
 
@@ -56,7 +56,7 @@ def page(code: str) -> CodePage:
     if wanted not in known:
         near = get_close_matches(wanted, known, n=1, cutoff=0.8)
         raise InputError("no such code", source=code, remedy=f"did you mean {near[0]}?" if near else "")
-    text = (files("mooring.explain.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
+    text = (files("mooring.explanations.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
     heading = text.partition("\n")[0]
     return CodePage(wanted, heading.removeprefix(f"# {wanted}: "), _with_rules(wanted, text))
 
@@ -94,7 +94,7 @@ def codes_beginning(text: str) -> list[CodePage]:
 
 def reasons() -> dict[str, str]:
     """Return the part of the table about each reason, by the name of the reason."""
-    table = (files("mooring.explain.codes") / "reasons.md").read_text(encoding="utf-8")
+    table = (files("mooring.explanations.codes") / "reasons.md").read_text(encoding="utf-8")
     parts = (part.partition("\n\n") for part in table.split("\n## ")[1:])
     return {name: text for names, _, text in parts for name in names.split(", ")}
 

@@ -13,10 +13,10 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
-from mooring.explain import reason as code
-from mooring.explain.chapters import Circumstances
-from mooring.explain.opinions import CPU, MEMORY, why_followed
-from mooring.explain.phrases import (
+from mooring.explanations import reason as code
+from mooring.explanations.chapters import Circumstances
+from mooring.explanations.opinions import CPU, MEMORY, why_followed
+from mooring.explanations.phrases import (
     fewest_nodes,
     joined,
     node_sets,
@@ -27,10 +27,10 @@ from mooring.explain.phrases import (
     plural,
     who,
 )
-from mooring.explain.reason import Reason
-from mooring.explain.story import Opinion
-from mooring.explain.why_allocation import fewer_cpus, no_common_node, why_devices
-from mooring.explain.why_memory import MAKE_ROOM, nothing_to_share, why_memory
+from mooring.explanations.reason import Reason
+from mooring.explanations.story import Opinion
+from mooring.explanations.why_allocation import fewer_cpus, no_common_node, why_devices
+from mooring.explanations.why_memory import MAKE_ROOM, nothing_to_share, why_memory
 
 
 def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:

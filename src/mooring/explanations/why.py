@@ -20,14 +20,14 @@ from mooring.engine.node import Decision
 from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE
-from mooring.explain import reason as code
-from mooring.explain.chapters import POD_LEVEL_MANAGERS, Circumstances, why_left_out
-from mooring.explain.opinions import follows_words
-from mooring.explain.phrases import joined, nodes, nodes_of, plural, size
-from mooring.explain.reason import Reason
-from mooring.explain.remarks import spoken_remarks
-from mooring.explain.why_affinity import why_affinity
-from mooring.explain.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
+from mooring.explanations import reason as code
+from mooring.explanations.chapters import POD_LEVEL_MANAGERS, Circumstances, why_left_out
+from mooring.explanations.opinions import follows_words
+from mooring.explanations.phrases import joined, nodes, nodes_of, plural, size
+from mooring.explanations.reason import Reason
+from mooring.explanations.remarks import spoken_remarks
+from mooring.explanations.why_affinity import why_affinity
+from mooring.explanations.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
 
 ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""

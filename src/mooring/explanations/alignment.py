@@ -22,7 +22,7 @@ from mooring.engine.memorymanager.state import Block, NUMANodeState
 from mooring.engine.node import Decision
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
-from mooring.explain.phrases import fewest_elements, nodes_of, plural
+from mooring.explanations.phrases import fewest_elements, nodes_of, plural
 
 MOST_SETS = 5000
 """Up to so many sets of NUMA nodes of one size are tried; with more the size counts as sufficient."""

@@ -13,12 +13,12 @@ from mooring.engine.devicemanager.state import NOWHERE
 from mooring.engine.memorymanager.facts import MemoryPinningFailed
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
-from mooring.explain import reason as code
-from mooring.explain.chapters import Circumstances
-from mooring.explain.phrases import device_words, joined, nodes, only, per_node, plural, who
-from mooring.explain.reason import Reason
-from mooring.explain.story import Opinion, Taking
-from mooring.explain.why_memory import nothing_to_share, used_up_memory, why_no_memory
+from mooring.explanations import reason as code
+from mooring.explanations.chapters import Circumstances
+from mooring.explanations.phrases import device_words, joined, nodes, only, per_node, plural, who
+from mooring.explanations.reason import Reason
+from mooring.explanations.story import Opinion, Taking
+from mooring.explanations.why_memory import nothing_to_share, used_up_memory, why_no_memory
 from mooring.lazy import lazily
 
 with lazily():

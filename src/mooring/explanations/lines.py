@@ -16,11 +16,11 @@ from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
-from mooring.explain.opinions import is_followed
-from mooring.explain.phrases import joined, node_sets, nodes, per_node, plural, positions, size
-from mooring.explain.remarks import left_out_words, loss_words
-from mooring.explain.step_lines import step_line
-from mooring.explain.story import NO, YES, Chapter, ClaimsInvolved, Line, Opinion, PodVerdict, Story
+from mooring.explanations.opinions import is_followed
+from mooring.explanations.phrases import joined, node_sets, nodes, per_node, plural, positions, size
+from mooring.explanations.remarks import left_out_words, loss_words
+from mooring.explanations.step_lines import step_line
+from mooring.explanations.story import NO, YES, Chapter, ClaimsInvolved, Line, Opinion, PodVerdict, Story
 
 
 def opinion_line(opinion: Opinion, policy: str) -> Line:

@@ -19,8 +19,8 @@ from mooring.engine.plugins.facts import (
     PluginScored,
     PluginStep,
 )
-from mooring.explain.phrases import amounts_text, joined, nodes, nodes_of, plural
-from mooring.explain.story import NO, YES, Line, Pick, Run, Step, Taking
+from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural
+from mooring.explanations.story import NO, YES, Line, Pick, Run, Step, Taking
 
 _RULES = {
     "sockets": ("a whole socket", "whole sockets"),
@@ -49,26 +49,30 @@ def step_line(step: Step, topology: Topology | None) -> Line:
     """Return what was done in one step, with how below."""
     match step:
         case WholeCoresChecked():
-            return _whole_cores(step)
+            line = _whole_cores(step)
         case Taking():
-            return _taking(step, topology)
+            line = _taking(step, topology)
         case ExistingCPUsKept():
-            return Line(f"keeps its CPUs: {list_text(step.cpus)}", mark=YES)
-        case MemoryAssigned():
-            return _memory(step)
+            line = Line(f"keeps its CPUs: {list_text(step.cpus)}", mark=YES)
+        case CPUPinningFailed():
+            line = Line(f"CPUs cannot be allocated: {step.error}", mark=NO)
+        case MemoryAssigned() if not step.error:
+            amounts = amounts_text({block.type: block.size for block in step.blocks})
+            below = (Line(_WAYS[step.way], detail=True),)
+            line = Line(f"gets {amounts} on {nodes(members(step.mask))}", below, mark=YES)
+        case MemoryAssigned() | MemoryPinningFailed():
+            line = Line(f"memory cannot be allocated: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
+        case DevicesTaken() if step.error:
+            line = Line(f"{step.resource} cannot be allocated: {step.error}", mark=NO)
         case DevicesTaken():
-            return _devices(step)
+            where = f" on {nodes(members(step.near))}" if step.near else ""
+            line = Line(f"gets {joined(step.taken)} of {step.resource}{where}", mark=YES)
         case PodShareCut():
-            return _cut(step)
-        case CPUPinningFailed() | MemoryPinningFailed():
-            return _refused(step)
+            what = "for itself" if step.exclusive else "to share with the pod's other containers"
+            line = Line(f"has {list_text(step.cpus) or 'no CPU'} of the pod's CPUs {what}", mark=YES)
         case _:
-            return plugin_line(step)
-
-
-def _refused(step: CPUPinningFailed | MemoryPinningFailed) -> Line:
-    what = "CPUs" if isinstance(step, CPUPinningFailed) else "memory"
-    return Line(f"{what} cannot be allocated: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
+            line = plugin_line(step)
+    return line
 
 
 def _whole_cores(step: WholeCoresChecked) -> Line:
@@ -140,25 +144,6 @@ def _elements(pick: Pick, topology: Topology | None) -> str:
     return one if number == 1 else f"{number} {several}" if pick.rule != "part-of-uncore-cache" else several
 
 
-def _memory(step: MemoryAssigned) -> Line:
-    if step.error:
-        return Line(f"memory cannot be allocated: {step.error.removeprefix('[memorymanager] ')}", mark=NO)
-    amounts = amounts_text({block.type: block.size for block in step.blocks})
-    return Line(f"gets {amounts} on {nodes(members(step.mask))}", (Line(_WAYS[step.way], detail=True),), mark=YES)
-
-
-def _devices(step: DevicesTaken) -> Line:
-    if step.error:
-        return Line(f"{step.resource} cannot be allocated: {step.error}", mark=NO)
-    where = f" on {nodes(members(step.near))}" if step.near else ""
-    return Line(f"gets {joined(step.taken)} of {step.resource}{where}", mark=YES)
-
-
-def _cut(step: PodShareCut) -> Line:
-    what = "for itself" if step.exclusive else "to share with the pod's other containers"
-    return Line(f"has {list_text(step.cpus) or 'no CPU'} of the pod's CPUs {what}", mark=YES)
-
-
 LEVELS = 4
 """How many levels of scores, and how many other proposals, a line names."""
 
@@ -167,11 +152,13 @@ def plugin_line(step: PluginStep) -> Line:
     """Return which plugin did what."""
     match step:
         case PluginFiltered():
-            return Line(f"{step.plugin} withholds {_withheld_words(step)}")
+            return Line(f"{step.plugin} withholds {_cpus(step.cpus)}{_because(step.because)}")
         case PluginMadeRoom():
             return Line(f"{step.plugin} releases {_cpus(step.cpus)} after all{_because(step.because)}")
+        case PluginScored() if len(step.levels) == 1:
+            return Line(f"{step.plugin} scores {list_text(next(iter(step.levels.values())))} alike", detail=True)
         case PluginScored():
-            return _scored(step)
+            return Line(f"{step.plugin} prefers {_ordered(step.levels)}")
         case PluginsChose():
             return _chose(step)
         case PluginChoseAffinity():
@@ -180,24 +167,12 @@ def plugin_line(step: PluginStep) -> Line:
             return Line(f"{step.plugin} failed at {step.point}, and its answer is ignored: {step.why}")
 
 
-def _withheld_words(fact: PluginFiltered) -> str:
-    """Return which CPUs were withheld and why, without the plugin's name."""
-    return f"{_cpus(fact.cpus)}{_because(fact.because)}"
-
-
 def _because(because: str) -> str:
     return f": {because}" if because else ""
 
 
 def _cpus(cpus: int) -> str:
     return f"{plural(cpus.bit_count(), 'CPU')} ({list_text(cpus)})" if cpus else "no CPUs"
-
-
-def _scored(step: PluginScored) -> Line:
-    levels = step.levels
-    if len(levels) == 1:
-        return Line(f"{step.plugin} scores {list_text(next(iter(levels.values())))} alike", detail=True)
-    return Line(f"{step.plugin} prefers {_ordered(levels)}")
 
 
 def _ordered(levels: Mapping[float, int]) -> str:

@@ -1,0 +1,116 @@
+"""``helm template`` with every value of the chart: each program's pods have what its values name."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.e2e.containerd.runtime import SCRIPT
+
+CHART = SCRIPT.parents[1] / "charts" / "mooring"
+PROGRAMS = {
+    "agent": "mooring-agent",
+    "publisher": "mooring-publish",
+    "shadow": "mooring-shadow",
+    "serve": "mooring-serve",
+    "extender": "mooring-extender",
+    "scheduler": "mooring-scheduler",
+    "dra": "mooring-dra",
+}
+EVERYWHERE = {
+    "nodeSelector": {"pool": "pinned"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "podAnnotations": {"example.com/team": "platform"},
+    "podLabels": {"team": "platform"},
+    "extraVolumes": [{"name": "extra", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+    "resources": {"requests": {"cpu": "11m"}},
+}
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        parts = importlib.import_module("e2e_kube_parts")
+        return Path(parts.helm())
+    except importlib.import_module("e2e_parts").UnavailableError as why:
+        pytest.skip(str(why))
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+
+
+def rendered(helm: Path, values: Mapping[str, Any]) -> list[Any]:
+    done = subprocess.run(
+        [helm, "template", "mooring", CHART, "--namespace", "mooring", "-f", "-"],
+        input=yaml.safe_dump(values),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def leaves(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def test_each_program_takes_the_values_of_its_pods(helm: Path) -> None:
+    values: dict[str, Any] = {name: {"enabled": True, **EVERYWHERE} for name in PROGRAMS}
+    with_affinity = [name for name in PROGRAMS if name not in {"publisher", "shadow"}]
+    for name in with_affinity:
+        values[name]["affinity"] = {"podAntiAffinity": {}}
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]
+        for one in rendered(helm, values)
+        if one["kind"] in {"DaemonSet", "Deployment"}
+    }
+    for program, name in PROGRAMS.items():
+        metadata, spec = pods[name]["metadata"], pods[name]["spec"]
+        assert metadata["labels"] == {"app.kubernetes.io/name": name, "team": "platform"}
+        assert metadata["annotations"]["example.com/team"] == "platform"
+        assert spec["nodeSelector"]["pool"] == "pinned"
+        assert spec["tolerations"] == EVERYWHERE["tolerations"]
+        assert ("podAntiAffinity" in spec.get("affinity", {})) == (program in with_affinity)
+        assert {"name": "extra", "emptyDir": {}} in spec["volumes"]
+        container = spec["containers"][0]
+        assert {"name": "extra", "mountPath": "/extra"} in container["volumeMounts"]
+        assert container["resources"]["requests"]["cpu"] == "11m"
+
+
+def test_own_labels_and_annotations_are_not_replaced(helm: Path) -> None:
+    values = {"agent": {"podAnnotations": {"mooring/without-agent": "false"}}}
+    agent = next(
+        one
+        for one in rendered(helm, values)
+        if one["kind"] == "DaemonSet" and one["metadata"]["name"] == "mooring-agent"
+    )
+    assert agent["spec"]["template"]["metadata"]["annotations"] == {"mooring/without-agent": "true"}
+
+
+def test_every_switch_alone_makes_a_chart(helm: Path) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    switches = [(path, not value) for path, value in leaves(values) if isinstance(value, bool)]
+    assert len(switches) > 15
+    for path, value in switches:
+        one: Any = value
+        for name in reversed(path):
+            one = {name: one}
+        assert rendered(helm, one), path
+
+
+def test_nothing_decides_where_pods_go_by_default(helm: Path) -> None:
+    names = {one["metadata"]["name"] for one in rendered(helm, {}) if one["kind"] in {"Deployment", "DaemonSet"}}
+    accounts = {"mooring-agent-pods", "mooring-agent-events", "mooring-agent-publish"}
+    assert names == {"mooring-agent", "mooring-publish", *accounts}
