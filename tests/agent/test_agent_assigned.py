@@ -29,8 +29,9 @@ from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.response import Adjusted, EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import released
-from mooring.agent.state import AgentState, AssignedScope, Options
+from mooring.agent.state import AgentState, Options
 from mooring.engine.core.bits import CPUMask, list_text
+from mooring.engine.core.config import AssignedScope
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.claims import Claim, Share
 

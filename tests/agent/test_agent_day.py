@@ -20,8 +20,9 @@ from tests.agent.simulated_runtime import Process, Runtime, Stage
 from tests.agent.small_node import INFO, guaranteed, shared
 
 from mooring.agent.nri.types import LinuxResources, RefusalError
-from mooring.agent.state import AssignedScope, Options
+from mooring.agent.state import Options
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import AssignedScope
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.node.claims import Claim, Share

@@ -18,7 +18,6 @@ from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
 from mooring.agent.agent import Agent
-from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.interrupts.reconcile import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.startup import AgentCommand, Startup
@@ -27,6 +26,7 @@ from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.interrupts import ANNOTATION
 from mooring.inputs.machines.loader import load_machine
+from mooring.service.agent_configuration import load_agent_configuration
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
 

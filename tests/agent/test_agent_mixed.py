@@ -21,9 +21,9 @@ from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, enf
 from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import reclaiming_writes, released, update_container
-from mooring.agent.state import AgentState, AssignedScope, Options
+from mooring.agent.state import AgentState, Options
 from mooring.agent.status.snapshot import overlaps
-from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, KubeletConfig, MooringConfig
+from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, AssignedScope, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.isolation import ANNOTATION

@@ -20,7 +20,6 @@ from tests.agent.small_node import (
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
-from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.effects import (
     AgentReport,
     ClusterEvent,
@@ -35,7 +34,6 @@ from mooring.agent.effects import (
     WriteCPUSet,
 )
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
-from mooring.agent.options import AgentOptions, OnRejection
 from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.reactor.containers import requested_containers
 from mooring.agent.reactor.create_container import create_container
@@ -59,6 +57,8 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node import Decision
+from mooring.service.agent_configuration import AgentConfiguration
+from mooring.service.agent_options import AgentOptions, OnRejection
 
 INIT, APP = ContainerKind.INIT, ContainerKind.APP
 

@@ -9,7 +9,6 @@ from tests.agent.resizable_node import CPU_GATE, DELAYING, EXTENDED, LATE, RESIZ
 from tests.agent.sets import cpuset_write
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
-from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.effects import (
     AgentReport,
     ClusterEvent,
@@ -35,6 +34,7 @@ from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container as PodContainer
 from mooring.engine.core.pod import Pod, QoS
+from mooring.service.agent_configuration import AgentConfiguration
 
 SOON = START.plus(SECOND)
 

@@ -21,7 +21,8 @@ from tests.agent.small_node import guaranteed, shared
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.quota import shares_of
 from mooring.agent.reactor.desired import are_files_behind
-from mooring.agent.state import AssignedScope, Options
+from mooring.agent.state import Options
+from mooring.engine.core.config import AssignedScope
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.moment import SECOND, Moment

@@ -19,7 +19,6 @@ from tests.agent.small_node import running as listed
 from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until
 from tests.cli.command import mooring
 
-from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.effects import QuotaOf
 from mooring.agent.eviction import EFFECT, TAINT
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
@@ -28,6 +27,7 @@ from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, rollback, uninstall
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.loader import load_machine
+from mooring.service.agent_configuration import load_agent_configuration
 
 
 def quota(node: Node, path: str) -> str:

@@ -17,7 +17,6 @@ from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import CGroups
-from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.cpu_hotplug import ONLINE
 from mooring.agent.nri.session import Session
@@ -27,6 +26,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.loader import load_machine
 from mooring.published.publisher import PublisherThread
+from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.agent_status import ask_status
 from mooring.service.logs import Log
 

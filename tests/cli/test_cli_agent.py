@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from tests.cli.command import mooring
 
-from mooring.agent.configuration import load_agent_configuration
 from mooring.answers.base.inputs.configuration import read_config
 from mooring.engine.core.errors import InputError
+from mooring.service.agent_configuration import load_agent_configuration
 from mooring.service.agent_status import ask_status
 
 MACHINE = "sockets=1 numa=1 cores=4 threads=1 memory=8Gi"

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from mooring import __version__
-from mooring.agent.options import FIELDS as AGENT_FIELDS
 from mooring.agent.pods.cluster import AgentAccount
 from mooring.cluster.extender.options import FIELDS as EXTENDER_FIELDS
+from mooring.service.agent_options import FIELDS as AGENT_FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "mooring"

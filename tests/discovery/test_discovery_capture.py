@@ -14,13 +14,7 @@ from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_arc
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine, kept
 from mooring.inputs.machines.isolation import read_isolation
 from mooring.inputs.machines.loader import machine_of
-from mooring.inputs.machines.process import (
-    KubeletHere,
-    KubeletProcess,
-    kubelet_arguments,
-    kubelet_here,
-    still_runs,
-)
+from mooring.inputs.machines.process import KubeletHere, KubeletProcess, kubelet_arguments, kubelet_here, still_runs
 from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"

@@ -10,7 +10,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.topology import discover_topology
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.cadvisor.machine import read_machine_info
+from mooring.inputs.machines.cadvisor_machine import read_machine_info
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.hardware.machine import read_hardware
 

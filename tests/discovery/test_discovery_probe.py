@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.gotext import GoSyntaxError
-from mooring.inputs.machines.cadvisor.probe import parse_uint, scan_int, scan_uint, trim
+from mooring.inputs.machines.cadvisor_probe import parse_uint, scan_int, scan_uint, trim
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -72,7 +72,7 @@ def replicas_that_fit(kubelets: Sequence[Kubelet], shape: Pod, most: int) -> int
 
 def best_of_all_sequences(found: LiveCluster, shape: Pod, wanted: int) -> list[int]:
     """Return for each number of moves how many replicas fit after the best sequence of at most so many."""
-    kubelets = [group.now.kubelet for group in found.cluster.groups if group.now is not None]
+    kubelets = [now.kubelet for now in found.cluster.now.values()]
     places = {group.name: place for place, group in enumerate(found.cluster.groups)}
     where = {one.uid: places[name] for name, pods in found.pods.items() if name for one in pods}
     pods = {one.uid: one.pod for name, on_node in found.pods.items() if name for one in on_node}
@@ -121,7 +121,7 @@ def test_every_move_is_admitted_by_a_plain_replay_and_so_are_the_replicas_then(
 
 
 def replay(found: LiveCluster, answer: FleetFitDocument, shape: Pod) -> None:
-    kubelets = [group.now.kubelet for group in found.cluster.groups if group.now is not None]
+    kubelets = [now.kubelet for now in found.cluster.now.values()]
     admitted = sum(len(one.node.active) for one in kubelets)
     places = {group.name: place for place, group in enumerate(found.cluster.groups)}
     pods = {one.uid: one.pod for on_node in found.pods.values() for one in on_node}

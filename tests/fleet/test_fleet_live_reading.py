@@ -22,7 +22,7 @@ from mooring.published.objects import NodeFacts, NodeState, PodKey, state_docume
 
 def kubelet_of(found: LiveCluster, name: str) -> Kubelet:
     [group] = [one for one in found.cluster.groups if one.name == name]
-    return group.started()
+    return found.cluster.started(group)
 
 
 def published(name: str, *, named: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -162,9 +162,8 @@ def test_a_pod_that_is_not_valid_is_named() -> None:
 def test_a_node_without_allocatable_offers_what_its_kubelet_would() -> None:
     bare = node("n0")
     bare["status"] = {}
-    [group] = live(bare).cluster.groups
-    assert group.now is not None
-    assert (group.now.offers["cpu"], group.now.offers["pods"]) == (7000, 110)
+    [now] = live(bare).cluster.now.values()
+    assert (now.offers["cpu"], now.offers["pods"]) == (7000, 110)
 
 
 def test_documents_without_a_node_are_refused() -> None:

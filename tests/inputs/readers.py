@@ -21,7 +21,6 @@ from tests.discovery import tool_outputs
 from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
-from mooring.agent.configuration import agent_configuration
 from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.nri.connection import FrameReader, MessageReader, MessageType
 from mooring.agent.nri.methods import parse
@@ -49,6 +48,7 @@ from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.pods.pod_files import active_pods, pods_of
 from mooring.inputs.pods.pod_status import bound_nodes
 from mooring.inputs.pods.scenario import load_scenarios
+from mooring.service.agent_configuration import agent_configuration
 from mooring.service.messages import ListPodResourcesResponseMessage, PrepareRequestMessage
 from mooring.service.podresources import pods_in
 

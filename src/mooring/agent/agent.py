@@ -20,14 +20,13 @@ from mooring.agent.interrupts import JOURNAL as INTERRUPT_JOURNAL
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
-from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reconcile import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
 from mooring.agent.reload import ConfigurationReloader
-from mooring.agent.startup import Startup, serve, start_publisher
+from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
 from mooring.agent.status.api import AgentMetrics, unready
 from mooring.agent.status.snapshot import InForce, Published, Snapshot

@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.agent.options import AgentOptions
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.startup import keep_machine
 from mooring.agent.state_holder import StateHolder
@@ -27,6 +26,7 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.machine import Machine
 from mooring.engine.node.hotplug import known_cpus
+from mooring.service.agent_options import AgentOptions
 from mooring.service.logs import Log
 
 ONLINE = "sys/devices/system/cpu/online"

@@ -14,13 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from mooring.agent.configuration import AgentConfiguration
-from mooring.agent.options import FIELDS, choices_of
 from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome
 from mooring.agent.reactor.resume import reconfigured
 from mooring.agent.reactor.update_container import releases_resumed
-from mooring.agent.startup import Startup
+from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics
@@ -41,6 +39,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
+from mooring.service.agent_configuration import AgentConfiguration
+from mooring.service.agent_options import FIELDS
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log, set_level
 
@@ -246,7 +246,7 @@ _Holder = TypeVar("_Holder")
 def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[str, ...]:
     """Return why a change needs a restart: one text for each field, gate or extension, none when it does not.
 
-    >>> from mooring.agent.options import AgentOptions
+    >>> from mooring.service.agent_options import AgentOptions
     >>> restart_reasons(AgentConfiguration(), AgentConfiguration(AgentOptions(plugin_index="10")))
     ('pluginIndex needs a restart: the plugin is registered under the old index',)
     """

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
-from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.conflicts import KubeletFinder
-from mooring.agent.options import AgentOptions, overridden
 from mooring.agent.pod_resources import ClaimsService, PodResourcesService
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
+from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics, health_pages, status_pages
 from mooring.agent.status.snapshot import SnapshotProvider
@@ -37,6 +36,8 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.decoding.fields import Report
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
+from mooring.service.agent_options import AgentOptions, OnRejection, overridden
 from mooring.service.daemon import Heartbeat
 from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
@@ -119,6 +120,18 @@ def read_startup(asked: AgentCommand) -> Startup:
     flags = None if beside is None else beside.flags()
     name = configuration.options.node_name or (flags.node if flags is not None else "") or socket.gethostname().lower()
     return Startup(configuration, load, machine, cgroups, name, "" if asked.machine else "/", beside)
+
+
+def choices_of(options: AgentOptions) -> Options:
+    """Return what of the options the reactor decides by."""
+    return Options(
+        evict=options.on_rejection is OnRejection.EVICT,
+        opt_out_annotation=options.opt_out_annotation,
+        place_while_unwritable=options.place_while_unwritable,
+        telling=options.assigned,
+        assigned_dir=options.assigned_dir,
+        assigned_mount_path=options.assigned_mount_path,
+    )
 
 
 def with_known_cpus(configuration: AgentConfiguration, found: Machine) -> tuple[AgentConfiguration, Machine]:

@@ -8,6 +8,7 @@ from enum import Enum
 
 from mooring.agent.nri.types import CLAIM_VARIABLE, LinuxResources, PodSandbox
 from mooring.engine.core.bits import NO_NODES, NUMAMask
+from mooring.engine.core.config import AssignedScope
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.pod import Pod
@@ -66,14 +67,6 @@ class Assigned:
     mems: NUMAMask = NO_NODES
     shared: CPUSet | None = None
     """The shared pool, for a mixed container, which may run there too; None for all others."""
-
-
-class AssignedScope(Enum):
-    """Which containers get their CPUs in files and environment; the value is the word in the agent's document."""
-
-    ANNOTATED = "annotated"
-    """Those of pods that request it."""
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.agent.nri.plugin import connect_to, update_by_synchronizing
 from mooring.agent.nri.session import PluginOptions
 from mooring.agent.nri.types import ContainerUpdate, LinuxResources, NRIError, PodSandbox, RuntimeContainer
-from mooring.agent.options import choices_of
 from mooring.agent.pods.cluster import ClusterAccess, open_cluster_access
 from mooring.agent.pods.resolve import resolved
 from mooring.agent.quota import asked_of, lift_of_container, lift_of_pod, quota_of_pod
@@ -28,7 +27,7 @@ from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
 from mooring.agent.reactor.resume import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
-from mooring.agent.startup import AgentCommand, Startup, read_startup
+from mooring.agent.startup import AgentCommand, Startup, choices_of, read_startup
 from mooring.agent.state import HAS_CGROUP, UPDATABLE, AgentState, KnownContainer
 from mooring.agent.storage.store import Store
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of

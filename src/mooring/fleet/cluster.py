@@ -7,15 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine
-from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.events import Offline, Online, Resizing, Restart
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted, start_on
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import allocatable
 from mooring.fleet.work import PodDemand
+from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
 from mooring.inputs.pods.scheduling_fields import Taint
 
@@ -93,50 +89,14 @@ class RunningNode:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """Nodes that differ in their names and zones only."""
-
-    name: str
-    count: int
-    machine: Machine
-    config: KubeletConfig = field(default_factory=KubeletConfig)
-    mooring: MooringConfig = field(default_factory=MooringConfig)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-    zones: tuple[str, ...] = ()
-    """Of the nodes in turn; empty where there are none."""
-    now: RunningNode | None = None
-    """The node as it is, in a group of one; None for empty nodes."""
-    source: str = ""
-    """The file that describes it; empty where none does."""
-
-    def started(self) -> Kubelet:
-        """Return the kubelet of a node at the beginning: empty, or with the pods that run.
-
-        Raises:
-            InputError: it does not start.
-        """
-        if self.now is not None:
-            return self.now.kubelet
-        start = start_on(self.machine, self.config, self.mooring, StateTexts())
-        if isinstance(start, NotStarted):
-            raise InputError(
-                f"the kubelet would not start: {start.refusal.message}",
-                source=self.source,
-                field=f"groups.{self.name}",
-                remedy="see mooring plan with this machine and configuration",
-            )
-        return start.with_devices(DeviceState(dict(self.devices)))
-
-
-@dataclass(frozen=True, slots=True)
 class Member:
     """One node of a group."""
 
     name: str
     group: NodeGroup
     zone: str = ""
+    now: RunningNode | None = None
+    """The node as it is; None for an empty one."""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -154,27 +114,38 @@ class NodeCluster:
     findings: tuple[str, ...] = ()
     """What was assumed while it was read."""
     events: tuple[ClusterEvent, ...] = ()
+    now: Mapping[str, RunningNode] = field(default_factory=dict)
+    """The nodes of groups of one that run already, by the name of the group."""
+
+    def started(self, group: NodeGroup) -> Kubelet:
+        """Return the kubelet of a node at the beginning: empty, or with the pods that run.
+
+        Raises:
+            InputError: it does not start.
+        """
+        return self.now[group.name].kubelet if group.name in self.now else group.started()
 
     def members(self) -> Iterator[Member]:
         """Yield the nodes, group by group; a group of one node has the node's name."""
         for group in self.groups:
             for index in range(group.count):
                 name = group.name if group.count == 1 else f"{group.name}-{index}"
-                yield Member(name, group, group.zones[index % len(group.zones)] if group.zones else "")
+                zone = group.zones[index % len(group.zones)] if group.zones else ""
+                yield Member(name, group, zone, self.now.get(group.name))
 
 
-def offers_of(group: NodeGroup, kubelet: Kubelet) -> Mapping[str, int]:
-    """Return what the scheduler takes for the allocatable resources of each node of a group.
+def offers_of(now: RunningNode | None, kubelet: Kubelet) -> Mapping[str, int]:
+    """Return what the scheduler takes for the allocatable resources of a node.
 
     Args:
-        group: of the nodes.
+        now: the node as it was at the beginning; None for an empty one.
         kubelet: as it is by now. A live node offers more or less than it does as far as this kubelet does.
     """
     amounts = offered(kubelet)
-    if group.now is None:
+    if now is None:
         return amounts
-    before = offered(group.now.kubelet)
-    return {name: amount + amounts.get(name, 0) - before.get(name, 0) for name, amount in group.now.offers.items()}
+    before = offered(now.kubelet)
+    return {name: amount + amounts.get(name, 0) - before.get(name, 0) for name, amount in now.offers.items()}
 
 
 def offered(kubelet: Kubelet) -> dict[str, int]:

@@ -45,9 +45,9 @@ class Nodes:
             InputError: a kubelet does not start.
         """
         self.states = SharedStates()
-        kubelets = {group.name: group.started() for group in cluster.groups}
+        kubelets = {group.name: cluster.started(group) for group in cluster.groups}
         self._empty = {name: self.states.of(name, kubelet) for name, kubelet in kubelets.items()}
-        offers = {group.name: offers_of(group, kubelets[group.name]) for group in cluster.groups}
+        offers = {group.name: offers_of(cluster.now.get(group.name), kubelets[group.name]) for group in cluster.groups}
         members = list(cluster.members())
         self.places = {one.name: place for place, one in enumerate(members)}
         self.table = NodeTable(members, [offers[one.group.name] for one in members])
@@ -57,9 +57,9 @@ class Nodes:
         self.held: list[dict[str, PodDemand]] = [{} for _ in members]
         """Pods that wait on a node for room, in their order; the scheduler counts them."""
         for place, member in enumerate(members):
-            if member.group.now is not None:
-                self.table.open[place] = not member.group.now.closed
-                for pod in member.group.now.pods:
+            if member.now is not None:
+                self.table.open[place] = not member.now.closed
+                for pod in member.now.pods:
                     self.table.add(place, pod.asked)
                     held = pod.uid if pod.uid in self.at[place].kubelet.node.active else ""
                     self.pods[place][pod.name] = PlacedPod(pod.name, pod.asked, held, 0.0)
@@ -165,7 +165,7 @@ class Nodes:
             self.table.remove(node, pods[number].asked)
             del self.pods[node][pods[number].name]
         self.at[node] = outcome.after
-        self.table.set_offer(node, offers_of(self.table.members[node].group, outcome.after.kubelet))
+        self.table.set_offer(node, offers_of(self.table.members[node].now, outcome.after.kubelet))
         return refused, outcome.message
 
     def resize(self, node: int, name: str, wanted: PodDemand) -> str:
@@ -187,11 +187,11 @@ class Nodes:
 
     def empty(self, node: int) -> None:
         """Let a node that has no pod begin anew, as it was at the beginning."""
-        group = self.table.members[node].group
-        begun = self._empty[group.name]
-        empty = emptied(begun.kubelet) if group.now is not None else None
-        self.at[node] = begun if empty is None else self.states.of(group.name, empty)
-        self.table.set_offer(node, offers_of(group, self.at[node].kubelet))
+        member = self.table.members[node]
+        begun = self._empty[member.group.name]
+        empty = emptied(begun.kubelet) if member.now is not None else None
+        self.at[node] = begun if empty is None else self.states.of(member.group.name, empty)
+        self.table.set_offer(node, offers_of(member.now, self.at[node].kubelet))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from typing import Final
 from mooring.answers.base.changes.configuration import config_field
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.cluster import NodeCluster, NodeGroup
+from mooring.fleet.cluster import NodeCluster
 from mooring.fleet.documents import FleetComparisonDocument
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.trials import Figures, FleetTrial, run_trial
 from mooring.fleet.work import Work
+from mooring.inputs.node_groups import NodeGroup
 
 RELEASE: Final = "release"
 """Name under which a release stands among the fields."""
@@ -149,8 +150,8 @@ def resized(cluster: NodeCluster, group: str, count: int) -> NodeCluster:
     if group not in {one.name for one in cluster.groups}:
         known = ", ".join(one.name for one in cluster.groups)
         raise InputError("is not a group of the cluster", source=f"--group {group}", remedy=f"groups are {known}")
-    groups = tuple(replace(one, count=count, now=None) if one.name == group else one for one in cluster.groups)
-    return replace(cluster, groups=groups)
+    groups = tuple(replace(one, count=count) if one.name == group else one for one in cluster.groups)
+    return replace(cluster, groups=groups, now={name: one for name, one in cluster.now.items() if name != group})
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.engine.devicemanager.state import Device
+from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.devices import KIND as DEVICES
 from mooring.inputs.configuration.devices import offered_devices
@@ -45,21 +47,40 @@ _GROUP_FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedGroup:
-    """A group of a document, as it is described."""
+class NodeGroup:
+    """Nodes that differ in their names and zones only."""
 
     name: str
     count: int
     machine: Machine
-    config: KubeletConfig
-    mooring: MooringConfig
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    devices: Mapping[str, tuple[Device, ...]]
-    zones: tuple[str, ...]
+    config: KubeletConfig = field(default_factory=KubeletConfig)
+    mooring: MooringConfig = field(default_factory=MooringConfig)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    devices: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
+    zones: tuple[str, ...] = ()
+    """Of the nodes in turn; empty where there are none."""
+    source: str = ""
+    """The file that describes it; empty where none does."""
+
+    def started(self) -> Kubelet:
+        """Return the kubelet of an empty node.
+
+        Raises:
+            InputError: it does not start.
+        """
+        start = start_on(self.machine, self.config, self.mooring, StateTexts())
+        if isinstance(start, NotStarted):
+            raise InputError(
+                f"the kubelet would not start: {start.refusal.message}",
+                source=self.source,
+                field=f"groups.{self.name}",
+                remedy="see mooring plan with this machine and configuration",
+            )
+        return start.with_devices(DeviceState(dict(self.devices)))
 
 
-def load_groups(path: str) -> tuple[DescribedGroup, ...]:
+def load_groups(path: str) -> tuple[NodeGroup, ...]:
     """Read the groups of a file.
 
     Raises:
@@ -81,7 +102,7 @@ def single_cluster(documents: Sequence[Document], path: str) -> Document:
     return documents[0]
 
 
-def groups_in(document: Document, config: tuple[str, ...] = ()) -> tuple[DescribedGroup, ...]:
+def groups_in(document: Document, config: tuple[str, ...] = ()) -> tuple[NodeGroup, ...]:
     """Return the groups of a document of kind Cluster.
 
     Args:
@@ -97,11 +118,10 @@ def groups_in(document: Document, config: tuple[str, ...] = ()) -> tuple[Describ
         raise InputError(f"{kind!r:.60} is not a cluster", field="kind", remedy=f"write {KIND}")
     if (version := text_at(content, "apiVersion")) != API_VERSION:
         raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-    folder = Path(document.file).parent
-    groups: list[DescribedGroup] = []
+    groups: list[NodeGroup] = []
     for index, entry in enumerate(list_at(content, "groups")):
         try:
-            groups.append(_group(as_mapping(entry), folder, config))
+            groups.append(_group(as_mapping(entry), document.file, config))
         except InputError as error:
             raise inside(error, f"groups[{index}]") if not error.source else error from None
     if not groups:
@@ -115,12 +135,12 @@ def groups_in(document: Document, config: tuple[str, ...] = ()) -> tuple[Describ
     return tuple(groups)
 
 
-def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) -> DescribedGroup:
+def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> NodeGroup:
     check_names(content, _GROUP_FIELDS)
     name = name_at(content, "name")
     count = count_at(content, "count", 1, least=0)
     machine = _machine(name_at(content, "machine"))
-    files = [str(folder / one) for one in _texts(content, "config")] or list(config)
+    files = [str(Path(file).parent / one) for one in _texts(content, "config")] or list(config)
     sources = [source for path in files for source in load_sources(path)]
     inline = [
         Document({"apiVersion": _VERSIONS[kind], "kind": kind, **mapping_at(content, field)}, f"{name}.{field}", 1, 1)
@@ -134,7 +154,7 @@ def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) ->
     mooring = configuration.mooring
     if release := text_at(content, "release"):
         mooring = replace(mooring, release=release_of(release, "release"))
-    return DescribedGroup(
+    return NodeGroup(
         name,
         count,
         machine,
@@ -144,6 +164,7 @@ def _group(content: Mapping[str, Any], folder: Path, config: tuple[str, ...]) ->
         taints_at(content),
         offered_devices(configuration.devices, machine.pci),
         tuple(_texts(content, "zones")),
+        file,
     )
 
 
@@ -164,11 +185,7 @@ def _in_group(error: InputError, name: str) -> InputError:
 
 _INLINE: Final = {"kubelet": KUBELET, "mooring": MOORING, "devices": DEVICES}
 """Field of a group -> kind of the configuration whose fields stand there."""
-_VERSIONS: Final = {
-    KUBELET: "kubelet.config.k8s.io/v1beta1",
-    MOORING: "mooring/v1alpha1",
-    DEVICES: "mooring/v1alpha1",
-}
+_VERSIONS: Final = {KUBELET: "kubelet.config.k8s.io/v1beta1", MOORING: "mooring/v1alpha1", DEVICES: "mooring/v1alpha1"}
 
 
 def _texts(content: Mapping[str, Any], field: str) -> list[str]:

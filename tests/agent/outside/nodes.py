@@ -8,7 +8,6 @@ from typing import Any
 from tests.agent.sets import setting
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.state import AgentState, HeldPod, KnownContainer, Phase
 from mooring.agent.status.snapshot import InForce, RuntimeLink, Snapshot
@@ -22,6 +21,7 @@ from mooring.engine.node.metrics.metrics import Metrics, fold
 from mooring.engine.node.node import numa_of_blocks
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pods import pod_from_object
+from mooring.service.agent_configuration import FIXED_BY_DEFAULT
 
 NOON = 1_770_000_000.0
 MACHINE = "sockets=2 numa=2 cores=8 threads=2 memory=32Gi"

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.options import FIELDS, AgentOptions, IRQAffinity, OnRejection, agent_options, choices_of, overridden
-from mooring.agent.state import AssignedScope, Options
+from mooring.agent.startup import choices_of
+from mooring.agent.state import Options
+from mooring.engine.core.config import AssignedScope
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
+from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
+from mooring.service.agent_options import FIELDS, AgentOptions, IRQAffinity, OnRejection, agent_options, overridden
 from mooring.service.options import Address, LogLevel
 
 FULL: dict[str, Any] = {

@@ -16,9 +16,9 @@ from tests.agent.process import PATIENCE, agent_in, begun
 from tests.patience import until
 
 from mooring.agent import run
-from mooring.agent.configuration import AgentConfiguration
 from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
+from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.logs import Lines
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from tests.agent.outside.nodes import STATIC, busy, pod, started
 
-from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
-from mooring.agent.options import FIELDS, AgentOptions, OnRejection
 from mooring.agent.reload import (
     PERIOD,
     READ_WITH,
@@ -21,6 +19,8 @@ from mooring.agent.reload import (
 )
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.inputs.pods.defaults import PodGates
+from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
+from mooring.service.agent_options import FIELDS, AgentOptions, OnRejection
 
 KUBELET = "kind: KubeletConfiguration\ncpuManagerPolicy: static\n"
 

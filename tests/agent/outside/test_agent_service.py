@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.options import AgentOptions
+from mooring.service.agent_options import AgentOptions
 from mooring.service.daemon import notify, watchdog_seconds
 from mooring.service.logs import set_level, start_log
 from mooring.service.options import LogFormat, LogLevel

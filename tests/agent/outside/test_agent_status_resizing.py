@@ -13,7 +13,6 @@ from tests.agent.outside.nodes import MACHINE, STATIC, Told, pod, snapshot_of
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
-from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import Published
@@ -24,6 +23,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node.metrics.metrics import Metrics
 from mooring.inputs.machines.loader import load_machine
+from mooring.service.agent_configuration import FIXED_BY_DEFAULT
 from mooring.service.http import serve_unix
 
 NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)

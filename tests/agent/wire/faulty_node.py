@@ -25,11 +25,11 @@ from mooring.agent.agent import Agent
 from mooring.agent.cgroups.cpuset import Cpuset, parsed
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, Deviation, UnseenCGroups, shows
-from mooring.agent.configuration import load_agent_configuration
 from mooring.agent.effects import WriteCPUSet
 from mooring.agent.startup import Startup
 from mooring.engine.core.bits import list_text
 from mooring.inputs.machines.loader import load_machine
+from mooring.service.agent_configuration import load_agent_configuration
 
 MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
 CPUS = "0-15"

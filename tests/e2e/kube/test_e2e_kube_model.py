@@ -23,12 +23,13 @@ from tests.e2e.kube.pods import random_pod
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
 
-from mooring.fleet.cluster import Member, NodeGroup, offered
+from mooring.fleet.cluster import Member, offered
 from mooring.fleet.inputs.work_files import load_work
 from mooring.fleet.scheduler.strategy import Strategy, scores, strategy_of
 from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.work import PodDemand, asked_of
+from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pod_relations import ZONE, pod_relations
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.scheduling_fields import Taint, scheduling_fields

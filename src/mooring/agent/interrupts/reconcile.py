@@ -19,7 +19,6 @@ from mooring.agent.interrupts.files import (
     InterruptWriter,
     IRQFiles,
 )
-from mooring.agent.options import AgentOptions, IRQAffinity
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics
@@ -44,6 +43,7 @@ from mooring.engine.extensions.interrupts import (
 )
 from mooring.engine.extensions.owners import AddressesByPod, pci_address
 from mooring.engine.kubelet.kubelet import reserved_cpus
+from mooring.service.agent_options import AgentOptions, IRQAffinity
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_pod
 from mooring.agent.nri.types import PodSandbox
-from mooring.agent.options import AgentOptions
 from mooring.agent.pods.source import CONFIG_HASH, CONFIG_SOURCE, PodSources, is_static, kept_annotations
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -33,6 +32,7 @@ from mooring.inputs.decoding.files import open_problem, shown
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import DEFAULT_GATES, pod_from_object
 from mooring.lazy import lazily
+from mooring.service.agent_options import AgentOptions
 
 with lazily():
     from mooring.agent.pods import api as pods_api

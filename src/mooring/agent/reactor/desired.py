@@ -24,14 +24,13 @@ from mooring.agent.state import (
     LIVE,
     AgentState,
     Assigned,
-    AssignedScope,
     KnownContainer,
     Phase,
     Setting,
     claimed_cpus,
 )
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
-from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS
+from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, AssignedScope
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.extensions.offline import effective_pool

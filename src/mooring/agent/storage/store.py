@@ -24,7 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from mooring.agent.effects import AgentReport, ReportKind
-from mooring.agent.options import is_of_system
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_newest
@@ -39,6 +38,7 @@ from mooring.engine.checkpoint.store import (
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.service.agent_options import is_of_system
 
 _STEP = 64 * 1024
 """Slots are multiples of this many bytes, so that no block of the disk belongs to both."""

@@ -17,10 +17,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.capacity import (
-        answer,
-        text,
-    )
+    from mooring.answers.capacity import answer, text
     from mooring.answers.capacity import eviction as replicas
     from mooring.inputs.pods import defaults
     from mooring.views.svg import picture as svg

@@ -47,7 +47,7 @@ with lazily():
     from mooring.inputs import node_groups
 
 if TYPE_CHECKING:
-    from mooring.inputs.node_groups import DescribedGroup
+    from mooring.inputs.node_groups import NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Compared:
     question: Question | None = None
     """What is asked about the first variant; None for a recorded trace."""
     manifests: tuple[Document, ...] = ()
-    groups: tuple[DescribedGroup, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
     """Of the cluster, as many as there are variants as given; empty without."""
 
 

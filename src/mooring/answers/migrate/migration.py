@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from mooring.agent.configuration import FIXED_BY_DEFAULT
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.placing import place
@@ -45,6 +44,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import refusal_of, start_kubelet
 from mooring.engine.node.node import placements_of
+from mooring.service.agent_configuration import FIXED_BY_DEFAULT
 
 
 class MigrationCheckPart(DocumentPart):

@@ -12,13 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field, structs
 
-from mooring.answers.base.plan import (
-    AnyPlan,
-    Question,
-    RefusedPlan,
-    make_plan,
-    start_error,
-)
+from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
 from mooring.documents.plan import (

@@ -16,10 +16,9 @@ with lazily():
     from mooring.answers.base import plan_text
     from mooring.answers.topology import text
     from mooring.inputs.decoding import yaml_reader
+    from mooring.inputs.machines import cadvisor_machine, machineinfo_json
     from mooring.inputs.machines import machine_document as machine_documents
-    from mooring.inputs.machines import machineinfo_json
     from mooring.inputs.machines import tree as trees
-    from mooring.inputs.machines.cadvisor import machine as cadvisor_machine
 
 
 EPILOG = """\b

@@ -132,6 +132,14 @@ REPLACE = (NEVER, SAME_NODES, ANYWHERE)
 NUMA nodes of its CPUs, or from those first and then from anywhere."""
 
 
+class AssignedScope(Enum):
+    """Which containers get their CPUs in files and environment; the value is the word in the agent's document."""
+
+    ANNOTATED = "annotated"
+    """Those of pods that request it."""
+    ALL = "all"
+
+
 class DeviceAlignment(Enum):
     """What devices that a container holds mean for its CPUs and memory; the value is the word in documents."""
 

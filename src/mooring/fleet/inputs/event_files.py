@@ -13,7 +13,7 @@ A cluster from a file: a document of kind Cluster with groups of nodes, or a liv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mooring.answers.base.changes.configuration import ConfigField, config_field
@@ -32,7 +32,6 @@ from mooring.fleet.cluster import (
     NodeChange,
     NodeCluster,
     NodeEvent,
-    NodeGroup,
     NodeTaints,
     PodResize,
 )
@@ -51,7 +50,7 @@ from mooring.inputs.decoding.fields import (
     name_at,
     text_at,
 )
-from mooring.inputs.node_groups import groups_in, single_cluster
+from mooring.inputs.node_groups import NodeGroup, groups_in, single_cluster
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.inputs.pods.steps import (
@@ -317,12 +316,8 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
     document = single_cluster(documents, path)
     with located(document):
         content = as_mapping(document.content)
-        groups = tuple(
-            NodeGroup(**{field.name: getattr(one, field.name) for field in fields(one)}, source=document.file)
-            for one in groups_in(document, config)
-        )
         name = text_at(mapping_at(content, "metadata"), "name") or document.file
-        cluster = NodeCluster(name, groups, tuple(_other_releases(content)))
+        cluster = NodeCluster(name, groups_in(document, config), tuple(_other_releases(content)))
         return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
 
 

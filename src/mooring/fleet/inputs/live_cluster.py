@@ -21,7 +21,7 @@ from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural
-from mooring.fleet.cluster import NodeCluster, NodeGroup, RunningNode, RunningPod, offered
+from mooring.fleet.cluster import NodeCluster, RunningNode, RunningPod, offered
 from mooring.fleet.inputs.live_machines import (
     NamedMachine,
     NodeObject,
@@ -34,6 +34,7 @@ from mooring.fleet.inputs.live_machines import (
 from mooring.fleet.inputs.live_pods import DisruptionBudget, LivePod, disruption_budgets, live_pod
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.fields import Document
+from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_relations import ZONE
 from mooring.published.cluster_archive import BUDGET, NODE, POD, ClusterObjects
@@ -149,6 +150,7 @@ class _Reading:
     def cluster(self) -> LiveCluster:
         """Return it."""
         groups: list[NodeGroup] = []
+        now: dict[str, RunningNode] = {}
         pods: dict[str, tuple[LivePod, ...]] = {"": self._pods_of("", PodGates())}
         nodes = [node_object(content, self._objects.source) for content in self._objects.of(NODE)]
         check_names((node.name for node in nodes), "node", self._objects.source)
@@ -161,7 +163,7 @@ class _Reading:
             elif described is not None:
                 facts = described.kind.facts
                 pods[node.name] = self._pods_of(node.name, PodGates.of_node(facts.config, facts.mooring))
-                self._add(groups, node, described, pods[node.name])
+                self._add(groups, now, node, described, pods[node.name])
         self._check_known()
         check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
         if not groups:
@@ -180,6 +182,7 @@ class _Reading:
             self._objects.source,
             tuple(groups),
             (*self._objects.unread, *self._assumed.findings(len(pods[""]), ignored)),
+            now=now,
         )
         return LiveCluster(cluster, pods, disruption_budgets(self._objects.of(BUDGET), self._objects.source))
 
@@ -237,7 +240,14 @@ class _Reading:
             self._assumed.configurations += not documents
         return configuration_of(documents, machine=machine.info)
 
-    def _add(self, groups: list[NodeGroup], node: NodeObject, described: _Described, pods: Sequence[LivePod]) -> None:
+    def _add(
+        self,
+        groups: list[NodeGroup],
+        now: dict[str, RunningNode],
+        node: NodeObject,
+        described: _Described,
+        pods: Sequence[LivePod],
+    ) -> None:
         kubelet = self._kubelet(described, pods)
         if isinstance(kubelet, str):
             self._assumed.left_out[node.name] = kubelet
@@ -258,9 +268,9 @@ class _Reading:
                 node.taints,
                 described.state.devices.devices,
                 (node.labels[ZONE],) if node.labels.get(ZONE) else (),
-                RunningNode(kubelet, running, {**offered(kubelet), **node.allocatable}, node.closed),
             )
         )
+        now[node.name] = RunningNode(kubelet, running, {**offered(kubelet), **node.allocatable}, node.closed)
 
     def _kubelet(self, described: _Described, pods: Sequence[LivePod]) -> Kubelet | str:
         """Return the kubelet of a node as it is now; a text says why that cannot be told."""

@@ -163,9 +163,9 @@ class _Rollout:
         started = self._fresh(place)
         if isinstance(started, str):
             return f"{reason}; without state files either: {started}"
-        nodes, group = self._nodes, self._nodes.table.members[place].group
+        nodes, now = self._nodes, self._nodes.table.members[place].now
         nodes.at[place] = nodes.states.of(f"{name} upgraded", started)
-        nodes.table.set_offer(place, offers_of(group, started))
+        nodes.table.set_offer(place, offers_of(now, started))
         for pod in staying:
             prediction = nodes.begin(place, pod.name, pod.asked, 0.0)
             if not prediction.admitted:

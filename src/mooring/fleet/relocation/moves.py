@@ -72,7 +72,7 @@ def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> tuple[str, str] | No
     table = nodes.table
     member = table.members[place]
     if not table.open[place]:
-        return (member.group.now.closed if member.group.now is not None else "") or "drained", ""
+        return (member.now.closed if member.now is not None else "") or "drained", ""
     if not table.allowed(asked.fields)[place]:
         return _CONSTRAINTS, ""
     if not friendly(table, asked)[place]:

@@ -25,13 +25,13 @@ from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.fleet.answer import FleetAnswer, fleet_document
-from mooring.fleet.cluster import NodeGroup
 from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
 from mooring.fleet.report.page import FleetView, NodesOverTime, RefusalStory, requests_text
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
 from mooring.fleet.work import PodPhase, Record
+from mooring.inputs.node_groups import NodeGroup
 from mooring.views.build import CPUOwner
 from mooring.views.decision import decision_view
 from mooring.views.view import NodeView

@@ -54,7 +54,7 @@ from mooring.inputs.configuration import devices
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
 from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.machines.archive import archive_bytes
-from mooring.inputs.machines.cadvisor.probe import read_problem
+from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
 from mooring.inputs.machines.process import KubeletProcess
 from mooring.inputs.machines.tree import Tree

@@ -204,10 +204,7 @@ def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-_PLACES: Final = {
-    mooring_config.KIND: MOORING_CONFIG,
-    devices.KIND: DEVICES,
-}
+_PLACES: Final = {mooring_config.KIND: MOORING_CONFIG, devices.KIND: DEVICES}
 """Kind -> its place in an archive."""
 
 

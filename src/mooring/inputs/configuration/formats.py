@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mooring.inputs.configuration import clouds, distributions, openshift
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import NamedVersion, VendorPart, strings_of
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS
-from mooring.inputs.configuration.vendors import clouds, distributions, openshift
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ConfigurationFormat:
     matches: Callable[[Mapping[str, Any]], bool]
     read: Callable[[VendorPart], Iterator[Layer]]
     type: str = ""
-    """In the table of fields (:mod:`mooring.inputs.decoding.api_fields`); empty where unknown fields are not
+    """In the table of fields (:mod:`mooring.inputs.decoding.fields`); empty where unknown fields are not
     reported."""
     several: bool = False
     """Whether a node may have more than one."""

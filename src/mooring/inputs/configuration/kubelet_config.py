@@ -188,7 +188,9 @@ def kubelet_config(
     with within(source=source):
         wrapper = CONFIGZ if set(content) == {CONFIGZ} else ""
         fields = mapping_at(content, wrapper) if wrapper else content
-        _check_version(fields)
+        version = text_at(fields, "apiVersion", API_VERSION)
+        if version != API_VERSION:
+            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
         lines = places or (lambda paths: dict.fromkeys(paths, source))
         unknown = unknown_fields([(KIND, fields, wrapper)])
         for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
@@ -253,12 +255,6 @@ def _number(fields: Mapping[str, Any], field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_kind(value, "a number", field)
     return float(value)
-
-
-def _check_version(fields: Mapping[str, Any]) -> None:
-    version = text_at(fields, "apiVersion", API_VERSION)
-    if version != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
 
 
 def report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:

@@ -63,7 +63,12 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
     ['odd-uncore']
     """
     with within(source=source):
-        _check(content)
+        version = text_at(content, "apiVersion", API_VERSION)
+        if version != API_VERSION:
+            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        for field in content:
+            if field not in _FIELDS:
+                raise _unknown(field, _FIELDS, field)
         extensions = _names(content, "extensions", EXTENSIONS)
         return MooringConfig(
             extensions=extensions,
@@ -73,15 +78,6 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
             device_alignments=_device_alignments(content, extensions),
             device_attributes=_device_attributes(mapping_at(content, "deviceAttributes")),
         )
-
-
-def _check(content: Mapping[str, Any]) -> None:
-    version = text_at(content, "apiVersion", API_VERSION)
-    if version != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-    for field in content:
-        if field not in _FIELDS:
-            raise _unknown(field, _FIELDS, field)
 
 
 def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
@@ -226,18 +222,14 @@ def _plugin(entry: object, where: str) -> ChosenPlugin:
     if not isinstance(entry, dict):
         raise wrong_kind(entry, "a plugin's name, or a mapping with name and settings", where)
     with within(where):
-        return _understood(entry)
+        from mooring.engine.plugins.loading import load_plugin  # noqa: PLC0415 - as above
 
-
-def _understood(entry: Mapping[str, Any]) -> ChosenPlugin:
-    from mooring.engine.plugins.loading import load_plugin  # noqa: PLC0415 - as above
-
-    check_names(entry, _PLUGIN_FIELDS)
-    name = name_at(entry, "name")
-    settings = mapping_at(entry, "settings")
-    weight = count_at(entry, "weight", 1)
-    if not 1 <= weight <= HEAVIEST:
-        raise InputError(f"{weight} is not a weight", field="weight", remedy=f"write 1 to {HEAVIEST}")
-    placement = choice_at(entry, "placement", PluginPlacement.CPU_MANAGER)
-    loaded = load_plugin(name, settings)
-    return ChosenPlugin(name, settings, loaded.points, placement, weight, loaded.is_shipped)
+        check_names(entry, _PLUGIN_FIELDS)
+        name = name_at(entry, "name")
+        settings = mapping_at(entry, "settings")
+        weight = count_at(entry, "weight", 1)
+        if not 1 <= weight <= HEAVIEST:
+            raise InputError(f"{weight} is not a weight", field="weight", remedy=f"write 1 to {HEAVIEST}")
+        placement = choice_at(entry, "placement", PluginPlacement.CPU_MANAGER)
+        loaded = load_plugin(name, settings)
+        return ChosenPlugin(name, settings, loaded.points, placement, weight, loaded.is_shipped)

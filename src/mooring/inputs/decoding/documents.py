@@ -237,9 +237,7 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
         check_regular(entry)
     if not found:
         raise InputError(
-            "the folder holds no manifests",
-            source=shown(path),
-            remedy=f"put {', '.join(SUFFIXES)} files there",
+            "the folder holds no manifests", source=shown(path), remedy=f"put {', '.join(SUFFIXES)} files there"
         )
     return found
 

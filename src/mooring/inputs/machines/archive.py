@@ -45,11 +45,7 @@ class ArchiveTree:
     """
 
     def __init__(
-        self,
-        name: str,
-        files: Mapping[str, bytes],
-        links: Mapping[str, str] | None = None,
-        folders: Iterable[str] = (),
+        self, name: str, files: Mapping[str, bytes], links: Mapping[str, str] | None = None, folders: Iterable[str] = ()
     ) -> None:
         """Take files (path to content), links (path to relative target) and folders that may be empty."""
         self.name = name

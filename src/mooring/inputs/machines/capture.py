@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from mooring.inputs.machines.cadvisor.probe import read_problem
+from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.tree import LiveTree, Tree
@@ -68,11 +68,7 @@ MACHINE: Final = (
 )
 """What the machine is, for both views of it."""
 
-NAMES: Final = (
-    f"{_NODE}/node*/hugepages/*",
-    "sys/kernel/mm/hugepages/*",
-    f"{PCI_DEVICES}/*",
-)
+NAMES: Final = (f"{_NODE}/node*/hugepages/*", "sys/kernel/mm/hugepages/*", f"{PCI_DEVICES}/*")
 """Folders whose names are taken, whatever else is in them."""
 
 INITIATORS: Final = f"{_NODE}/node*/access[01]/initiators/node*"

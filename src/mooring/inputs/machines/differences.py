@@ -57,10 +57,7 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
         yield from regrouped(
             view.uncores,
             real,
-            (
-                "MOOR-445",
-                "The kubelet treats CPUs {parts}, which have no L3 in common, as one uncore cache, {group}",
-            ),
+            ("MOOR-445", "The kubelet treats CPUs {parts}, which have no L3 in common, as one uncore cache, {group}"),
             ("MOOR-446", "The kubelet divides CPUs {parts}, which share one L3, among {count} uncore caches"),
         )
         yield from _spanning(view, l3)
@@ -304,10 +301,7 @@ def _memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         return
     empty = [node.node_id for node in view.info.topology if node.memory == 0]
     yield from about_nodes(
-        empty,
-        "MOOR-428",
-        "The kubelet has no memory on {}; CPUs there work on the memory of other nodes.",
-        "info",
+        empty, "MOOR-428", "The kubelet has no memory on {}; CPUs there work on the memory of other nodes.", "info"
     )
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     wrong = [node.node_id for node in view.info.topology if memory.get(node.node_id, node.memory) != node.memory]

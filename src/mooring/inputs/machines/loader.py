@@ -22,7 +22,7 @@ from mooring.engine.core.machine import Finding, Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo, NUMANode
 
 if TYPE_CHECKING:
-    from mooring.inputs.machines.cadvisor.machine import CadvisorAnswer
+    from mooring.inputs.machines.cadvisor_machine import CadvisorAnswer
     from mooring.inputs.machines.machineinfo_json import DescribedMachine
     from mooring.inputs.machines.tree import Tree
 
@@ -163,7 +163,7 @@ def machine_of(tree: Tree, name: str = "") -> Machine:
     Raises:
         InputError: the tree holds no machine that can be understood.
     """
-    from mooring.inputs.machines.cadvisor.machine import read_machine_info  # noqa: PLC0415 - as above
+    from mooring.inputs.machines.cadvisor_machine import read_machine_info  # noqa: PLC0415 - as above
     from mooring.inputs.machines.differences import differences  # noqa: PLC0415 - as above
     from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware  # noqa: PLC0415 - as above
     from mooring.inputs.machines.interrupts import read_pci_devices  # noqa: PLC0415 - as above

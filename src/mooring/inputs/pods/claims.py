@@ -114,7 +114,20 @@ def slice_of(obj: Mapping[str, Any], *, source: str) -> ResourceSlice:
     with within(source=source):
         name = text_at(mapping_at(obj, "metadata"), "name")
         with within("spec"):
-            return _slice(name, mapping_at(obj, "spec"))
+            spec = mapping_at(obj, "spec")
+            driver, node = name_at(spec, "driver"), text_at(spec, "nodeName")
+            pool = mapping_at(spec, "pool")
+            generation = pool.get("generation", 0)
+            if type(generation) is not int:
+                raise wrong_kind(generation, "a whole number", "pool.generation")
+            with within("pool"):
+                pool_name = name_at(pool, "name")
+            devices = []
+            for index, item in enumerate(list_at(spec, "devices")):
+                with within(f"devices[{index}]"):
+                    fields = as_mapping(item)
+                    devices.append((text_at(fields, "nodeName") or node, _published_device(driver, pool_name, fields)))
+            return ResourceSlice(name, driver, pool_name, generation, node, tuple(devices))
 
 
 def current_devices(slices: Iterable[ResourceSlice], node: str = "") -> tuple[DynamicDevice, ...]:
@@ -137,22 +150,6 @@ def current_devices(slices: Iterable[ResourceSlice], node: str = "") -> tuple[Dy
         if not node or place == node
     }
     return tuple(devices[key] for key in sorted(devices))
-
-
-def _slice(name: str, spec: Mapping[str, Any]) -> ResourceSlice:
-    driver, node = name_at(spec, "driver"), text_at(spec, "nodeName")
-    pool = mapping_at(spec, "pool")
-    generation = pool.get("generation", 0)
-    if type(generation) is not int:
-        raise wrong_kind(generation, "a whole number", "pool.generation")
-    with within("pool"):
-        pool_name = name_at(pool, "name")
-    devices = []
-    for index, item in enumerate(list_at(spec, "devices")):
-        with within(f"devices[{index}]"):
-            fields = as_mapping(item)
-            devices.append((text_at(fields, "nodeName") or node, _published_device(driver, pool_name, fields)))
-    return ResourceSlice(name, driver, pool_name, generation, node, tuple(devices))
 
 
 def _published_device(driver: str, pool: str, fields: Mapping[str, Any]) -> DynamicDevice:

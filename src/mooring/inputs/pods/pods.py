@@ -215,10 +215,7 @@ _CORE_LISTS: Final = tuple(
 )
 """How programs name CPUs: DPDK (EAL ``-l``, ``--lcores``), Seastar, taskset, numactl, VPP."""
 _MASK: Final = r"(?:^|\s)(?:taskset|-c|--core-?mask)[ =]+0x(?P<mask>[0-9a-fA-F]{1,64})(?=\s|$)"
-_AFFINITY: Final = {
-    "GOMP_CPU_AFFINITY": r"^(?P<cpus>[\d, -]+)$",
-    "KMP_AFFINITY": r"proclist=\[?(?P<cpus>[\d,-]+)",
-}
+_AFFINITY: Final = {"GOMP_CPU_AFFINITY": r"^(?P<cpus>[\d, -]+)$", "KMP_AFFINITY": r"proclist=\[?(?P<cpus>[\d,-]+)"}
 """Variables of OpenMP's runtimes, and where they name CPUs."""
 _MOST_TEXT: Final = 1 << 14
 

@@ -224,11 +224,7 @@ def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -
     memory = mapping_at(domain, "memory")
     pages = mapping_at(memory, "hugepages")
     page = text_at(pages, "pageSize")
-    sizes = (
-        _amount(memory, "guest", "memory"),
-        requests.get("memory"),
-        _amount(pages, "pageSize", "memory.hugepages"),
-    )
+    sizes = (_amount(memory, "guest", "memory"), requests.get("memory"), _amount(pages, "pageSize", "memory.hugepages"))
     for amount in sizes:
         if amount is not None and amount.units > 0:
             return amount.units, page

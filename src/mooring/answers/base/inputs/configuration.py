@@ -20,10 +20,10 @@ with lazily():
     import shutil
     import subprocess
 
-    from mooring.agent import configuration as agent_configuration
     from mooring.cli import output
     from mooring.inputs.configuration import devices as node_devices
     from mooring.inputs.configuration import node_configuration, sources
+    from mooring.service import agent_configuration
     from mooring.service import options as service_options
 
 
@@ -41,10 +41,7 @@ _MOST_NODES = 5
 
 
 def read_config(
-    paths: Sequence[str],
-    archive: NodeArchive | None = None,
-    release: Release = NEWEST,
-    machine: Machine | None = None,
+    paths: Sequence[str], archive: NodeArchive | None = None, release: Release = NEWEST, machine: Machine | None = None
 ) -> NodeConfiguration:
     """Read a configuration; without one the kubelet's defaults, and a word about what that means.
 
@@ -142,10 +139,7 @@ def read_release(
 
 
 def _versions(
-    options: NodeOptions,
-    archive: NodeArchive | None,
-    active: Sequence[Document],
-    given: Sequence[ConfigurationSource],
+    options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document], given: Sequence[ConfigurationSource]
 ) -> Iterator[KubeletVersion]:
     yield requested_version(options.kubelet_version, options.version_option)
     if archive is not None:

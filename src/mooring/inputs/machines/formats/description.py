@@ -23,11 +23,7 @@ ASSUMED_MEMORY: Final = "4Gi of memory for each CPU"
 ASSUMED_DISTANCES: Final = f"distances {LOCAL_DISTANCE} and {REMOTE_DISTANCE}"
 ASSUMED_CORES: Final = "every CPU is a core"
 OF_DISTANCES: Final = "distances"
-OF_PART: Final = {
-    ASSUMED_MEMORY: OF_MEMORY,
-    ASSUMED_NODE_MEMORY: OF_MEMORY,
-    ASSUMED_DISTANCES: OF_DISTANCES,
-}
+OF_PART: Final = {ASSUMED_MEMORY: OF_MEMORY, ASSUMED_NODE_MEMORY: OF_MEMORY, ASSUMED_DISTANCES: OF_DISTANCES}
 """What was assumed -> what the format leaves open."""
 ASSUMED_SOCKETS: Final = "every NUMA node is a socket"
 

@@ -66,10 +66,7 @@ _OTHER_TEXT: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
 _OTHER_XML: Final = {
     "svg": ("an SVG picture", _LSTOPO),
     "domain": ("a libvirt domain without NUMA cells", f"capture the host with {LIBVIRT_CAPTURE}"),
-    "domainCapabilities": (
-        "output of virsh domcapabilities",
-        f"capture the host with {LIBVIRT_CAPTURE}",
-    ),
+    "domainCapabilities": ("output of virsh domcapabilities", f"capture the host with {LIBVIRT_CAPTURE}"),
     "sysinfo": ("output of virsh sysinfo", f"capture the host with {LIBVIRT_CAPTURE}"),
     "list": ("output of lshw", _NODE),
     "node": ("output of lshw", _NODE),

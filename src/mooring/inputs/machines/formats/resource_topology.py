@@ -133,10 +133,7 @@ def _measured(
     return replace(machine, origin=known, nodes=nodes, name=name, published=published)
 
 
-_VOLCANO: Final = {
-    "CPUManagerPolicy": "cpuManagerPolicy",
-    "TopologyManagerPolicy": "topologyManagerPolicy",
-}
+_VOLCANO: Final = {"CPUManagerPolicy": "cpuManagerPolicy", "TopologyManagerPolicy": "topologyManagerPolicy"}
 
 
 def read_numatopology(content: Mapping[str, Any]) -> Description:

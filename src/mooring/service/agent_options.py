@@ -1,7 +1,7 @@
 """The agent's own document: sockets, folders, and what to do in doubt; its fields are read and checked here.
 
 Policies of the managers are no part of it: those are fields of a KubeletConfiguration, so that one file serves a
-kubelet and the agent alike (:mod:`mooring.agent.configuration`).
+kubelet and the agent alike (:mod:`mooring.service.agent_configuration`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec import field as named
 from msgspec.structs import replace
 
-from mooring.agent.state import AssignedScope, Options
+from mooring.engine.core.config import AssignedScope
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.catalog import LATEST_MINOR, minor_of, release_of
-from mooring.inputs.decoding.fields import choice_at, text_at
+from mooring.inputs.decoding.fields import choice_at, text_at, within
 from mooring.service.agent_status import STATUS_SOCKET
 from mooring.service.options import (
     AGENT_CONFIGURATION,
@@ -317,18 +317,6 @@ FIELDS: Final = names_of(AgentOptions)
 """Field of the document -> field of :class:`AgentOptions`."""
 
 
-def choices_of(options: AgentOptions) -> Options:
-    """Return what of the options the reactor decides by."""
-    return Options(
-        evict=options.on_rejection is OnRejection.EVICT,
-        opt_out_annotation=options.opt_out_annotation,
-        place_while_unwritable=options.place_while_unwritable,
-        telling=options.assigned,
-        assigned_dir=options.assigned_dir,
-        assigned_mount_path=options.assigned_mount_path,
-    )
-
-
 def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
     """Return what the document says.
 
@@ -342,11 +330,9 @@ def agent_options(content: Mapping[str, Any], *, source: str) -> AgentOptions:
         ...
     mooring.engine.core.errors.InputError: agent.yaml: replyBudgt: is not known; did you mean replyBudget?
     """
-    try:
+    with within(source=source):
         found = read_options(content, AgentOptions)
         refuse_same(_sockets(found))
-    except InputError as error:
-        raise error.at(source) from None
     return found
 
 
@@ -357,11 +343,9 @@ def overridden(options: AgentOptions, *, state_dir: str = "", nri_socket: str = 
         InputError: as :func:`agent_options`.
     """
     typed = {"stateDir": state_dir or None, "nriSocket": nri_socket or None}
-    try:
+    with within(source="the command line"):
         new = replace(options, **given_values(typed, AgentOptions))
         refuse_same(_sockets(new))
-    except InputError as error:
-        raise error.at("the command line") from None
     return new
 
 

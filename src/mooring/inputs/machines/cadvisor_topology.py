@@ -18,7 +18,7 @@ from typing import Final
 
 from mooring.engine.core.gotext import GoSyntaxError, atoi
 from mooring.engine.core.machineinfo import Cache, Core, NUMANode
-from mooring.inputs.machines.cadvisor.probe import (
+from mooring.inputs.machines.cadvisor_probe import (
     CPUS,
     NODES,
     UINT64_MAX,

@@ -21,7 +21,7 @@ from typing import Final
 
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.cadvisor.probe import (
+from mooring.inputs.machines.cadvisor_probe import (
     CPUS,
     UINT64_MAX,
     OnlineCPUs,
@@ -36,7 +36,7 @@ from mooring.inputs.machines.cadvisor.probe import (
     swap_capacity,
     trim,
 )
-from mooring.inputs.machines.cadvisor.topology import TopologyReader, read_topology
+from mooring.inputs.machines.cadvisor_topology import TopologyReader, read_topology
 from mooring.inputs.machines.tree import LiveTree, Tree
 
 _LONGEST_ERROR: Final = 160

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mooring.agent import options as own
-from mooring.agent.options import AgentOptions, OnRejection, agent_options
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -27,7 +25,9 @@ from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_
 from mooring.inputs.configuration.node_configuration import ConfigurationDocument, by_kind, recognised
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located, places_of
-from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at
+from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at, within
+from mooring.service import agent_options as own
+from mooring.service.agent_options import AgentOptions, OnRejection, agent_options
 
 MANAGER_FIELDS = frozenset(one.name for one in POLICY_FIELDS)
 """Fields of a KubeletConfiguration that only the agent's own file decides."""
@@ -207,10 +207,8 @@ def refuse_managing_kubelet(fields: Mapping[str, Any], source: str, unless: Mapp
     for name, idle in _POLICIES:
         if name in (unless or {}):
             continue
-        try:
+        with within(source=source):
             policy = text_at(fields, name) or idle
-        except InputError as error:
-            raise error.at(source) from None
         if policy != idle:
             raise InputError(
                 f"is {policy} on this node, so kubelet and agent would write the same cpusets",
