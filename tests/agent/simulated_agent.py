@@ -101,7 +101,7 @@ class SimulatedAgent:
         self.writer = JournalWriter()
         resumed = resume(world.info, world.config, world.mooring, disk.stored(), world.options)
         self.state: AgentState = resumed.state
-        self.reports: list[AgentReport] = [*resumed.effects]
+        self.reports: list[AgentReport] = [one for one in resumed.effects if isinstance(one, AgentReport)]
         self.counts: Counter[str] = Counter()
         self.lifts: list[LiftQuota] = []
         self.steps_to_live: int | None = None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.agent.small_node import SMALL, container, guaranteed, sandbox, small_state
 from tests.laws.strategies_whole_node import pods
 
-from mooring.agent.effects import ReportKind
+from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.state import AgentState
@@ -267,7 +267,7 @@ def test_state_that_the_engine_refuses_is_left_out_and_reported(tmp_path: Path, 
         if broken in (name, "both"):
             (tmp_path / f"{name}_manager_state").write_text('{"policyName":')
     resumed = resume(*SMALL, MooringConfig(), Store(tmp_path).read())
-    findings = [report.finding for report in resumed.effects]
+    findings = [report.finding for report in resumed.effects if isinstance(report, AgentReport)]
     assert findings[0] is ReportKind.STATE_DAMAGED
     assert ReportKind.STATE_REFUSED in findings
     assert bool(resumed.state.kubelet.node.cpu.assignments) is (broken == "memory")
@@ -282,7 +282,8 @@ def test_a_configuration_that_is_refused_with_and_without_state_is_bad_input() -
 
 def test_an_empty_state_file_is_named_when_it_is_refused() -> None:
     resumed = resume(*SMALL, MooringConfig(), Stored(StateTexts("", None)))
-    assert [one.message.partition(":")[0] for one in resumed.effects] == ["cpu_manager_state"]
+    reports = [one.message.partition(":")[0] for one in resumed.effects if isinstance(one, AgentReport)]
+    assert reports == ["cpu_manager_state"]
 
 
 def test_only_one_agent_at_a_time_uses_a_folder(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from mooring.agent import agent as agent_module
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.configuration import AgentConfiguration, load_agent_configuration
 from mooring.agent.nri.messages import (
     StateChangeEventMessage,
     SynchronizeRequestMessage,
@@ -51,6 +50,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.inputs.machines.loader import load_machine
 from mooring.service import daemon
+from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.logs import Log
 
 from tests.agent.nri.runtime_messages import container_to, pod_to, update_from  # isort: skip
