@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "mooring"
 UNCOUNTED = {"e2e", "browser", "corpora", "world"}
-"""Folders of the tests that are no part of the ratio to the source: they run real parts or whole programs, or are data."""
+"""Folders of the tests that are no part of the ratio to the source: real parts, whole programs, or data."""
 LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
 
 

@@ -19,12 +19,19 @@ MODULES = sorted(SOURCES.rglob("*.py"))
 def test_the_exported_names() -> None:
     assert sorted(mooring.__all__) == [
         "CPUSet",
+        "Explanation",
         "KUBELET_VERSION",
         "Machine",
         "MooringError",
         "Node",
+        "Pod",
         "__version__",
+        "explain",
+        "load_config",
+        "load_machine",
+        "load_pods",
         "merge_hints",
+        "plan",
     ]
     assert mooring.KUBELET_VERSION == "v1.37.2"
 

@@ -13,14 +13,7 @@ from tests.agent.sets import assigned, cpuset_write
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import update
 
-from mooring.agent.effects import (
-    DropAssigned,
-    Effect,
-    Persist,
-    SweepAssigned,
-    WriteAssigned,
-    WriteCPUSet,
-)
+from mooring.agent.effects import DropAssigned, Effect, Persist, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, AssignedFiles
 from mooring.agent.nri.types import Event, LinuxResources, Mount
 from mooring.agent.reactor.create_container import create_container, prepare_claim

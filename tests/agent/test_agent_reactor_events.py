@@ -7,16 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.agent.sets import cpus, cpuset_write, nodes
-from tests.agent.small_node import (
-    CONFIG,
-    STRICT,
-    container,
-    guaranteed,
-    running,
-    sandbox,
-    shared,
-    small_state,
-)
+from tests.agent.small_node import CONFIG, STRICT, container, guaranteed, running, sandbox, shared, small_state
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of

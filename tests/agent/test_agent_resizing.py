@@ -9,15 +9,7 @@ from tests.agent.resizable_node import CPU_GATE, DELAYING, EXTENDED, LATE, RESIZ
 from tests.agent.sets import cpuset_write
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
-from mooring.agent.effects import (
-    AgentReport,
-    ClusterEvent,
-    LiftQuota,
-    Persist,
-    ReportKind,
-    ResizeAnswered,
-    WriteCPUSet,
-)
+from mooring.agent.effects import AgentReport, ClusterEvent, LiftQuota, Persist, ReportKind, ResizeAnswered, WriteCPUSet
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import cpus_changed

@@ -10,14 +10,7 @@ from tests.checkpoint.checkpoint_states import cpu_states, memory_states
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3, load_cpu_state
-from mooring.engine.checkpoint.gotypes import (
-    CPU_LEGACY_NAME,
-    CPU_V2,
-    CPU_V3,
-    MEMORY_LEGACY_NAME,
-    MEMORY_V1,
-    MEMORY_V2,
-)
+from mooring.engine.checkpoint.gotypes import CPU_LEGACY_NAME, CPU_V2, CPU_V3, MEMORY_LEGACY_NAME, MEMORY_V1, MEMORY_V2
 from mooring.engine.checkpoint.memory_file import load_memory_state, memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.cpumanager.state import CPUState

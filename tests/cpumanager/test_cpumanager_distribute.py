@@ -10,13 +10,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.machines import nested_topologies, subsets_of, text, topologies, true_counts
-from tests.cpumanager.plain_distribution import (
-    GoList,
-    NeverReturnsError,
-    deviation,
-    plain_distribute,
-    visit_subsets,
-)
+from tests.cpumanager.plain_distribution import GoList, NeverReturnsError, deviation, plain_distribute, visit_subsets
 from tests.cpumanager.plain_taking import TakingError
 
 from mooring.engine.core.bits import CPUMask, mask_of, members

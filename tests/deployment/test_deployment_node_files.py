@@ -12,13 +12,7 @@ from tests.cli.command import mooring
 from tests.patience import until
 
 from mooring.agent.pods.cluster import AgentAccount, own_accounts
-from mooring.cluster.deployment.tasks import (
-    PROFILE,
-    keep_token,
-    kubeconfig_of_pod,
-    write_kubeconfig,
-    write_profile,
-)
+from mooring.cluster.deployment.tasks import PROFILE, keep_token, kubeconfig_of_pod, write_kubeconfig, write_profile
 from mooring.engine.core.errors import InputError
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}

@@ -30,15 +30,7 @@ from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
-from mooring.fleet.trials import (
-    Digests,
-    Figures,
-    FinishedTrials,
-    FleetTrial,
-    all_figures,
-    run_trial,
-    run_trials,
-)
+from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, all_figures, run_trial, run_trials
 from mooring.fleet.work import work_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cpumanager.pods import amounts
 from tests.node.nodes import machine
-from tests.node.podlevel_nodes import (
-    INIT,
-    ONE_THREAD,
-    SIDECAR,
-    container,
-    cpus_of,
-    fresh,
-    managed,
-    shared,
-    whole,
-)
+from tests.node.podlevel_nodes import INIT, ONE_THREAD, SIDECAR, container, cpus_of, fresh, managed, shared, whole
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, Pod, QoS

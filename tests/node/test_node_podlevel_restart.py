@@ -7,17 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.node.nodes import machine
-from tests.node.podlevel_nodes import (
-    INIT,
-    ONE_THREAD,
-    SIDECAR,
-    container,
-    cpus_of,
-    fresh,
-    managed,
-    shared,
-    whole,
-)
+from tests.node.podlevel_nodes import INIT, ONE_THREAD, SIDECAR, container, cpus_of, fresh, managed, shared, whole
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig

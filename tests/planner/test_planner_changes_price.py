@@ -16,10 +16,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.explanations.alignment import (
-    AlignmentLevel,
-    Extent,
-)
+from mooring.explanations.alignment import AlignmentLevel, Extent
 from mooring.inputs.machines.compact import parse_compact
 
 GPU = "vendor.example/gpu"

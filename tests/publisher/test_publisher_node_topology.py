@@ -17,14 +17,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.objects import ExclusiveCPUs, NodeState, PodKey
-from mooring.published.observation import (
-    ZoneAmount,
-    exclusive_cpus_of,
-    fingerprint,
-    topology_document,
-    xxh64,
-    zones_of,
-)
+from mooring.published.observation import ZoneAmount, exclusive_cpus_of, fingerprint, topology_document, xxh64, zones_of
 
 GIB = 2**30
 TWO_NODES = "sockets=1 numa=2 cores=4 threads=2 memory=8Gi distances=10,20"

@@ -13,13 +13,7 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.config_fields import (
-    DEFAULT_HISTORY,
-    FIELDS,
-    FIELDS_SINCE,
-    READ_FIELDS,
-    later_fields,
-)
+from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS, FIELDS_SINCE, READ_FIELDS, later_fields
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.configuration.kubelet_config import KNOWN, kubelet_config
 from mooring.inputs.machines.compact import parse_compact

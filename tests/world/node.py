@@ -23,11 +23,7 @@ from mooring.agent import agent as agent_module
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.nri.messages import (
-    StateChangeEventMessage,
-    SynchronizeRequestMessage,
-    UpdateContainerRequestMessage,
-)
+from mooring.agent.nri.messages import StateChangeEventMessage, SynchronizeRequestMessage, UpdateContainerRequestMessage
 from mooring.agent.nri.methods import resources_from, resources_to
 from mooring.agent.nri.types import (
     ContainerAdjustment,
@@ -159,10 +155,10 @@ class Wire:
         request = UpdateContainerRequestMessage(
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
-        return _updates(self._call("UpdateContainer", request, "UpdateContainerResponse"))
+        return _updates(self._call("UpdateContainer", request))
 
     def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
-        return _updates(self._call("StopContainer", about(pod, container), "StopContainerResponse"))
+        return _updates(self._call("StopContainer", about(pod, container)))
 
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
         request = StateChangeEventMessage(event=int(event))
@@ -172,7 +168,7 @@ class Wire:
             request.container.CopyFrom(container_to(container))
         self._call("StateChange", request)
 
-    def _call(self, method: str, message: Any, reply: str = "Empty") -> Any:
+    def _call(self, method: str, message: Any, reply: str = "UpdatesResponse") -> Any:
         began = self._world.threads.now
         try:
             return self.side.call(method, message, reply, TIMEOUT)

@@ -31,17 +31,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations.opinions import last, opinions_of
-from mooring.explanations.story import (
-    Chapter,
-    ExclusiveRequest,
-    Opinion,
-    Pick,
-    Refused,
-    Run,
-    Step,
-    Taking,
-    failed,
-)
+from mooring.explanations.story import Chapter, ExclusiveRequest, Opinion, Pick, Refused, Run, Step, Taking, failed
 from mooring.lazy import lazily
 
 with lazily():

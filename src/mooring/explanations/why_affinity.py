@@ -16,17 +16,7 @@ from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explanations import reason as code
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.opinions import CPU, MEMORY, why_followed
-from mooring.explanations.phrases import (
-    fewest_nodes,
-    joined,
-    node_sets,
-    nodes,
-    nodes_of,
-    only,
-    per_node,
-    plural,
-    who,
-)
+from mooring.explanations.phrases import fewest_nodes, joined, node_sets, nodes, nodes_of, only, per_node, plural, who
 from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion
 from mooring.explanations.why_allocation import fewer_cpus, no_common_node, why_devices

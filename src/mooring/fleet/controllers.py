@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Online, Restart
 from mooring.engine.node.resize.feasibility import DEFERRED
-from mooring.fleet.cluster import (
-    ClusterEvent,
-    NodeAction,
-    NodeChange,
-    NodeEvent,
-    NodeTaints,
-    PodResize,
-)
+from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeChange, NodeEvent, NodeTaints, PodResize
 from mooring.fleet.states import changing_cpus, restarting
 from mooring.fleet.work import REMADE, ControllerKind, PodArrival, PodDemand, PodPhase, Workload, asked_of
 from mooring.inputs.pods.defaults import PodGates

@@ -28,11 +28,7 @@ from mooring.engine.kubelet.shapes import Memo, PodShape, view_key
 from mooring.engine.node import Node
 from mooring.engine.node.node import numa_of_blocks
 from mooring.explanations.phrases import nodes_of
-from mooring.explanations.why import (
-    Prediction,
-    predicted,
-    prediction_of,
-)
+from mooring.explanations.why import Prediction, predicted, prediction_of
 from mooring.published.restored import holds
 
 PodsInOrder: TypeAlias = Sequence[tuple[str, PodShape]]

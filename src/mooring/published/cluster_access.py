@@ -17,15 +17,7 @@ import msgspec
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.claims import CLAIM, SLICE
 from mooring.lazy import lazily
-from mooring.published.cluster_archive import (
-    BUDGET,
-    NODE,
-    POD,
-    TOPOLOGY,
-    ClusterObjects,
-    Content,
-    check_has_nodes,
-)
+from mooring.published.cluster_archive import BUDGET, NODE, POD, TOPOLOGY, ClusterObjects, Content, check_has_nodes
 from mooring.published.objects import API_VERSION, FACTS, PLURALS, STATE, object_name
 
 with lazily():

@@ -21,16 +21,10 @@ from mooring.engine.checkpoint.store import StateFolder
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.extensions.device_alignment import (
-    LocationRules,
-    dynamic_devices,
-)
+from mooring.engine.extensions.device_alignment import LocationRules, dynamic_devices
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-from mooring.inputs.pods.claims import (
-    current_devices,
-    slice_of,
-)
+from mooring.inputs.pods.claims import current_devices, slice_of
 from mooring.published.facts_document import digest_of
 from mooring.published.naming import Names, Sets, device_state, disagreement, named
 from mooring.published.objects import NodeFacts, NodeState, PodKey

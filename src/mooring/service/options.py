@@ -20,15 +20,7 @@ from msgspec import Meta, Struct, structs
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import (
-    check_names,
-    choice_at,
-    count_at,
-    flag_at,
-    inside,
-    mapping_at,
-    text_at,
-)
+from mooring.inputs.decoding.fields import check_names, choice_at, count_at, flag_at, inside, mapping_at, text_at
 from mooring.inputs.decoding.quantities import nanoseconds
 
 AGENT_CONFIGURATION: Final = "AgentConfiguration"

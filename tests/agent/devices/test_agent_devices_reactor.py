@@ -16,13 +16,7 @@ from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, DevicesFound, Options
-from mooring.engine.core.config import (
-    DEVICE_ALIGNMENT,
-    DeviceAlignment,
-    DeviceAlignments,
-    KubeletConfig,
-    MooringConfig,
-)
+from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device
 

@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 from tests.agent.outside.nodes import STATIC, busy, pod, started
 
-from mooring.agent.reload import (
-    PERIOD,
-    READ_WITH,
-    RESTART,
-    ConfigurationWatch,
-    engine_refusal,
-    restart_reasons,
-)
+from mooring.agent.reload import PERIOD, READ_WITH, RESTART, ConfigurationWatch, engine_refusal, restart_reasons
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration

@@ -10,12 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.e2e.containerd.agent_process import (
-    AgentProcess,
-    agent_on,
-    pod_on,
-    whole_cpus,
-)
+from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.cri import CRIError
 from tests.e2e.containerd.runtime import Runtime, cgroup_file
 from tests.patience import until

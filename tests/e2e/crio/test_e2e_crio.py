@@ -7,12 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.e2e.containerd.agent_process import (
-    AgentProcess,
-    agent_on,
-    pod_on,
-    whole_cpus,
-)
+from tests.e2e.containerd.agent_process import AgentProcess, agent_on, pod_on, whole_cpus
 from tests.e2e.containerd.runtime import CGROUPS, UNIFIED, Runtime, cgroup_file
 from tests.patience import until
 

@@ -14,13 +14,7 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.arrival import runs
 from tests.e2e.kubelet.cases import Wants, pod_of
 from tests.e2e.kubelet.claimed import CASE, Claimed, claims_on
-from tests.e2e.kubelet.claiming import (
-    CLAIMS,
-    DRIVER,
-    GROUP,
-    claim_of_devices,
-    with_claims,
-)
+from tests.e2e.kubelet.claiming import CLAIMS, DRIVER, GROUP, claim_of_devices, with_claims
 from tests.e2e.kubelet.decided import Played, Playing
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.placements import given

@@ -25,16 +25,7 @@ from mooring.agent.interrupts import JOURNAL
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
-from mooring.engine.extensions.interrupts import (
-    NEW,
-    NEW_NAME,
-    Interrupt,
-    Kept,
-    Memory,
-    Steering,
-    Step,
-    written,
-)
+from mooring.engine.extensions.interrupts import NEW, NEW_NAME, Interrupt, Kept, Memory, Steering, Step, written
 from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, file_modes, read_interrupts, read_new_interrupts
 from mooring.inputs.machines.isolation import kernel_words, read_balance
 from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree

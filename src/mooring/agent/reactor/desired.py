@@ -19,16 +19,7 @@ from typing import Final
 from mooring.agent.effects import DropAssigned, LiftQuota, Occasion, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.nri.types import LinuxResources, Mount
 from mooring.agent.quota import NO_QUOTA, lift_of_container, lift_of_pod
-from mooring.agent.state import (
-    HAS_CGROUP,
-    LIVE,
-    AgentState,
-    Assigned,
-    KnownContainer,
-    Phase,
-    Setting,
-    claimed_cpus,
-)
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Assigned, KnownContainer, Phase, Setting, claimed_cpus
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of, members
 from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, AssignedScope
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError

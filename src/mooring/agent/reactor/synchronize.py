@@ -28,13 +28,7 @@ from mooring.agent.reactor.placing import (
     started,
     without_pod,
 )
-from mooring.agent.reactor.recovery import (
-    cpus_of,
-    live_names,
-    taken_over,
-    with_resizes_on_record,
-    with_sizes_on_record,
-)
+from mooring.agent.reactor.recovery import cpus_of, live_names, taken_over, with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.response import Accepted, EventOutcome, outcome, refreshed
 from mooring.agent.reactor.update_container import releases_resumed, resizes_missed
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase

@@ -17,13 +17,7 @@ from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.state import LIVE, AgentState, KnownContainer, by_name, claimed_cpus
 from mooring.agent.status.api import unready
-from mooring.agent.status.snapshot import (
-    ContainerDevices,
-    InterruptView,
-    PluginFailures,
-    Snapshot,
-    devices_of_pod,
-)
+from mooring.agent.status.snapshot import ContainerDevices, InterruptView, PluginFailures, Snapshot, devices_of_pod
 from mooring.documents.of_kubelet import numa_parts
 from mooring.documents.plan import finding_parts
 from mooring.documents.status import (

@@ -15,15 +15,7 @@ from msgspec import Meta
 from mooring.answers.base.trace import Trace, shapes
 from mooring.answers.compare.measures import VariantOutcome, VariantPart, judge, observed_key, rank_key
 from mooring.answers.compare.variant import Variant
-from mooring.documents.plan import (
-    API_VERSION,
-    APIVersion,
-    Code,
-    Count,
-    DocumentPart,
-    FindingPart,
-    KubeletRelease,
-)
+from mooring.documents.plan import API_VERSION, APIVersion, Code, Count, DocumentPart, FindingPart, KubeletRelease
 from mooring.engine.core.pod import Pod
 from mooring.service.daemon import worker_processes
 

@@ -25,11 +25,7 @@ from mooring.answers.compare.plot import (
     settings_words,
     variant_words,
 )
-from mooring.answers.compare.releases import (
-    ReleaseComparisonDocument,
-    ReleaseDecisionPart,
-    ReleasePodPart,
-)
+from mooring.answers.compare.releases import ReleaseComparisonDocument, ReleaseDecisionPart, ReleasePodPart
 from mooring.cli.terminal import text_for, width_for
 from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.errors import clean

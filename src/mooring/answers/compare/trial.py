@@ -42,10 +42,7 @@ from mooring.engine.node.resources import check_amounts, pod_requests
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, merge
-from mooring.engine.topologymanager.wide import (
-    ResourceHints,
-    merge_entries,
-)
+from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 from mooring.explanations.story import PodVerdict
 
 Followers: TypeAlias = Mapping[int, Settings]

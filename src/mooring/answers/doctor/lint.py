@@ -20,12 +20,7 @@ from rich.text import Text
 
 from mooring.answers.base.inputs.node import question_of
 from mooring.answers.base.plan import RefusedPlan, make_plan
-from mooring.answers.doctor.interrupts import (
-    Assignments,
-    assignments_of,
-    interrupt_findings,
-    named,
-)
+from mooring.answers.doctor.interrupts import Assignments, assignments_of, interrupt_findings, named
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
 from mooring.cli.terminal import text_for

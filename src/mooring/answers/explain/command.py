@@ -17,10 +17,7 @@ from mooring.explanations.reason import SHARED_BY_QOS
 from mooring.lazy import lazily
 
 with lazily():
-    from mooring.answers.base import (
-        picture,
-        plan_findings,
-    )
+    from mooring.answers.base import picture, plan_findings
     from mooring.answers.base import plan as planning
     from mooring.answers.base import pods as explanation
     from mooring.answers.base import pods as pod_names

@@ -19,10 +19,7 @@ from mooring.documents.explanation import DifferencePart, OutcomePart, OutcomePl
 from mooring.engine.core.errors import clean
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.settings import policies
-from mooring.explanations.alignment import (
-    AlignmentLevel,
-    Extent,
-)
+from mooring.explanations.alignment import AlignmentLevel, Extent
 from mooring.explanations.phrases import plural
 from mooring.explanations.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
 from mooring.explanations.story import PodVerdict

@@ -21,10 +21,7 @@ from lightkube.config.kubeconfig import SingleConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.extensions.owners import (
-    HeldClaim,
-    HeldShare,
-)
+from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
 from mooring.service.grpc_client import CallError, UnaryClient

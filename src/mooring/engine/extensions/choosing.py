@@ -22,20 +22,9 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeError
-from mooring.engine.cpumanager.policy import (
-    AllocationError,
-    CPUsChosen,
-    CPUsWanted,
-    StaticPolicy,
-)
+from mooring.engine.cpumanager.policy import AllocationError, CPUsChosen, CPUsWanted, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import (
-    check_whole_cores,
-    taken_fact,
-    taken_near,
-    wanted_cpus,
-    why_no_whole_cores,
-)
+from mooring.engine.cpumanager.static import check_whole_cores, taken_fact, taken_near, wanted_cpus, why_no_whole_cores
 from mooring.engine.extensions.owners import hidden_for, with_hidden
 
 

@@ -31,11 +31,7 @@ from mooring.engine.memorymanager.pod_partition import (
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
 from mooring.engine.memorymanager.reuse import ContainerBlocks, ReusableMemory
 from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, charge
-from mooring.engine.memorymanager.static import (
-    MemoryAllocated,
-    MemoryRefusal,
-    choose_nodes,
-)
+from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, choose_nodes
 from mooring.engine.topologymanager.hints import Hint
 
 

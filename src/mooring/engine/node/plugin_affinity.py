@@ -16,12 +16,7 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginPlacement
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.policy import (
-    CPUsWanted,
-    StaticPolicy,
-    exclusive_cpus,
-    exclusive_cpus_of_pod,
-)
+from mooring.engine.cpumanager.policy import CPUsWanted, StaticPolicy, exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.static import check_whole_cores, wanted_cpus
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.output import (
-    NO,
-    YES,
-    Seconds,
-    Verb,
-    check_destination,
-    emit,
-    emit_document,
-    json_text,
-    tell,
-)
+from mooring.cli.output import NO, YES, Seconds, Verb, check_destination, emit, emit_document, json_text, tell
 from mooring.cli.terminal import Watched
 from mooring.fleet import MOST_SECONDS
 from mooring.fleet.commands import inputs as common

@@ -17,14 +17,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.fleet.work import PodDemand, asked_of
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    count_at,
-    list_at,
-    mapping_at,
-    text_at,
-    texts_at,
-)
+from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pod_files import check_identity

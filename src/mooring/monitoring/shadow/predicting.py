@@ -16,12 +16,7 @@ from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import readmit
-from mooring.engine.kubelet.events import (
-    Admit,
-    Remove,
-    Restart,
-    after_event,
-)
+from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.monitoring.shadow.orders import Step

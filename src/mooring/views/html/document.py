@@ -38,16 +38,7 @@ from mooring.views.svg.elements import (
     style_sheet,
 )
 from mooring.views.svg.plot import Plot, plot_svg
-from mooring.views.view import (
-    OWNER_COLOURS,
-    CPUUse,
-    OwnerView,
-    PlacementRow,
-    mixed,
-    owner_style,
-    text_on,
-    use_style,
-)
+from mooring.views.view import OWNER_COLOURS, CPUUse, OwnerView, PlacementRow, mixed, owner_style, text_on, use_style
 from mooring.views.wording import MARKS, meaning, numbers
 
 SCRIPTS = (
