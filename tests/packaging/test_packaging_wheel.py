@@ -34,7 +34,11 @@ def test_errors_name_the_distribution_by_which_the_wheel_is_installed(wheel: zip
     text = wheel.read(f"kube_mooring-{__version__}.dist-info/METADATA").decode()
     metadata = HeaderParser().parsestr(text)
     assert (metadata["Name"], metadata["Version"]) == (DISTRIBUTION, __version__)
-    assert set(metadata.get_all("Provides-Extra", [])) == {"agent", "dra", "fleet", "kube", "tracing"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"agent", "dra", "fleet", "kube", "notebook", "tracing"}
+
+
+def test_the_files_of_the_demo_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    assert {"mooring/answers/demo/pods.yaml", "mooring/answers/demo/kubelet.yaml"} <= set(wheel.namelist())
 
 
 def test_each_verb_has_a_manual_page(wheel: zipfile.ZipFile) -> None:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from itertools import groupby
 from typing import Any
 
+from mooring import DISTRIBUTION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
 from mooring.engine.core.bits import list_text
@@ -61,7 +62,7 @@ def dataframe(plan: Plan) -> Any:
     """
     name = next((one for one in ("pandas", "polars") if find_spec(one)), "")
     if not name:
-        raise InputError("neither pandas nor polars is installed", remedy="pip install 'kube-mooring[notebook]'")
+        raise InputError("neither pandas nor polars is installed", remedy=f"pip install '{DISTRIBUTION}[notebook]'")
     columns = ("pod", "container", "admitted", "verdict", "cpus", "cpu_nodes", "memory_nodes", "alignment", "why")
     rows = plan_rows(plan, wide=True)
     values = {column: [getattr(row, column) for row in rows] for column in columns}
