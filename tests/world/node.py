@@ -249,7 +249,8 @@ class Node:
         """Start an agent; tell whether it came up."""
         found = Store(self.disk.folder).read()
         self.lost = not self._is_readable(found)
-        WatchedStore.readable = [(found.texts, frozenset(found.pods))]
+        # What was read may be on no disk yet, so that a power loss may still return to what was acknowledged before.
+        WatchedStore.readable = [*WatchedStore.readable, (found.texts, frozenset(found.pods))]
         program = self.program = Program("agent")
         self.log = WorldLog()
         made: list[Agent] = []
