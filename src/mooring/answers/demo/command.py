@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from mooring.cli.options import complete_folder
-from mooring.cli.output import YES, Verb, emit
+from mooring.cli.output import YES, Verb, emit, write_answer
 from mooring.engine.core.errors import InputError
 
 EPILOG = """\b
@@ -43,7 +43,7 @@ def command(context: click.Context, to: str) -> int:
         for name in _FILES:
             content = resources.files(__package__).joinpath(name).read_bytes()
             if not (folder / name).exists():
-                (folder / name).write_bytes(content)
+                write_answer(content, str(folder / name))
     except OSError as error:
         raise InputError(error.strerror or "cannot be written", source=to, field="--to") from None
     for line in _COMMANDS:
