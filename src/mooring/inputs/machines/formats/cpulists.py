@@ -22,10 +22,10 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.inputs.configuration.devices import matrix_rows
 from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
     ASSUMED_DISTANCES,
     ASSUMED_MEMORY,
     ASSUMED_SOCKETS,
+    ASSUMED_THREADS,
     MEMORY_OF_A_CPU,
     DescribedCache,
     DescribedCPU,
@@ -92,6 +92,8 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
     """
     counts = {runs_of(cpus) for cpus in cpus_of_node.values() if cpus}
     runs = counts.pop() if len(counts) == 1 else 1
+    if runs not in ASSUMED_THREADS:
+        return 1
     is_even = all(len(cpus) % runs == 0 and len(cpus) > runs for cpus in cpus_of_node.values() if cpus)
     equal = is_even and all(
         runs_of(cpus[start : start + len(cpus) // runs]) == 1
@@ -100,11 +102,6 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
         for start in range(0, len(cpus), len(cpus) // runs)
     )
     return runs if equal else 1
-
-
-def assumed_threads(threads: int) -> str:
-    """Return how threads that were found by :func:`threads_of` are listed as an assumption."""
-    return ASSUMED_CORES if threads == 1 else f"{threads} threads a core, as the runs of CPU numbers suggest"
 
 
 def described_lists(
@@ -133,7 +130,7 @@ def described_lists(
         (ASSUMED_MEMORY,) if sizes is None else ()
     )
     return Description(
-        MachineOrigin(form, tuple(unknown), (assumed_threads(threads), ASSUMED_SOCKETS, *missing)),
+        MachineOrigin(form, tuple(unknown), (ASSUMED_THREADS[threads], ASSUMED_SOCKETS, *missing)),
         places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
         tuple(
             DescribedNode(

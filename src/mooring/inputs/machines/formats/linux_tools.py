@@ -26,11 +26,14 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.machines.formats.cpulists import assumed_threads, described_lists, places_of, threads_of
+from mooring.inputs.machines.formats.cpulists import described_lists, places_of, threads_of
 from mooring.inputs.machines.formats.description import (
     ASSUMED_DISTANCES,
     ASSUMED_MEMORY,
+    ASSUMED_NODES,
+    ASSUMED_ONE_NODE,
     ASSUMED_SOCKETS,
+    ASSUMED_THREADS,
     MEMORY_OF_A_CPU,
     DescribedCache,
     DescribedCPU,
@@ -179,7 +182,7 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
                 "PCI devices",
             ),
             (
-                *(["every socket is a NUMA node"] if by_socket else []),
+                *([ASSUMED_NODES] if by_socket else []),
                 *([] if "socket" in columns else [ASSUMED_SOCKETS]),
                 ASSUMED_MEMORY,
                 *([ASSUMED_DISTANCES] if len(ids) > 1 else []),
@@ -296,8 +299,10 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
     offline = _cpus(reported, _OFFLINE, source) if _OFFLINE in reported else CPUSet()
     guessed = (
         (["CPUs of the NUMA nodes in the order of their cores"] if spread else [])
-        + ([] if _THREADS in reported else [assumed_threads(threads)])
+        + ([] if _THREADS in reported else [ASSUMED_THREADS[threads]])
         + ([] if _SOCKETS in reported else [ASSUMED_SOCKETS])
+        # The whole output of a machine without NUMA nodes has no line about them.
+        + ([] if nodes or not {_NODES, "Architecture"}.isdisjoint(reported) else [ASSUMED_ONE_NODE])
     )
     origin = _origin(threads, len(lists) if is_numa else 0)
     return Description(
