@@ -121,6 +121,25 @@ def pod(name: str, cpus: int = 4) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("form", ["text", "json", "machineinfo", "resources"])
+def test_the_topology_of_a_node_of_the_cluster_is_that_which_it_published(form: str, cluster: FakeCluster) -> None:
+    published(cluster)
+    told = mooring("topology", "--node", "edge-7", "-o", form)
+    of_archive = mooring("topology", "--node", EXAMPLES / "node", "-o", form)
+    assert (told.code, of_archive.code) == (0, 0), told
+    figures = {"text": "CPUs online", "json": '"cpus"', "machineinfo": '"num_cores"', "resources": "cpu"}[form]
+    assert figures in told.out
+    assert figures in of_archive.out
+
+
+def test_the_topology_of_a_node_without_a_word_names_what_to_add(cluster: FakeCluster) -> None:
+    told = mooring("topology", "--node", "edge-7")
+    assert told.code == 2
+    assert "add --debug-image IMAGE to collect it in a pod" in told.complaint
+    assert mooring("topology", "--node", "edge-9").code == 2
+    (cluster.folder / "root").mkdir()
+
+
 def test_a_published_node_is_drawn_as_its_publisher_sees_it(cluster: FakeCluster) -> None:
     published(cluster)
     drawn = mooring("show", "--node", "edge-7", "-o", "svg")

@@ -23,6 +23,7 @@ with lazily():
     from mooring.answers.base import pods as pod_names
     from mooring.answers.base import published
     from mooring.answers.base.inputs import checks as running_inputs
+    from mooring.answers.base.inputs import collection
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.cli import output
     from mooring.engine.checkpoint import device_file
@@ -387,13 +388,17 @@ def read_node(source: str) -> NodeArchive | None:
     return reader.open_node(source) if source else None
 
 
-def read_machine(machine: str, node: str) -> Machine:
-    """Read the machine that ``--machine`` names, or else that of a node archive, or else this computer.
+def read_machine(options: NodeOptions) -> Machine:
+    """Read the machine that ``--machine`` names, or else that of a node archive or of a node of the cluster.
+
+    Where none is named it is this computer.
 
     Raises:
         InputError: there is none, or it cannot be understood.
     """
-    return _machine(machine, read_node(node))
+    if options.node and not options.machine and collection.may_be_cluster_node(options):
+        return collection.cluster_node(options).machine()
+    return _machine(options.machine, options.running or read_node(options.node))
 
 
 def _machine(machine: str, archive: NodeArchive | None) -> Machine:
