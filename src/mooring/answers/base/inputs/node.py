@@ -350,12 +350,7 @@ def chosen_node(
 
 
 def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
-    """Return the error about manifests without a pod that counts.
-
-    Args:
-        options: that name the manifests.
-        noticed: what was left out of them.
-    """
+    """Return the error about manifests without a pod that counts, of which something was left out."""
     others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)
     left_out = (one for one in noticed if one.code in (pod_status.OTHER_PODS, pod_status.LEFT_OUT))
     problem = f"there is no pod in the manifests{f', only {others}' if others else ''}"
@@ -389,9 +384,7 @@ def read_node(source: str) -> NodeArchive | None:
 
 
 def read_machine(options: NodeOptions) -> Machine:
-    """Read the machine that ``--machine`` names, or else that of a node archive or of a node of the cluster.
-
-    Where none is named it is this computer.
+    """Read the machine that is named, or that of the named node archive or node of the cluster, or this computer.
 
     Raises:
         InputError: there is none, or it cannot be understood.
