@@ -326,6 +326,45 @@ def test_a_pod_that_waits_is_asked_about_on_the_node_that_it_names(
 
 
 @pytest.mark.usefixtures("rejected")
+@pytest.mark.parametrize(
+    ("events", "nodes", "named"),
+    [
+        (["Pod should schedule on: nodeclaim/pool-x7, node/edge-7"], None, True),
+        (['0/3 nodes are available: node "edge-7" cannot align pod.'], None, True),
+        (
+            ["0/2 nodes are available: edge-7: Insufficient cpu, edge-8: node(s) had taints"],
+            ["edge-7", "edge-8"],
+            False,
+        ),
+        (["2/3 nodes are unavailable; cannot align pod on edge-7."], ["edge-7", "edge-8"], True),
+        (["0/1 nodes are available: 1 Insufficient cpu."], ["edge-7"], True),
+        (
+            ["0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."],
+            ["edge-7", "edge-8"],
+            False,
+        ),
+        (["0/2 nodes are available", "Pod should schedule on: node/edge-7"], ["edge-7", "edge-8"], True),
+    ],
+)
+def test_a_node_that_the_events_of_a_waiting_pod_name_is_asked_about(
+    rejected: FakeCluster, events: list[str], nodes: list[str] | None, named: bool
+) -> None:
+    waiting = pod("waiting", 10) | {"status": {"phase": "Pending"}}
+    del waiting["spec"]["nodeName"]
+    rejected.has("pod-waiting", waiting)
+    times = [f"2026-11-29T10:00:{59 - number}Z" for number in range(len(events))]
+    listed = [{"message": text, "lastTimestamp": at} for text, at in zip(events, times, strict=True)]
+    rejected.has("events", {"kind": "List", "items": listed[::-1]})
+    if nodes is not None:
+        rejected.has("nodes", {"kind": "List", "items": [{"metadata": {"name": name}} for name in nodes]})
+    answered = mooring("explain", "shop/waiting", *MACHINE)
+    if named:
+        assert (answered.code, "shop/waiting is rejected" in answered.out) == (1, True), answered
+    else:
+        assert f"waits and names no node: {events[0]}" in answered.complaint
+        assert answered.code == 2
+
+
 @pytest.mark.parametrize("name", ["shop/none", "shop/--all", "a/../b"])
 def test_a_pod_that_the_cluster_does_not_have_is_named(name: str) -> None:
     answered = mooring("explain", name)
