@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mooring.answers.base.inputs.checks import check_folder
-from mooring.answers.base.plan import Question
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.checkpoint.store import read_state_file
 from mooring.engine.core.bits import CPUMask, mask_of, members
@@ -33,6 +32,9 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
 from mooring.inputs.decoding.fields import Document, within
+
+if TYPE_CHECKING:
+    from mooring.answers.base.plan import Question
 
 PUBLISHED: Final = "MOOR-528"
 """Code of what a NodeResourceTopology says and another source says otherwise."""
