@@ -147,12 +147,13 @@ def test_a_dry_run_prints_what_the_doctor_prints(computer: Computer) -> None:
     assert computer.files == before
 
 
-def test_repairs_are_counted_and_noted(computer: Computer, tmp_path: Path) -> None:
-    counts = tmp_path / "heal.prom"
+def test_repairs_are_counted_and_noted(computer: Computer) -> None:
     for _ in range(2):
         computer.tear()
-        assert computer.heal("--textfile", counts).code == 0
-    assert 'mooring_heal_repairs_total{class="damage"} 2' in counts.read_text().splitlines()
+        assert computer.heal().code == 0
+    assert (
+        'mooring_heal_repairs_total{class="damage"} 2' in computer.record.with_suffix(".prom").read_text().splitlines()
+    )
     assert len(json.loads(computer.record.read_text())["events"]) == 2
 
 

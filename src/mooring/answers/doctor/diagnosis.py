@@ -262,7 +262,7 @@ def _with_own(report: Report[State], found: list[Problem]) -> Report[State]:
 
 def _with_pinned(report: Report[State], state: State, own: Mapping[PinnedContainer, Any]) -> Report[State]:
     """Return a report on a file that has again what running containers have, if it is missing or has lost entries."""
-    if report.is_sound and report.is_there:
+    if not own or (report.is_sound and report.is_there):
         return report
     entries = {uid: dict(held) for uid, held in state.assignments.items()}
     lost = []

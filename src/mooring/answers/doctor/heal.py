@@ -20,7 +20,18 @@ import click
 
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text, tell, warn, write_answer
+from mooring.cli.output import (
+    NO,
+    YES,
+    Verb,
+    check_destination,
+    emit,
+    emit_document,
+    json_text,
+    tell,
+    warn,
+    write_answer,
+)
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.lazy import lazily
 
@@ -76,17 +87,22 @@ Examples:
     "--leave", multiple=True, type=click.Choice(tuple(CLASSES)), help="A class of repair that is not made; repeatable."
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing, and print what mooring doctor prints.")
-@click.option("--record", default=_RECORD, metavar="FILE", help=f"Where repairs are noted. Default: {_RECORD}.")
-@click.option("--textfile", default="", metavar="FILE", help="Where they are counted, for the node exporter.")
+@click.option(
+    "--record",
+    default=_RECORD,
+    metavar="FILE",
+    help=f"Where repairs are noted, beside a .prom file that counts them. Default: {_RECORD}.",
+)
 @click.option("--report", default="", metavar="KUBECONFIG", help="Only send what is noted, as events of the node.")
 @options.output(("text", "json"), "text")
+@options.to_file
 def command(
     form: str,
+    to: str,
     inputs: NodeOptions,
     kubelet: str,
     leave: tuple[str, ...],
     record: str,
-    textfile: str,
     report: str,
     *,
     dry_run: bool,
@@ -98,6 +114,7 @@ def command(
 
     Exit code 0 when the kubelet starts on the files as they are now; 1 when it does not.
     """
+    check_destination(to)
     if report:
         return _reported(record, report, inputs.node_name)
     if inputs.machine not in ("", "live"):
@@ -116,7 +133,7 @@ def command(
     files = {name: published.state_text(state, name) for name in (formats.ALLOCATED_FILE, formats.ACTUATED_FILE)}
     pinned = isolation.pinned_containers(tree)
     if _starts(read, files, pinned) and not dry_run and form == "text":
-        emit(f"{state}: kubelet {read.release.release.tag} starts on these files; nothing is written")
+        emit(f"{state}: kubelet {read.release.release.tag} starts on these files; nothing is written", to)
         return YES
     asked = node_inputs.question_from(read)
     record_of = device_file.device_record(published.state_text(state, device_file.DEVICE_FILE))
@@ -132,12 +149,12 @@ def command(
         _refuse_beside_kubelet(trees.LiveTree() if isinstance(tree, trees.LiveTree) else tree)
         before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory, **files}
         doctor.write_repair(found, before, Path(state))
-        _note(found, record, textfile)
+        _note(found, record)
     if form == "json":
-        emit_document(json_text(found), "")
+        emit_document(json_text(found), to)
     else:
         warn(found.findings)
-        emit(text.doctor_text(found, state, ""))
+        emit(text.doctor_text(found, state, to), to)
     if left:
         tell(f"nothing is written: --leave {' and '.join(left)}")
     return YES if found.sound or healed else NO
@@ -200,7 +217,7 @@ def _noted(record: str) -> dict[str, Any]:
         raise InputError("is no record of mooring heal", source=record, remedy="remove it") from None
 
 
-def _note(found: DiagnosisDocument, record: str, textfile: str) -> None:
+def _note(found: DiagnosisDocument, record: str) -> None:
     """Note what was written, so that it is counted now and can be sent later."""
     noted = _noted(record)
     noted["counts"].update({kind for _, kind in _causes(found)})
@@ -214,10 +231,10 @@ def _note(found: DiagnosisDocument, record: str, textfile: str) -> None:
     noted["events"] = noted["events"][-_KEPT_RECORDS:]
     Path(record).parent.mkdir(parents=True, exist_ok=True)
     write_answer(json.dumps(noted, indent=2).encode(), record)
-    if textfile:
-        lines = [f'mooring_heal_repairs_total{{class="{kind}"}} {noted["counts"][kind]}\n' for kind in CLASSES]
-        head = "# HELP mooring_heal_repairs_total Starts of the kubelet before which its state was repaired.\n"
-        write_answer(f"{head}# TYPE mooring_heal_repairs_total counter\n{''.join(lines)}".encode(), textfile)
+    lines = [f'mooring_heal_repairs_total{{class="{kind}"}} {noted["counts"][kind]}\n' for kind in CLASSES]
+    head = "# HELP mooring_heal_repairs_total Starts of the kubelet before which its state was repaired.\n"
+    counts = f"{head}# TYPE mooring_heal_repairs_total counter\n{''.join(lines)}"
+    write_answer(counts.encode(), str(Path(record).with_suffix(".prom")))
 
 
 def _reported(record: str, kubeconfig: str, node: str) -> int:
