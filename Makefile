@@ -92,10 +92,11 @@ TESTS ?= tests
 fuzz: $(STAMP)
 	$(BIN)/python scripts/fuzz.py --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(FUZZ) $(TESTS)
 
-# The whole agent in virtual time, LIVES (200) from SEED (1) on, with faults at every call; a broken law is printed with its
-# smallest life, which STEPS and WITHOUT repeat. DEFECT puts a defect of tests/world/defects.py back in.
+# The whole agent, or with WORLD=cluster extenders and publishers, in virtual time: LIVES (200) from SEED (1) on, with faults
+# at every call; a broken law is printed with its smallest life, which STEPS and WITHOUT repeat. DEFECT puts a defect of
+# tests/world/defects.py back in.
 world: $(STAMP)
-	$(BIN)/python -m tests.world --lives $(or $(LIVES),200) --seed $(or $(SEED),1) --steps $(or $(STEPS),0) \
+	$(BIN)/python -m tests.world --world $(or $(WORLD),node) --lives $(or $(LIVES),200) --seed $(or $(SEED),1) --steps $(or $(STEPS),0) \
 	  --without "$(WITHOUT)" --defect "$(DEFECT)" $(if $(WITHOUT)$(DEFECT),,--shrink)
 
 # The fuzzer is no part of the locked environment: it has wheels for few platforms.

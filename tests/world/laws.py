@@ -21,10 +21,6 @@ DISK = ("create", "full", "torn", "sync")
 _KEPT = {LOCK_FILE, JOURNAL_FILE, DAMAGED_FILE, CPU_FILE, MEMORY_FILE, "machine.json"}
 
 
-class BrokenLawError(Exception):
-    """A law does not hold."""
-
-
 def problems(node: Node, kind: str) -> Iterator[str]:
     agent = node.agent
     if agent is None or node.program is None:

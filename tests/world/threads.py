@@ -36,6 +36,8 @@ class Program:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
+        self.paused = 0.0
+        """Until when it stands still."""
         self.failures: list[BaseException] = []
         """What its threads ended with, but for kills."""
         self.tracebacks: list[str] = []
@@ -159,7 +161,8 @@ class Threads:
             if able:
                 self.current = able[0] if len(able) == 1 else self._random.choice(able)
                 return self.current
-            times = [one.deadline for one in self.tasks if one.deadline is not None]
+            waiting = [one for one in self.tasks if one.deadline is not None or one.program.paused > self.now]
+            times = [max(one.deadline or 0.0, one.program.paused) for one in waiting]
             if not times:
                 self.stuck = ", ".join(one.name for one in self.tasks)
                 self.current = self._entered
@@ -167,7 +170,11 @@ class Threads:
             self.now = max(self.now, min(times))
 
     def _can_run(self, task: Task) -> bool:
-        if task.is_ready is None or task.program.is_dead:
+        if task.program.is_dead:
+            return True
+        if task.program.paused > self.now:
+            return False
+        if task.is_ready is None:
             return True
         return (task.deadline is not None and task.deadline <= self.now) or task.is_ready()
 
