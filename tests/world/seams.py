@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.world.connections import SOCKET
 from tests.world.files import OS
-from tests.world.serving import ASYNCIO, FUTURES
-from tests.world.threads import QUEUE, SELECT, THREADING, TIME
+from tests.world.serving import ASYNCIO, FUTURES, QUEUE
+from tests.world.threads import SELECT, THREADING, TIME
 
 STAND_INS = {
     "time": TIME,

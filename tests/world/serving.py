@@ -1,15 +1,54 @@
-"""Servers of a world: a request is a thread that runs the application's coroutine; pools of threads are the world's."""
+"""Queues, pools and servers of a world: a request is a thread that runs the application's coroutine."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import queue
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.world.threads import StandIn, Thread, threads
+
+
+class SimpleQueue:
+    """In place of ``queue.SimpleQueue`` and, with a size, of ``queue.Queue``."""
+
+    def __init__(self, maxsize: int = 0) -> None:
+        self._items: deque[Any] = deque()
+        self._size = maxsize
+
+    def __class_getitem__(cls, _of: object) -> type:
+        return cls
+
+    def _has_room(self) -> bool:
+        return not self._size or len(self._items) < self._size
+
+    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+        threads().step()
+        if not self._has_room() and not (block and threads().wait(self._has_room, timeout)):
+            raise queue.Full
+        self._items.append(item)
+
+    def put_nowait(self, item: object) -> None:
+        self.put(item, block=False)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        threads().step()
+        if not self._items and not (block and threads().wait(lambda: bool(self._items), timeout)):
+            raise queue.Empty
+        return self._items.popleft()
+
+    def get_nowait(self) -> Any:
+        return self.get(block=False)
+
+    def qsize(self) -> int:
+        return len(self._items)
+
+    def empty(self) -> bool:
+        return not self._items
 
 
 class Future:
@@ -96,6 +135,7 @@ async def _wait(futures: Collection[Future], timeout: float) -> tuple[list[Futur
     return [one for one in futures if one.done()], [one for one in futures if not one.done()]
 
 
+QUEUE = StandIn(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)
 ASYNCIO = StandIn(asyncio, get_running_loop=Loop, timeout=_timeout, wait=_wait)
 FUTURES = StandIn(concurrent.futures, Future=Future, ThreadPoolExecutor=Pool)
 

@@ -6,14 +6,12 @@ effect from then on, whatever its ``finally`` blocks try.
 
 from __future__ import annotations
 
-import queue
 import random
 import select
 import threading
 import time
 import traceback
 import types
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +26,13 @@ class KilledTaskError(BaseException):
 
 class StuckError(Exception):
     """No thread of the world can go on, and none waits for the clock."""
+
+
+def _held() -> Any:
+    """Return what a thread waits for that does not run."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class Program:
@@ -55,7 +60,7 @@ class Task:
     program: Program
     name: str
     number: int
-    baton: Any = field(default_factory=threading.Semaphore)
+    baton: Any = field(default_factory=_held)
     is_ready: Callable[[], bool] | None = None
     """What it waits for; None while it only waits for its turn."""
     deadline: float | None = None
@@ -79,7 +84,7 @@ class Threads:
         self.stuck = ""
         self._count = 0
         self.outside = Program("world")
-        self._entered = Task(self.outside, "driver", 0, baton=threading.Semaphore(0))
+        self._entered = Task(self.outside, "driver", 0)
         self._entered.ident = threading.get_ident()
         self.tasks.append(self._entered)
         self.current = self._entered
@@ -92,7 +97,7 @@ class Threads:
     def spawn(self, program: Program, name: str, work: Callable[[], object]) -> Task:
         """Make a thread of a program; it runs when its turn comes."""
         self._count += 1
-        task = Task(program, name, self._count, baton=threading.Semaphore(0))
+        task = Task(program, name, self._count)
         task.ident = 10_000 + self._count
 
         def run() -> None:
@@ -322,44 +327,6 @@ class Thread:
         threads().wait(lambda: not self.is_alive(), timeout)
 
 
-class SimpleQueue:
-    """In place of ``queue.SimpleQueue`` and, with a size, of ``queue.Queue``."""
-
-    def __init__(self, maxsize: int = 0) -> None:
-        self._items: deque[Any] = deque()
-        self._size = maxsize
-
-    def __class_getitem__(cls, _of: object) -> type:
-        return cls
-
-    def _has_room(self) -> bool:
-        return not self._size or len(self._items) < self._size
-
-    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
-        threads().step()
-        if not self._has_room() and not (block and threads().wait(self._has_room, timeout)):
-            raise queue.Full
-        self._items.append(item)
-
-    def put_nowait(self, item: object) -> None:
-        self.put(item, block=False)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        threads().step()
-        if not self._items and not (block and threads().wait(lambda: bool(self._items), timeout)):
-            raise queue.Empty
-        return self._items.popleft()
-
-    def get_nowait(self) -> Any:
-        return self.get(block=False)
-
-    def qsize(self) -> int:
-        return len(self._items)
-
-    def empty(self) -> bool:
-        return not self._items
-
-
 def _select(
     readers: Iterable[Any], _writers: Iterable[Any], _others: Iterable[Any], timeout: float | None = None
 ) -> tuple[list[Any], list[Any], list[Any]]:
@@ -403,5 +370,4 @@ THREADING = StandIn(
     get_ident=lambda: threads().task.ident,
     current_thread=_current_thread,
 )
-QUEUE = StandIn(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)
 SELECT = StandIn(select, select=_select)
