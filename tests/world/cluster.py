@@ -21,6 +21,7 @@ from mooring.cluster.extender.run import Extender, extender_with, take_part
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import total_requests
+from mooring.published import publisher
 from mooring.published.publisher import PublisherThread
 from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError
 from mooring.service.lease import Election
@@ -35,14 +36,15 @@ KINDS = {
         reserved_system_cpus="0,8",
     ),
 }
-PERIOD = 2.0
-"""Seconds between two tries of the scheduler for a pod that waits."""
+_PAUSES = (0.1, 1.0, 4.0)
+"""Seconds until the scheduler tries again for a pod that waits."""
 _PATIENCE = 5.0
 """Seconds for which the scheduler waits for an extender."""
-# A look every 20 ms is most of the work of a world in which almost always nothing has changed.
-extender_module._LOOK_PERIOD = 0.25  # noqa: SLF001 - as said above
+# Looks at what has changed are most of the work of a world in which almost always nothing has.
+setattr(extender_module, "_LOOK_PERIOD", 0.5)  # noqa: B010 - as said above
+setattr(publisher, "LOOKING", 0.5)  # noqa: B010 - as said above
 # The collector is this process's.
-setattr(extender_module, "settle", lambda whole: None)  # noqa: ARG005, B010 - as above
+setattr(extender_module, "settle", lambda whole: None)  # noqa: ARG005, B010 - as said above
 
 
 def connector(server: APIServer) -> Callable[[], Cluster]:
@@ -205,9 +207,9 @@ class Machine:
 
     def publish(self, process: Process) -> None:
         """Be the publisher's process."""
-        publisher = PublisherThread(lambda: self.kubelet, connector(self.server), self.name, lambda _finding: None)
+        thread = PublisherThread(lambda: self.kubelet, connector(self.server), self.name, lambda _finding: None)
         process.stop.wait()
-        publisher.stop(10.0)
+        thread.stop(10.0)
 
 
 class Scheduler:
@@ -215,36 +217,41 @@ class Scheduler:
 
     def __init__(self, server: APIServer, threads: Threads, replicas: list[Replica], nodes: list[str]) -> None:
         self._server, self._threads, self._replicas, self._nodes = server, threads, replicas, nodes
-        self._binding: set[str] = set()
+        self._numbers = server.faults.numbers("scheduling")
+        self._pods: dict[str, dict[str, Any]] = {}
+        """As it has seen them, sooner or later."""
+        self._at = 0
+        self._busy: set[str] = set()
+        """Names of pods that are being bound, or were."""
         self._next: dict[str, float] = {}
         self.wrong: list[str] = []
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._binding
-
     def run(self, is_over: Callable[[], bool]) -> None:
+        history = self._server.history[PODS]
         while not is_over():
-            for pod in [*self._server.objects[PODS].values()]:
-                if is_over():
-                    return
-                self._schedule(pod["metadata"]["name"])
+            if not self._server.faults.hit("scheduler stale"):
+                for change in history[self._at :]:
+                    self._pods[change.object["metadata"]["name"]] = change.object
+                    if change.type == "DELETED":
+                        del self._pods[change.object["metadata"]["name"]]
+                self._at = len(history)
+            for pod in self._pods.values():
+                if not (is_over() or pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]):
+                    self._schedule(pod)
             self._threads.sleep(0.5)
 
-    def _schedule(self, name: str) -> None:
-        pod = self._server.objects[PODS].get(name)
-        if pod is None or pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+    def _schedule(self, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        if name in self._busy or self._threads.now < self._next.get(name, 0.0):
             return
-        if name in self._binding or self._threads.now < self._next.get(name, 0.0):
-            return
-        self._next[name] = self._threads.now + PERIOD
+        self._next[name] = self._threads.now + self._numbers.choice(_PAUSES)
         question = json.dumps({"Pod": pod, "NodeNames": self._nodes}).encode()
         found = self.ask("/filter", question)
         if not found or found["Error"] or not found["NodeNames"]:
             return
         scored = self.ask("/prioritize", json.dumps({"Pod": pod, "NodeNames": found["NodeNames"]}).encode())
         best = max(scored or [], key=lambda one: one["Score"], default={"Host": found["NodeNames"][0]})
-        self._binding.add(name)
+        self._busy.add(name)
         body = {"PodName": name, "PodNamespace": "default", "PodUID": pod["metadata"]["uid"], "Node": best["Host"]}
         self._threads.spawn(self._threads.outside, f"bind {name}", lambda: self._bind(name, body))
 
@@ -254,8 +261,9 @@ class Scheduler:
             stored = self._server.objects[PODS].get(name)
             if stored is not None and stored["spec"].get("nodeName") != body["Node"]:
                 self.wrong.append(f"{name} is said to be bound to {body['Node']}, and is not")
-        self._next[name] = self._threads.now + PERIOD
-        self._binding.discard(name)
+            return
+        self._next[name] = self._threads.now + self._numbers.choice(_PAUSES)
+        self._busy.discard(name)
 
     def ask(self, path: str, body: bytes, uid: str = "") -> Any:
         """Return what the extender answers; None where it does not."""
@@ -288,6 +296,7 @@ class Scheduler:
 
 
 RATES = {
+    "scheduler stale": (0.3, 0.8),
     "wrong replica": (0.02, 0.1),
     "question late": (0.02, 0.1),
     "question twice": (0.02, 0.1),

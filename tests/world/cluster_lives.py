@@ -48,7 +48,7 @@ class Promise:
 class ClusterLife(Life):
     """One life."""
 
-    STEPS = 24
+    STEPS = 30
     RATES: ClassVar = {**apiserver.RATES, **cluster.RATES}
 
     def __init__(self, root: Path, seed: int, steps: int = 0, left_out: frozenset[str] = frozenset()) -> None:
@@ -108,14 +108,15 @@ class ClusterLife(Life):
         for _ in range(numbers.choice([1, 1, 2, 4])):
             self._pods += 1
             cpus = numbers.choice(
-                [["1"], ["2"], ["2"], ["3"], ["4"], ["1", "1"], ["2", "1"], ["1", "3"], ["6"], ["500m"]]
+                [["1"], ["1"], ["2"], ["2"], ["3"], ["4"], ["1", "1"], ["2", "1"], ["1", "3"], ["6"], ["500m"]]
             )
             self.server.put(PODS, pod_object(self._pods, cpus, numbers.choice(["64Mi", "1Gi", "3Gi"])))
         self._rest(numbers)
 
     def delete_pod(self, numbers: random.Random) -> None:
-        if pods := self._stored(lambda one: one["status"]["phase"] != "Failed"):
-            self._delete(numbers.choice(pods))
+        for _ in range(numbers.choice([1, 1, 2, 3])):
+            if pods := self._stored(lambda one: one["status"]["phase"] != "Failed"):
+                self._delete(numbers.choice(pods))
         self._rest(numbers)
 
     def _delete(self, pod: dict[str, Any]) -> None:
@@ -127,11 +128,9 @@ class ClusterLife(Life):
             self.server.delete(PODS, pod["metadata"]["name"])
 
     def finish_pod(self, numbers: random.Random) -> None:
-        if pods := self._stored(
-            lambda one: one["status"]["phase"] == "Running" and "deletionTimestamp" not in one["metadata"]
-        ):
-            pod = numbers.choice(pods)
-            self.machines[pod["spec"]["nodeName"]].finish(pod["metadata"]["uid"])
+        for pod in self._stored(lambda one: one["status"]["phase"] == "Running"):
+            if "deletionTimestamp" not in pod["metadata"] and numbers.random() < 0.3:
+                self.machines[pod["spec"]["nodeName"]].finish(pod["metadata"]["uid"])
         self._rest(numbers)
 
     def _stored(self, is_so: Any) -> list[dict[str, Any]]:
@@ -234,9 +233,9 @@ class ClusterLife(Life):
             replica.way.is_barred = False
         for machine in self.machines.values():
             machine.slow = 0.0
-        for _ in range(_QUIET // 2):
+        for _ in range(_QUIET // 5):
             self.before_step()
-            self.threads.sleep(2.0)
+            self.threads.sleep(5.0)
         self.look()
         for text in self._problems():
             self.hold(False, text)
@@ -339,9 +338,9 @@ def _without_sequence(state: Any) -> tuple[object, ...]:
 
 
 ClusterLife.EVENTS = {
-    "run pods": (34, ClusterLife.run_pods),
-    "delete pod": (14, ClusterLife.delete_pod),
-    "finish pod": (8, ClusterLife.finish_pod),
+    "run pods": (30, ClusterLife.run_pods),
+    "delete pod": (16, ClusterLife.delete_pod),
+    "finish pod": (12, ClusterLife.finish_pod),
     "kill extender": (5, ClusterLife.kill_extender),
     "stop extender": (3, ClusterLife.stop_extender),
     "kill publisher": (4, ClusterLife.kill_publisher),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.world.files import OS
@@ -91,8 +92,9 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
 """Of the agent, by name: where the product's line is, its name, what takes its place."""
 
 
-def _known_again(self: Any, uid: str) -> Any:
-    return self.bound[uid].pod if uid in self.bound else self._waiting.get(uid)
+def _as_waiting(self: Any, asked: Any, read: Any = Binder._read_pod) -> Any:  # noqa: SLF001 - as above
+    seen = read(self, asked)
+    return None if seen is None else replace(seen, node="")
 
 
 def _revive(self: Any, listed: Any) -> None:
@@ -119,7 +121,7 @@ def _no_answer_is_no(self: Any, asked: Any, bind: Any = ClusterPodAPI.bind) -> N
 
 
 CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
-    "a bind is repeated without asking where the pod is": (ClusterPods, "waiting", _known_again),
+    "a bind is repeated without asking where the pod is": (Binder, "_read_pod", _as_waiting),
     "a conflict counts as not bound": (
         Binder,
         "_settle_conflict",

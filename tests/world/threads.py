@@ -162,26 +162,23 @@ class Threads:
     def _next(self) -> Task:
         self.switches += 1
         while True:
-            able = [one for one in self.tasks if self._can_run(one)]
+            now, able = self.now, []
+            for one in self.tasks:
+                program, is_ready, deadline = one.program, one.is_ready, one.deadline
+                if program.is_dead or (
+                    program.paused <= now
+                    and (is_ready is None or (deadline is not None and deadline <= now) or is_ready())
+                ):
+                    able.append(one)
             if able:
                 self.current = able[0] if len(able) == 1 else self._random.choice(able)
                 return self.current
-            waiting = [one for one in self.tasks if one.deadline is not None or one.program.paused > self.now]
-            times = [max(one.deadline or 0.0, one.program.paused) for one in waiting]
-            if not times:
+            waiting = [one for one in self.tasks if one.deadline is not None or one.program.paused > now]
+            if not waiting:
                 self.stuck = ", ".join(one.name for one in self.tasks)
                 self.current = self._entered
                 return self._entered
-            self.now = max(self.now, min(times))
-
-    def _can_run(self, task: Task) -> bool:
-        if task.program.is_dead:
-            return True
-        if task.program.paused > self.now:
-            return False
-        if task.is_ready is None:
-            return True
-        return (task.deadline is not None and task.deadline <= self.now) or task.is_ready()
+            self.now = max(now, min(max(one.deadline or 0.0, one.program.paused) for one in waiting))
 
 
 class Current:
