@@ -269,6 +269,8 @@ class ClusterLife(Life):
         counts = extender.view.counts()
         if counts["unreadable"] or counts["unjudged"]:
             yield f"unjudged: {replica.process.name} {counts} {replica.told[-1:]}"
+        if extender.failing.is_set() or any(one.defect.is_set() for one in extender.followers):
+            yield f"failing: {replica.process.name}, {replica.told[-1:]}"
         for name, machine in self.machines.items():
             views = [one.key for one in extender.view.outlook(name).views]
             real = view_key(digest_of(KINDS[machine.kind]), machine.kubelet.node)
