@@ -59,6 +59,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "upgrade": "Show what another kubelet release changes on this node.",
         "show": "Draw a machine and the owners of its CPUs.",
         "topology": "Show a machine as it is and as the kubelet sees it.",
+        "machines": "List the machines that come with Mooring.",
         "replay": "Run recorded scenarios, and compare the answers.",
     },
     "This node": {
@@ -90,8 +91,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 VERBS: Mapping[str, str] = {verb: about for verbs in GROUPS.values() for verb, about in verbs.items()}
 
 _ANSWERS = (
-    "capacity", "collect", "compare", "demo", "doctor", "explain", "migrate", "plan", "replay", "resize", "show",
-    "status", "topology", "upgrade", "whatif",
+    "capacity", "collect", "compare", "demo", "doctor", "explain", "machines", "migrate", "plan", "replay", "resize",
+    "show", "status", "topology", "upgrade", "whatif",
 )  # fmt: skip
 _MODULES: Mapping[str, str] = {
     **{verb: f"answers.{verb}.command" for verb in _ANSWERS},

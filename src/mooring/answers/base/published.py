@@ -185,19 +185,13 @@ def with_published(question: Question, sets: Callable[[str], bool], running: Col
     if published is None:
         return question
     config, findings = _configured(question.config, published, sets)
-    devices = {
-        resource: tuple(
-            Device(f"node-{node}/{index}", (node,)) for node, count in counts.items() for index in range(count)
-        )
-        for resource, counts in published.devices.items()
-    }
     findings = [*question.findings, *findings]
     known = question.files != StateTexts() or bool(question.active) or any(pod.uid in running for pod in question.pods)
     if known and published.taken:
         message = "what the NodeResourceTopology says containers hold is not counted: running pods are given"
         findings.append(Finding("info", "machine", message, PUBLISHED))
-    found = replace(question, config=config, devices={**devices, **question.devices}, findings=tuple(findings))
-    return found if known else _with_holders(found, published.taken)
+    found = replace(question, config=config, findings=tuple(findings))
+    return found if known or not published.taken else _with_holders(found, published.taken)
 
 
 def _configured(

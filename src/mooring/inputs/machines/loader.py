@@ -73,19 +73,19 @@ def load_machine(source: str) -> Machine:
 
 def _is_source(text: str) -> bool:
     """Tell whether a text is the whole name of a machine, apart from compact text."""
-    from mooring.inputs.machines.compact import shipped_names  # noqa: PLC0415 - only when needed
+    from mooring.inputs.machines.shipped import SHIPPED  # noqa: PLC0415 - only when needed
 
     path, hash_sign, _ = text.rpartition("#")
-    is_known = text in ("", LIVE, STANDARD_INPUT) or text in shipped_names()
+    is_known = text in ("", LIVE, STANDARD_INPUT) or text in SHIPPED
     return is_known or _exists(text) or bool(hash_sign and path.endswith(".jsonl") and _exists(path))
 
 
 def _of_source(source: str) -> Machine:
     if source in ("", LIVE):
         return _from_tree("/")
-    from mooring.inputs.machines.compact import shipped_machine, shipped_names  # noqa: PLC0415 - only when needed
+    from mooring.inputs.machines.shipped import SHIPPED, shipped_machine  # noqa: PLC0415 - only when needed
 
-    if source in shipped_names():
+    if source in SHIPPED:
         return shipped_machine(source)
     if source == STANDARD_INPUT:
         from mooring.inputs.decoding import files  # noqa: PLC0415 - as above
@@ -107,7 +107,7 @@ def _of_source(source: str) -> Machine:
         from mooring.inputs.machines.compact import parse_compact  # noqa: PLC0415 - as above
 
         return parse_compact(source)
-    raise _unknown(source, shipped_names())
+    raise _unknown(source, tuple(SHIPPED))
 
 
 def machine_in(data: bytes, source: str) -> Machine:

@@ -17,7 +17,7 @@ from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
-from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, OF_MEMORY
+from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, MAX_DEVICES, OF_MEMORY
 from mooring.inputs.machines.formats.cpulists import places_of
 from mooring.inputs.machines.formats.description import (
     ASSUMED_CORES,
@@ -169,7 +169,6 @@ _SCOPES: Final = {"": "", "ContainerLevel": "container", "PodLevel": "pod"}
 _OLD_POLICY: Final = re.compile(f"({'|'.join(_POLICIES)})({'|'.join(_SCOPES)})")
 _KNOWN: Final = re.compile(r"cpu|memory|hugepages-.+")
 _FIELDS: Final = ("topologyManagerPolicy", "topologyManagerScope", "cpuManagerPolicy", "memoryManagerPolicy")
-_MOST_DEVICES: Final = 4096
 
 
 def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]]) -> PublishedNode:
@@ -194,7 +193,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     devices: dict[str, dict[int, int]] = {}
     for node, amounts in allocatable.items():
         for name, amount in amounts.items():
-            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= _MOST_DEVICES:
+            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= MAX_DEVICES:
                 devices.setdefault(name, {})[node] = amount
     taken = {
         node: {
