@@ -98,7 +98,7 @@ def cluster_site(cluster: KnownCluster) -> Iterator[Site]:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_on_a_node_that_is_used(visit: Visit, site: Site, dark: bool) -> None:
     page = visit(site, dark=dark)
-    page.locator("#live button[data-uid]", has_text="solver").click()
+    page.locator("#live [data-uid]", has_text="solver").click()
     page.wait_for_selector("#story-body svg")
     page.locator("#manifest").fill(MANIFEST)
     page.locator("#whatif button").click()
@@ -111,7 +111,7 @@ def test_axe_finds_nothing_on_a_node_that_is_used(visit: Visit, site: Site, dark
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_on_a_cluster_that_is_used(visit: Visit, cluster_site: Site, dark: bool) -> None:
     page = visit(cluster_site, dark=dark)
-    page.locator("#live button[data-uid]").first.click()
+    page.locator("#live [data-uid]").first.click()
     page.wait_for_selector("#story-body article")
     page.locator("#manifest").fill(MANIFEST)
     page.locator("#whatif button").click()
@@ -125,9 +125,9 @@ def test_the_page_follows_the_node_and_keeps_the_focus(visit: Visit) -> None:
     recorded = recording()
     with node_site(recorded) as site:
         page = visit(site)
-        page.locator("#live button[data-uid]").first.focus()
+        page.locator("#live [data-uid]").first.focus()
         recorded.take(snapshot_of(replace(question(), pods=question().pods[:2])))
-        expect(page.locator("#live button[data-uid]")).to_have_count(2)
+        expect(page.locator("#live [data-uid]")).to_have_count(2)
         assert page.evaluate("document.activeElement.dataset.uid") == question().pods[0].uid
 
 
@@ -138,12 +138,12 @@ def test_the_timeline_goes_back_and_to_now_again(visit: Visit) -> None:
         page = visit(site)
         page.locator("#moment").focus()
         page.keyboard.press("ArrowLeft")
-        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
+        expect(page.locator("#live [data-uid]")).to_have_count(len(question().pods))
         recorded.take(snapshot_of(replace(question(), pods=())))
         expect(page.locator("#moment")).to_have_attribute("max", "3")
-        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
+        expect(page.locator("#live [data-uid]")).to_have_count(len(question().pods))
         page.locator("#now").click()
-        expect(page.locator("#live button[data-uid]")).to_have_count(0)
+        expect(page.locator("#live [data-uid]")).to_have_count(0)
 
 
 def test_a_click_on_a_cpu_explains_its_pod(visit: Visit, site: Site) -> None:
@@ -168,7 +168,7 @@ def test_a_delay_is_counted_down(visit: Visit) -> None:
 def test_a_hostile_name_runs_nothing(visit: Visit) -> None:
     with node_site(recording(hostile())) as site:
         page = visit(site)
-        page.locator("#live button[data-uid]").first.click()
+        page.locator("#live [data-uid]").first.click()
         page.wait_for_selector("#story-body article")
         assert page.evaluate("window.hacked") is None
 
@@ -186,7 +186,7 @@ def test_a_question_to_a_server_that_is_gone_is_answered(visit: Visit) -> None:
     page.locator("#manifest").fill(MANIFEST)
     page.locator("#whatif button").click()
     expect(page.locator("#answer")).to_have_text("The server does not answer.")
-    page.locator("#live button[data-uid]").first.click()
+    page.locator("#live [data-uid]").first.click()
     expect(page.locator("#story-body")).to_have_text("The server does not answer.")
     page.close()
 
@@ -254,14 +254,14 @@ def test_a_person_signs_in_with_a_token(visit: Visit) -> None:
         page.locator("#token").fill("core")
         page.locator("button").click()
         expect(page.locator("#link")).to_have_text("live")
-        names = page.locator("#live button[data-uid]").all_inner_texts()
+        names = page.locator("#live [data-uid]").all_inner_texts()
         assert names
         assert all(name.startswith("core/") for name in names)
 
 
 def test_nodes_of_a_cause_are_unfolded_and_lead_there_and_back(visit: Visit, cluster_site: Site) -> None:
     page = visit(cluster_site)
-    page.locator("#live button[data-uid]", has_text="team-b/picky").click()
+    page.locator("#live [data-uid]", has_text="team-b/picky").click()
     summary = page.locator("#story-body summary").first
     expect(page.locator("#story-body details a").first).to_be_hidden()
     summary.focus()

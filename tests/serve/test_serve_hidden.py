@@ -44,8 +44,7 @@ def test_a_refused_pod_is_explained_without_the_pods_in_its_way() -> None:
         both = site.ask(address, Authorization="Bearer team-a,secret").text
         assert both == everything
         some = site.ask(address, Authorization="Bearer team-a").text
-        assert "team-a/mine" in some
-        assert "MOOR-" in some
+        assert "MOOR-103" in some
         assert not any(one in some for one in ("Nearest change", "<svg", "ledger", "secret"))
 
 

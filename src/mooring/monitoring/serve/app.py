@@ -115,7 +115,7 @@ def refusal(method: str, headers: Mapping[str, str], *, loopback: bool) -> str:
 
 
 COOKIE: Final = "mooring-token"
-SCRIPTS: Final = ("theme.js", "serve.js")
+SCRIPTS: Final = ("theme.js", "tables.js", "serve.js")
 _LARGEST_TOKEN: Final = 16_384
 _ANSWERS: Final = 3.0
 """Seconds within which a thread is free."""
