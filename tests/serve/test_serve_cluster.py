@@ -6,18 +6,21 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
-from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Offline, Online, after_event
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_on
+from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
 from mooring.monitoring.serve.cluster_html import TileSheet, exported_cluster, tile, with_labels
 from mooring.monitoring.serve.cluster_known import (
@@ -33,6 +36,7 @@ from mooring.monitoring.serve.cluster_known import (
 from mooring.monitoring.serve.cluster_routes import cluster_application, snapshot_of_node
 from mooring.monitoring.serve.cluster_run import node_of, pod_of
 from mooring.monitoring.serve.node_plan import what_if
+from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import EngineObserver
 from mooring.published.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
 from mooring.views.view import CPUUse
@@ -323,3 +327,106 @@ def test_the_words_of_the_engine_about_a_state_are_for_people_who_may_list_all_p
 
 def test_an_empty_cluster_has_words_of_its_own() -> None:
     assert "The cluster has no nodes." in TileSheet().body(KnownCluster(), {}, EVERYTHING)
+
+
+def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_leave_them() -> None:
+    machine = parse_compact("sockets=2 cores=32 threads=2 memory=64Gi hugepages-1Gi=8")
+    config = replace(
+        CONFIG,
+        memory_manager_policy="Static",
+        reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}),),
+        kube_reserved={"memory": "924Mi"},
+    )
+    cluster = KnownCluster()
+    cluster.put_facts("facts", NodeFacts(machine.info, config, MooringConfig()))
+    kubelet = start_on(machine, config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
+    devices = {"nvidia.com/gpu": tuple(Device(f"gpu-{number}", (number // 2,)) for number in range(4))}
+    held = {"uid": {"main": {"nvidia.com/gpu": frozenset({"gpu-0", "gpu-2"})}}}
+    there = (PodKey("team-a", "trainer", "uid"),)
+    cluster.put_state("node", NodeState("node", "facts", kubelet.files, DeviceState(devices, held), there))
+    found = tile(node_named(cluster, "node"))
+    assert found.amounts["nvidia.com/gpu"] == (2, 4, 1, 2)
+    assert found.amounts["hugepages-1Gi"][:2] == (8 << 30, 8 << 30)
+    assert "2 of 4 nvidia.com/gpu free" in found.words("nvidia.com/gpu")
+    body = TileSheet().body(cluster, {"resource": "nvidia.com/gpu"}, EVERYTHING)
+    assert "2/4" in body
+
+
+@pytest.mark.parametrize(
+    ("view", "names"),
+    [
+        ({"search": "0003"}, ["node-0003"]),
+        ({"labels": "zone=b", "sort": "most free"}, ["node-0001", "node-0003", "node-0005"]),
+        ({"labels": "zone=a", "sort": "least free"}, ["node-0002", "node-0000", "node-0004"]),
+        ({"show": "TopologyAffinityError"}, ["node-0002"]),
+        ({"show": "unknown"}, ["node-0005"]),
+        ({"sort": "refused", "search": "000", "labels": "zone=a"}, ["node-0002", "node-0000", "node-0004"]),
+        ({"group": "pool"}, ["node-0001", "node-0002", "node-0004", "node-0005", "node-0000", "node-0003"]),
+        ({"resource": "nvidia.com/gpu"}, []),
+    ],
+    ids=str,
+)
+def test_nodes_are_searched_sorted_grouped_and_narrowed(
+    cluster: KnownCluster, view: dict[str, str], names: list[str]
+) -> None:
+    shown = TileSheet().body(cluster, view, EVERYTHING)
+    assert re.findall(r'data-node="([^"]+)"', shown) == names
+
+
+def test_groups_have_names_and_sums(cluster: KnownCluster) -> None:
+    shown = TileSheet().body(cluster, {"group": "pool,zone"}, EVERYTHING)
+    heads = re.findall(r"<h3>(.+?) <span[^>]*>(.+?)</span>", shown)
+    assert heads[0] == ("pool cpu, zone a", "2 nodes, 110 of 126 free")
+    assert len(heads) == 4
+
+
+def test_a_pending_pod_has_its_requests_and_a_node_that_would_take_it_now() -> None:
+    cluster, sheet = known(), TileSheet()
+
+    def taker() -> str:
+        found = re.search(r"team-a/waits.*?30 CPU 64 MiB</td><td>(.*?)</td>", sheet.body(cluster, {}, EVERYTHING))
+        assert found is not None
+        return re.sub("<[^>]*>", "", found[1])
+
+    assert taker() == "node-0000"
+    for name in cluster.names:
+        cluster.put_state(name, state(name, [pod("one", 20), pod("two", 20)]))
+    assert taker() == "no node"
+    cluster.put_state("node-0003", state("node-0003", []))
+    assert taker() == "node-0003"
+
+
+def test_a_refused_pod_has_its_age_and_message_and_is_asked_again(cluster: KnownCluster, site: Site) -> None:
+    shown = site.ask("/").text
+    uid = re.search(r'data-uid="([^"]+)" data-name="team-b/refused"', shown)
+    assert uid is not None
+    assert '<time data-since="1700000000.0" datetime="2023-11-14T22:13:20Z">' in shown
+    story = site.ask(f"/pod?uid={uid[1]}").text
+    assert "Resources cannot be allocated with Topology locality" in story
+    assert "nodes/node-0002/#pod=team-b/refused" in story
+    assert "0 nodes would take it" in story
+    node = site.ask("/nodes/node-0002/").text
+    assert "TopologyAffinityError" in node
+    again = site.ask(f"/nodes/node-0002/pod?uid={uid[1]}").text
+    assert "rejected" in again
+    assert "Nearest change" in again
+    assert node_named(cluster, "node-0002").refused
+
+
+def test_the_time_of_a_refusal_is_that_of_the_kubelet_and_of_a_waiting_pod_that_of_its_creation() -> None:
+    metadata = {"name": "p", "namespace": "ns", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "short", "startTime": "2026-01-01T00:01:00Z"}
+    spec = {"nodeName": "n", "containers": [{"name": "c"}], "nodeSelector": {"a": "b"}}
+    refused = pod_of({"metadata": metadata, "status": status, "spec": spec})
+    assert (refused.since, refused.message) == (1767225660.0, "short")
+    assert refused.fields.selector == (("a", "b"),)
+    waits = pod_of({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}})
+    assert waits.since == 1767225600.0
+    assert pod_of({"metadata": {**metadata, "creationTimestamp": "soon"}, "spec": spec}).since == 0
+
+
+def test_a_code_has_its_page_and_an_unknown_one_a_line(site: Site) -> None:
+    for path in ("/code", "/nodes/node-0000/code"):
+        assert "What to do" in site.ask(f"{path}?code=MOOR-105").text
+        assert site.ask(f"{path}?code=MOOR-000").status == 404

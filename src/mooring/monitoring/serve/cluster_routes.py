@@ -235,10 +235,6 @@ class ClusterRoutes:
         except InputError as error:
             return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
 
-    async def code(self, request: Request, _viewer: Viewer) -> Response:
-        """Return the page about a code."""
-        return code_answer(request)
-
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Say why a pod waits, or which nodes would take one that was refused."""
         pod = self.cluster.pod(request.query_params.get("uid", ""))
@@ -297,7 +293,7 @@ def cluster_application(
 ) -> tuple[Application, ClusterRoutes]:
     """Return the pages of a cluster as an application, and what keeps them up to date."""
     found = assets()
-    styles, script = found.names
+    styles, script = found
     names = f"assets/{styles}", f"assets/{script}"
     routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names))
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
@@ -306,7 +302,7 @@ def cluster_application(
         Route("/", entrance.behind(routes.page)),
         Route("/body", entrance.behind(routes.body)),
         Route("/pod", entrance.behind(routes.pod)),
-        Route("/code", entrance.behind(routes.code)),
+        Route("/code", entrance.behind(partial(code_answer, routes))),
         Route("/whatif", entrance.behind(routes.fit), methods=["POST"]),
         Route("/events", entrance.behind(routes.events)),
     ]

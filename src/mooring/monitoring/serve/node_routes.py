@@ -180,10 +180,6 @@ class NodeRoutes:
             return HTMLResponse(stories_html([one.without_names() for one in stories]))
         return HTMLResponse(stories_html(stories, view))
 
-    async def code(self, request: Request, _viewer: Viewer) -> Response:
-        """Return the page about a code."""
-        return code_answer(request)
-
     async def events(self, _request: Request, _viewer: Viewer) -> Response:
         """Return the stream of changes."""
         return stream(self.recording.feed, self._news)
@@ -203,23 +199,23 @@ class NodeRoutes:
             return self._made[key]
 
 
-NODE_ROUTES: Final = (
-    ("", NodeRoutes.page, "GET"),
-    ("body", NodeRoutes.body, "GET"),
-    ("pod", NodeRoutes.pod, "GET"),
-    ("code", NodeRoutes.code, "GET"),
-    ("whatif", NodeRoutes.whatif, "POST"),
-    ("events", NodeRoutes.events, "GET"),
-)
-"""Address of each part of a node's page, below that of the page."""
-
-
-def code_answer(request: Request) -> Response:
+async def code_answer(_routes: object, request: Request, _viewer: Viewer) -> Response:
     """Return the page about the code that a request names."""
     try:
         return HTMLResponse(part_text("code.html", page=page(request.query_params.get("code", "")[:20])))
     except InputError as error:
         return HTMLResponse(problem_html(str(error)), HTTPStatus.NOT_FOUND)
+
+
+NODE_ROUTES: Final = (
+    ("", NodeRoutes.page, "GET"),
+    ("body", NodeRoutes.body, "GET"),
+    ("pod", NodeRoutes.pod, "GET"),
+    ("code", code_answer, "GET"),
+    ("whatif", NodeRoutes.whatif, "POST"),
+    ("events", NodeRoutes.events, "GET"),
+)
+"""Address of each part of a node's page, below that of the page."""
 
 
 def moment_of(request: Request) -> int:
