@@ -9,18 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 
-from mooring.documents.machine import (
-    CPUGroupsPart,
-    CPUKindPart,
-    DistancesPart,
-    HardwareCountsPart,
-    HardwareCPUPart,
-    HardwareNodePart,
-    HugePagesPart,
-    MachineDocument,
-    OriginPart,
-    PCIDevicePart,
-)
+from mooring.documents import machine as parts
 from mooring.documents.plan import finding_parts
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
@@ -33,7 +22,7 @@ L3 = 3
 """Level of the caches that are listed as ``l3``."""
 
 
-def machine_document(machine: Machine) -> MachineDocument:
+def machine_document(machine: Machine) -> parts.MachineDocument:
     """Return the document of a machine."""
     findings = machine.findings
     if machine.hardware is None:
@@ -51,18 +40,18 @@ def hardware_document(
     findings: Iterable[Finding] = (),
     origin: MachineOrigin = SYSFS,
     pci: Iterable[PCIDevice] = (),
-) -> MachineDocument:
+) -> parts.MachineDocument:
     """Return the document of hardware, with the names of the recorded hwloc answers."""
-    return MachineDocument(
+    return parts.MachineDocument(
         name=name,
-        origin=OriginPart(origin.format, list(origin.unknown), list(origin.assumed)),
+        origin=parts.OriginPart(origin.format, list(origin.unknown), list(origin.assumed)),
         cpus=[_cpu_part(cpu) for cpu in hardware.cpus],
         online=str(hardware.online),
         offline=str(hardware.offline),
         allowed=str(hardware.allowed),
         disallowed=str(hardware.online - hardware.allowed),
         isolated=str(hardware.isolated),
-        counts=HardwareCountsPart(
+        counts=parts.HardwareCountsPart(
             pus=len(hardware.cpus),
             cores=hardware.num_cores,
             packages=hardware.num_packages,
@@ -72,11 +61,11 @@ def hardware_document(
         nodes_offline_or_hidden=list_text(mask_of(hardware.nodes_offline)),
         nodes_disallowed=list_text(mask_of(hardware.nodes_disallowed)),
         numa_nodes=[
-            HardwareNodePart(
+            parts.HardwareNodePart(
                 id=node.id,
                 memory_bytes=node.memory_bytes,
                 subtype=node.subtype,
-                hugepages=[HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
+                hugepages=[parts.HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
                 base_page_bytes=node.base_page_bytes,
                 local_cpus=str(node.local_cpus),
                 sysfs_cpulist=node.sysfs_cpulist,
@@ -84,9 +73,9 @@ def hardware_document(
             for node in hardware.nodes
         ],
         distances=_distances(hardware),
-        cpu_kinds=[CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos)) for kind in hardware.kinds],
+        cpu_kinds=[parts.CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos)) for kind in hardware.kinds],
         pci_devices=[
-            PCIDevicePart(
+            parts.PCIDevicePart(
                 device.address,
                 device.kind,
                 device.class_code,
@@ -101,14 +90,14 @@ def hardware_document(
     )
 
 
-def _cpu_part(cpu: HardwareCPU) -> HardwareCPUPart:
+def _cpu_part(cpu: HardwareCPU) -> parts.HardwareCPUPart:
     known = any(group is not None for group in (cpu.cluster, cpu.book, cpu.drawer))
-    groups = CPUGroupsPart(
+    groups = parts.CPUGroupsPart(
         cluster=UNSET if cpu.cluster is None else cpu.cluster,
         book=UNSET if cpu.book is None else cpu.book,
         drawer=UNSET if cpu.drawer is None else cpu.drawer,
     )
-    return HardwareCPUPart(
+    return parts.HardwareCPUPart(
         id=cpu.id,
         core=cpu.core,
         package=cpu.package,
@@ -122,10 +111,12 @@ def _cpu_part(cpu: HardwareCPU) -> HardwareCPUPart:
     )
 
 
-def _distances(hardware: Hardware) -> list[DistancesPart]:
+def _distances(hardware: Hardware) -> list[parts.DistancesPart]:
     if hardware.distances is None:
         return []
-    return [DistancesPart("NUMALatency", list(hardware.distance_nodes), [list(row) for row in hardware.distances])]
+    return [
+        parts.DistancesPart("NUMALatency", list(hardware.distance_nodes), [list(row) for row in hardware.distances])
+    ]
 
 
 def described_hardware(info: MachineInfo) -> Hardware:

@@ -282,7 +282,7 @@ def _caches(shape: Shape, places: Mapping[int, _Place]) -> dict[int, tuple[Share
         sharers[3, place.l3] += 1
     sizes = {2: shape.l2_size, 3: shape.l3_size}
     found = {
-        (level, number): SharedCache(Cache(number, sizes[level], "Unified", level), count)
+        (level, number): (Cache(number, sizes[level], "Unified", level), count)
         for (level, number), count in sharers.items()
     }
     return {cpu: (found[2, place.l2], found[3, place.l3]) for cpu, place in places.items()}

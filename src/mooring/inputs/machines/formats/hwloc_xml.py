@@ -15,14 +15,8 @@ from typing import Final
 from mooring.engine.core.bits import list_text, mask_of, members
 from mooring.engine.core.machine import MachineOrigin, PCIDevice
 from mooring.engine.core.machineinfo import HugePages
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_DISTANCES,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats import description
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 from mooring.inputs.machines.formats.xml_elements import Element
 
 HWLOC_CAPTURE: Final = "lstopo --disallowed --whole-io FILE.xml"
@@ -102,7 +96,7 @@ def _origin(nodes: Sequence[DescribedNode], offline: int) -> MachineOrigin:
     assumed = []
     if len(nodes) > 1 and not any(node.distances for node in nodes):
         unknown.insert(0, "distances")
-        assumed.append(ASSUMED_DISTANCES)
+        assumed.append(description.ASSUMED_DISTANCES)
     if offline:
         assumed.append(
             f"CPUs {list_text(offline)} are offline (without --disallowed, lstopo omits forbidden CPUs, too)"

@@ -26,18 +26,9 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
+from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import assumed_threads, described_lists, places_of, threads_of
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_DISTANCES,
-    ASSUMED_MEMORY,
-    ASSUMED_SOCKETS,
-    MEMORY_OF_A_CPU,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 
 LSCPU_CAPTURE: Final = "lscpu -J -e > FILE"
 _DEFAULT_COLUMNS: Final = ["cpu", "core", "socket", "node", "", "l1d", "l1i", "l2", "l3"]
@@ -166,7 +157,7 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
         places[cpu] = DescribedCPU(key, core, package, package, node, None, cluster, book, drawer)
     caches = tuple(_table_caches([(cpu, row) for (_, row) in table if (cpu := int(row["cpu"])) in places]))
     ids = sorted({place.node for place in places.values() if place.node is not None})
-    memory = {node: MEMORY_OF_A_CPU * sum(place.node == node for place in places.values()) for node in ids}
+    memory = {node: description.MEMORY_OF_A_CPU * sum(place.node == node for place in places.values()) for node in ids}
     return Description(
         origin=MachineOrigin(
             form,
@@ -180,9 +171,9 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
             ),
             (
                 *(["every socket is a NUMA node"] if by_socket else []),
-                *([] if "socket" in columns else [ASSUMED_SOCKETS]),
-                ASSUMED_MEMORY,
-                *([ASSUMED_DISTANCES] if len(ids) > 1 else []),
+                *([] if "socket" in columns else [description.ASSUMED_SOCKETS]),
+                description.ASSUMED_MEMORY,
+                *([description.ASSUMED_DISTANCES] if len(ids) > 1 else []),
             ),
         ),
         cpus=places,
@@ -190,7 +181,7 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
         offline=mask_of(offline),
         caches=caches,
         architecture="s390x" if any(place.book is not None for place in places.values()) else "",
-        memory=0 if ids else MEMORY_OF_A_CPU * len(places),
+        memory=0 if ids else description.MEMORY_OF_A_CPU * len(places),
     )
 
 
@@ -297,14 +288,14 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
     guessed = (
         (["CPUs of the NUMA nodes in the order of their cores"] if spread else [])
         + ([] if _THREADS in reported else [assumed_threads(threads)])
-        + ([] if _SOCKETS in reported else [ASSUMED_SOCKETS])
+        + ([] if _SOCKETS in reported else [description.ASSUMED_SOCKETS])
     )
     origin = _origin(threads, len(lists) if is_numa else 0)
     return Description(
         origin=replace(origin, format=form, assumed=(*guessed, *origin.assumed)),
         cpus=places,
         nodes=tuple(
-            DescribedNode(node, MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, lists))
+            DescribedNode(node, description.MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, lists))
             for node in sorted(lists)
             if is_numa
         ),
@@ -312,7 +303,7 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
         caches=caches,
         architecture=architecture,
         vendor=reported.get("Vendor ID", ""),
-        memory=0 if is_numa else MEMORY_OF_A_CPU * len(places),
+        memory=0 if is_numa else description.MEMORY_OF_A_CPU * len(places),
     )
 
 
@@ -331,8 +322,8 @@ def _origin(threads: int, nodes: int) -> MachineOrigin:
         ),
         (
             *(["threads numbered as Linux does"] if threads > 1 else []),
-            ASSUMED_MEMORY,
-            *([ASSUMED_DISTANCES] if several else []),
+            description.ASSUMED_MEMORY,
+            *([description.ASSUMED_DISTANCES] if several else []),
         ),
     )
 

@@ -17,15 +17,8 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, HugePages
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
-    ASSUMED_DISTANCES,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats import description
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 
 DEEPEST: Final = 250
 """Levels of nesting; lstopo nests bridges and caches about 20 deep."""
@@ -187,7 +180,7 @@ def _guest(root: Element, numa: Element) -> Description:
         MachineOrigin(
             "libvirt domain",
             ("caches", "huge pages", "PCI devices", *([] if shape is not None else ["cores", "sockets"])),
-            () if shape is not None else (ASSUMED_CORES,),
+            () if shape is not None else (description.ASSUMED_CORES,),
         ),
         places,
         tuple(
@@ -231,7 +224,7 @@ def _host(root: Element, cells: Element) -> Description:
                 "isolated CPUs",
                 "PCI devices",
             ),
-            () if is_measured else (ASSUMED_DISTANCES,),
+            () if is_measured else (description.ASSUMED_DISTANCES,),
         ),
         cpus=places,
         nodes=tuple(_node(cell, ids) for cell in sorted(cells.all("cell"), key=lambda one: _required(one, "id"))),
