@@ -50,8 +50,8 @@ from mooring.inputs.decoding.api_fields import (
 )
 from mooring.inputs.decoding.fields import (
     Report,
-    as_mapping,
     count_at,
+    each_at,
     flag_at,
     ignore,
     inside,
@@ -280,15 +280,6 @@ def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
     return gates
 
 
-def _reserved_memory(config: Mapping[str, Any], field: str) -> tuple[ReservedMemory, ...]:
-    entries = []
-    for index, entry in enumerate(list_at(config, field)):
-        with within(f"{field}[{index}]"):
-            fields = as_mapping(entry)
-            entries.append(ReservedMemory(count_at(fields, "numaNode", 0), _limits(fields)))
-    return tuple(entries)
-
-
 def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
     limits = {}
     for name, value in mapping_at(entry, "limits").items():
@@ -324,7 +315,9 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
         key: _duration(periods, key, 0) for periods in [texts_at(fields, name)] for key in periods
     },
     Holds.GATES: lambda fields, name, _: _feature_gates(fields, name),
-    Holds.MEMORY: lambda fields, name, _: _reserved_memory(fields, name),
+    Holds.MEMORY: lambda fields, name, _: tuple(
+        each_at(fields, name, lambda entry: ReservedMemory(count_at(entry, "numaNode", 0), _limits(entry)))
+    ),
     Holds.OBJECT: lambda fields, name, _: mapping_at(fields, name),
 }
 """What a field holds -> how it is read."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msgspec import UNSET
-
 from mooring.documents import machine as parts
 from mooring.documents.plan import finding_parts
 from mooring.engine.core.bits import list_text, mask_of
@@ -16,7 +14,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machine import SYSFS, Finding, Machine, MachineOrigin, PCIDevice
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.inputs.machines.kubelet_view import kubelet_view
+from mooring.inputs.machines.kubelet_view import KubeletView, kubelet_view
 
 L3 = 3
 """Level of the caches that are listed as ``l3``."""
@@ -72,57 +70,32 @@ def hardware_document(
             )
             for node in hardware.nodes
         ],
-        distances=_distances(hardware),
+        distances=[]
+        if hardware.distances is None
+        else [parts.DistancesPart("NUMALatency", list(hardware.distance_nodes), list(map(list, hardware.distances)))],
         cpu_kinds=[parts.CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos)) for kind in hardware.kinds],
         pci_devices=[
             parts.PCIDevicePart(
-                device.address,
-                device.kind,
-                device.class_code,
-                device.vendor,
-                device.device,
-                device.numa,
-                device.root or None,
+                one.address, one.kind, one.class_code, one.vendor, one.device, one.numa, one.root or None
             )
-            for device in pci
+            for one in pci
         ],
         findings=finding_parts(findings),
     )
 
 
-def _cpu_part(cpu: HardwareCPU) -> parts.HardwareCPUPart:
-    known = any(group is not None for group in (cpu.cluster, cpu.book, cpu.drawer))
-    groups = parts.CPUGroupsPart(
-        cluster=UNSET if cpu.cluster is None else cpu.cluster,
-        book=UNSET if cpu.book is None else cpu.book,
-        drawer=UNSET if cpu.drawer is None else cpu.drawer,
-    )
+def _cpu_part(pu: HardwareCPU) -> parts.HardwareCPUPart:
+    groups = {name: first for name in ("cluster", "book", "drawer") if (first := getattr(pu, name)) is not None}
+    known = parts.CPUGroupsPart(**groups) if groups else None
     return parts.HardwareCPUPart(
-        id=cpu.id,
-        core=cpu.core,
-        package=cpu.package,
-        package_first_cpu=cpu.package_first_cpu,
-        numa=list(cpu.numa),
-        die=cpu.die,
-        l2=cpu.l2,
-        l3=cpu.l3,
-        efficiency=cpu.efficiency,
-        groups=groups if known else None,
+        pu.id, pu.core, pu.package, pu.package_first_cpu, list(pu.numa), pu.die, pu.l2, pu.l3, pu.efficiency, known
     )
-
-
-def _distances(hardware: Hardware) -> list[parts.DistancesPart]:
-    if hardware.distances is None:
-        return []
-    return [
-        parts.DistancesPart("NUMALatency", list(hardware.distance_nodes), [list(row) for row in hardware.distances])
-    ]
 
 
 def described_hardware(info: MachineInfo) -> Hardware:
     """Return the hardware as a MachineInfo describes it: everything beyond that is unknown."""
     view = kubelet_view(info)
-    cpus = tuple(_cpus(info))
+    cpus = tuple(_cpus(view))
     online = view.cpus
     rows = tuple(node.distances for node in info.topology if node.distances is not None)
     ids = tuple(node.node_id for node in info.topology)
@@ -142,8 +115,7 @@ def described_hardware(info: MachineInfo) -> Hardware:
     )
 
 
-def _cpus(info: MachineInfo) -> Iterator[HardwareCPU]:
-    view = kubelet_view(info)
+def _cpus(view: KubeletView) -> Iterator[HardwareCPU]:
     first_of_socket: dict[int, int] = {}
     first_of_l3: dict[object, int] = {}
     for cpu in sorted(view.cores):

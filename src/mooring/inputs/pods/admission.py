@@ -20,7 +20,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.documents import NotJSONError, read_json
-from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.fields import Document, part_at
 from mooring.inputs.pods.cluster_objects import (
     LIMIT_RANGE,
     LimitRange,
@@ -296,19 +296,14 @@ def _parts(fragment: Fragment) -> tuple[tuple[Mapping[str, Any], ...], ...]:
 
 def is_stored(content: Mapping[str, Any]) -> bool:
     """Tell whether a pod comes from the API server: admission has seen it."""
-    metadata = content.get("metadata")
-    return bool(content.get("status") or (isinstance(metadata, dict) and metadata.get("uid")))
+    return bool(content.get("status") or part_at(content, "metadata").get("uid"))
 
 
 def _metadata(content: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:
     """Return name, namespace, and labels with annotations; what is wrong there is reported where pods are read."""
-    given = content.get("metadata")
-    metadata = given if isinstance(given, dict) else {}
-    keys = {}
-    for part in ("labels", "annotations"):
-        texts = metadata.get(part)
-        for key, value in texts.items() if isinstance(texts, dict) else ():
-            keys[str(key)] = str(value)
+    metadata = part_at(content, "metadata")
+    texts = {**part_at(metadata, "labels"), **part_at(metadata, "annotations")}
+    keys = {str(key): str(value) for key, value in texts.items()}
     name, namespace = (metadata.get(key) for key in ("name", "namespace"))
     return str(name or metadata.get("generateName") or ""), str(namespace or "default"), keys
 

@@ -26,10 +26,12 @@ from mooring.engine.core.dynamic import Attributes, AttributeValue, ClaimedDevic
 from mooring.engine.core.pod import ClaimUse, Container
 from mooring.inputs.decoding.fields import (
     as_mapping,
+    each_at,
     flag_at,
     list_at,
     mapping_at,
     name_at,
+    part_at,
     text_at,
     within,
     wrong_kind,
@@ -122,11 +124,11 @@ def slice_of(obj: Mapping[str, Any], *, source: str) -> ResourceSlice:
                 raise wrong_kind(generation, "a whole number", "pool.generation")
             with within("pool"):
                 pool_name = name_at(pool, "name")
-            devices = []
-            for index, item in enumerate(list_at(spec, "devices")):
-                with within(f"devices[{index}]"):
-                    fields = as_mapping(item)
-                    devices.append((text_at(fields, "nodeName") or node, _published_device(driver, pool_name, fields)))
+            devices = each_at(
+                spec,
+                "devices",
+                lambda one: (text_at(one, "nodeName") or node, _published_device(driver, pool_name, one)),
+            )
             return ResourceSlice(name, driver, pool_name, generation, node, tuple(devices))
 
 
@@ -260,20 +262,14 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
 
 
 def _uses(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[ClaimUse]:
-    for index, entry in enumerate(list_at(mapping_at(item, "resources"), "claims")):
-        with within(f"claims[{index}]"):
-            fields = as_mapping(entry)
-            name, request = text_at(fields, "name"), text_at(fields, "request")
-        if names.get(name):
-            yield ClaimUse(names[name], request)
+    used = each_at(mapping_at(item, "resources"), "claims", lambda one: (text_at(one, "name"), text_at(one, "request")))
+    return (ClaimUse(names[name], request) for name, request in used if names.get(name))
 
 
 def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    status = obj.get("status")
-    if not isinstance(status, dict) or not status.get(_EXTENDED):
-        return {}
+    status = part_at(obj, "status")
     with within("status"):
-        found = mapping_at(status, _EXTENDED)
+        found = mapping_at(status, _EXTENDED) if status.get(_EXTENDED) else {}
         text_at(found, "resourceClaimName")
     return found
 
@@ -292,15 +288,10 @@ def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the pod's own name of a claim -> the claim's, empty while nothing tells it."""
     if not spec.get(_CLAIMS):
         return {}
-    status = obj.get("status")
-    made = dict(_entries(status, _CLAIM_STATUSES, "status")) if isinstance(status, dict) else {}
+    made = dict(_entries(part_at(obj, "status"), _CLAIM_STATUSES, "status"))
     return {name: claim or made.get(name, "") for name, claim in _entries(spec, _CLAIMS, "spec")}
 
 
 def _entries(parent: Mapping[str, Any], field: str, place: str) -> Iterable[tuple[str, str]]:
     with within(place):
-        items = list_at(parent, field)
-    for index, item in enumerate(items):
-        with within(f"{place}.{field}[{index}]"):
-            entry = as_mapping(item)
-            yield text_at(entry, "name"), text_at(entry, "resourceClaimName")
+        return each_at(parent, field, lambda one: (text_at(one, "name"), text_at(one, "resourceClaimName")))

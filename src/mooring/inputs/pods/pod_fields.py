@@ -30,7 +30,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, name_at, nearest, text_at, within
+from mooring.inputs.decoding.fields import count_at, each_at, list_at, mapping_at, name_at, nearest, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, resource_list
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates, is_supported, total_limits, total_requests
 
@@ -126,12 +126,10 @@ def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> li
 
 
 def _allocated(status: Mapping[str, Any], field: str) -> dict[str, ResourceList]:
-    found: dict[str, ResourceList] = {}
-    for index, item in enumerate(list_at(status, field)):
-        with within(f"status.{field}[{index}]"):
-            one = as_mapping(item)
-            found[name_at(one, "name")] = resource_list(one, "allocatedResources")
-    return found
+    with within("status"):
+        return dict(
+            each_at(status, field, lambda one: (name_at(one, "name"), resource_list(one, "allocatedResources")))
+        )
 
 
 _RESIZABLE: Final = ("cpu", "memory")

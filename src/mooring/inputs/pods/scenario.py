@@ -37,6 +37,7 @@ from mooring.inputs.decoding.fields import (
     Report,
     Value,
     as_mapping,
+    each_at,
     flag_at,
     ignore,
     inside,
@@ -217,7 +218,10 @@ def scenario(
         InputError: it is not valid.
     """
     with within(source=source):
-        mooring = _mooring(content, source, release)
+        with within("mooring"):
+            mooring = mooring_config(mapping_at(content, "mooring"), source=source)
+        if release := release or _release(content):
+            mooring = replace(mooring, release=release)
         kubelet = _kubelet(content, source, report, mooring)
         gates = _gates(kubelet, mooring)
         return Scenario(
@@ -226,7 +230,7 @@ def scenario(
             kubelet=kubelet,
             mooring=mooring,
             files=texts_at(content, "files"),
-            active=tuple(_active(content, source, gates)),
+            active=tuple(each_at(content, "active", lambda pod: pod_from_object(pod, source=source, gates=gates))),
             devices=mapping_at(content, "devices"),
             held=_held(content),
             readmits=flag_at(content, "readmit", default=True),
@@ -244,13 +248,6 @@ def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: M
         raise inside(error, "kubelet") if error.field != "kubelet" else error from None
 
 
-def _mooring(content: Mapping[str, Any], source: str, release: Release | None) -> MooringConfig:
-    with within("mooring"):
-        mooring = mooring_config(mapping_at(content, "mooring"), source=source)
-    release = release or _release(content)
-    return mooring if release is None else replace(mooring, release=release)
-
-
 def _release(content: Mapping[str, Any]) -> Release | None:
     version = text_at(content, "release")
     return release_of(version, "release") if version else None
@@ -258,11 +255,6 @@ def _release(content: Mapping[str, Any]) -> Release | None:
 
 def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
     return replace(PodGates.of_node(kubelet, mooring), api_server=False)
-
-
-def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:
-    for index, item in enumerate(list_at(content, "active")):
-        yield _pod(item, f"active[{index}]", source, gates)
 
 
 def _held(content: Mapping[str, Any]) -> Holdings:
@@ -302,28 +294,19 @@ def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: Moor
         with within("resize"):
             return resizing(as_mapping(step["resize"]))
     if "advance" in step:
-        return Advance(_span(step))
+        text = name_at(step, "advance")
+        with within("advance"):
+            span = nanoseconds(text)
+            if not 0 <= span <= LONGEST_SPAN:
+                raise InputError("must be between 0s and 24h")
+        return Advance(span)
     if step.get("reboot") is True:
         return Reboot()
     if step.get("restart") is True:
-        return _restart(step, source, report, mooring)
+        release = _release(step)
+        after = mooring if release is None else replace(mooring, release=release)
+        return Restart(_kubelet(step, source, report, after) if "kubelet" in step else None, release)
     raise InputError("is not a step", remedy=_STEPS)
-
-
-def _restart(step: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> Restart:
-    release = _release(step)
-    after = mooring if release is None else replace(mooring, release=release)
-    return Restart(_kubelet(step, source, report, after) if "kubelet" in step else None, release)
-
-
-def _span(step: Mapping[str, Any]) -> int:
-    try:
-        span = nanoseconds(name_at(step, "advance"))
-    except InputError as error:
-        raise InputError(error.problem, field="advance", remedy=error.remedy) from None
-    if not 0 <= span <= LONGEST_SPAN:
-        raise InputError("must be between 0s and 24h", field="advance")
-    return span
 
 
 def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:

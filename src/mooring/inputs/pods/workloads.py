@@ -17,6 +17,7 @@ from mooring.inputs.decoding.fields import (
     inside,
     list_at,
     mapping_at,
+    part_at,
     text_at,
     within,
     wrong_kind,
@@ -171,8 +172,7 @@ def _objects(
 
 def _other_hook(content: Mapping[str, Any]) -> str:
     """Return the Helm hooks of an object if none of them belongs to an installation."""
-    annotations = mapping_at(content, "metadata").get("annotations")
-    hook = annotations.get(_HOOK) if isinstance(annotations, dict) else None
+    hook = part_at(mapping_at(content, "metadata"), "annotations").get(_HOOK)
     if not isinstance(hook, str) or not _INSTALLED.isdisjoint(part.strip() for part in hook.split(",")):
         return ""
     return hook

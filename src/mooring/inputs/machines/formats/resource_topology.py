@@ -15,7 +15,17 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at, within
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    count_at,
+    each_at,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    within,
+)
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
 from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, OF_MEMORY
 from mooring.inputs.machines.formats import description
@@ -171,11 +181,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     Raises:
         InputError: an attribute or an amount cannot be understood.
     """
-    given: dict[str, str] = {}
-    for index, entry in enumerate(list_at(content, "attributes")):
-        with within(f"attributes[{index}]"):
-            attribute = as_mapping(entry)
-            given[name_at(attribute, "name")] = text_at(attribute, "value")
+    given = dict(each_at(content, "attributes", lambda one: (name_at(one, "name"), text_at(one, "value"))))
     old = [match for text in list_at(content, "topologyPolicies") if (match := _OLD_POLICY.fullmatch(str(text)))]
     fields = dict(zip(_FIELDS, (_POLICIES[old[0][1]], _SCOPES[old[0][2] or ""]) if old else ("", ""), strict=False))
     fields |= {name: value for name, value in given.items() if name in _FIELDS}
