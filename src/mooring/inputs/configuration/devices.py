@@ -217,15 +217,13 @@ def _device(item: Any, field: str) -> Device:
     ):
         remedy = "write numa: [0], [-1] where the plugin reports that, or leave it out"
         raise InputError("is not a list of NUMA nodes", field=f"{field}.numa", remedy=remedy)
-    try:
+    with within(field):
         return Device(
             id=name_at(item, "id"),
             numa=None if numa is None else tuple(numa),
             healthy=not flag_at(item, "unhealthy", default=False),
             root=text_at(item, "root"),
         )
-    except InputError as error:
-        raise InputError(error.problem, field=f"{field}.{error.field}", remedy=error.remedy) from None
 
 
 MATRIX: Final = re.compile(r"^[ \t]*(?:GPU\d+[ \t]+.*)CPU Affinity", re.MULTILINE)

@@ -11,16 +11,17 @@ Source: v1 Taint and Toleration; Kubernetes v1.37.1, pkg/apis/core/validation an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import (
     as_mapping,
     choice_at,
     count_at,
+    each_at,
     list_at,
     mapping_at,
     name_at,
@@ -28,8 +29,6 @@ from mooring.inputs.decoding.fields import (
     texts_at,
     within,
 )
-
-_Read = TypeVar("_Read")
 
 
 class TaintEffect(Enum):
@@ -98,7 +97,7 @@ def taints_at(content: Mapping[str, Any]) -> tuple[Taint, ...]:
     Raises:
         InputError: one is no taint.
     """
-    return tuple(_each(content, "taints", taint_of))
+    return tuple(each_at(content, "taints", taint_of))
 
 
 def tolerations_at(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
@@ -107,13 +106,7 @@ def tolerations_at(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
     Raises:
         InputError: the API server refuses one.
     """
-    return tuple(_each(spec, "tolerations", _toleration))
-
-
-def _each(content: Mapping[str, Any], field: str, read: Callable[[Mapping[str, Any]], _Read]) -> Iterator[_Read]:
-    for index, one in enumerate(list_at(content, field)):
-        with within(f"{field}[{index}]"):
-            yield read(as_mapping(one))
+    return tuple(each_at(spec, "tolerations", _toleration))
 
 
 def _toleration(content: Mapping[str, Any]) -> Toleration:
