@@ -26,28 +26,13 @@ from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.releases import config_fields
 from mooring.engine.releases.catalog import minor_of
-from mooring.engine.releases.config_fields import (
-    CHECKED_FIELDS,
-    CPU_OPTIONS,
-    FIELDS,
-    FIELDS_SINCE,
-    MAPS_OF_TEXTS,
-    POLICY_FIELDS,
-    READ_FIELDS,
-    TOPOLOGY_OPTIONS,
-    Holds,
-    later_fields,
-)
+from mooring.engine.releases.config_fields import CHECKED_FIELDS, FIELDS, FIELDS_SINCE, READ_FIELDS, Holds, later_fields
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.inputs.decoding.api_fields import (
-    UNKNOWN_CONFIGURATION_FIELD,
-    Places,
-    fields_of,
-    unknown_fields,
-    unknown_findings,
-)
+from mooring.inputs.decoding import api_fields
+from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings
 from mooring.inputs.decoding.fields import (
     Report,
     count_at,
@@ -70,8 +55,8 @@ _GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _
 _NUMBER: Final = "max-allowable-numa-nodes"
 _DELAY: Final = "scale-delay-time"
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
-    TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
+    config_fields.CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
+    config_fields.TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
 }
 _TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
 _SPOKEN: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
@@ -94,7 +79,7 @@ def value_findings(fields: Mapping[str, Any], within: str, places: Places) -> It
 
 def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the path of each value that no release of the kubelet takes, with what is wrong and what may be meant."""
-    for one in POLICY_FIELDS:
+    for one in config_fields.POLICY_FIELDS:
         value = fields.get(one.name)
         if one.values and isinstance(value, str) and value and value not in one.values:
             yield one.name, f"{value!r:.60} is not a value; {_hint(value, one.values)}"
@@ -193,7 +178,7 @@ def kubelet_config(
             raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
         lines = places or (lambda paths: dict.fromkeys(paths, source))
         unknown = unknown_fields([(KIND, fields, wrapper)])
-        for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
+        for finding in unknown_findings(unknown, api_fields.UNKNOWN_CONFIGURATION_FIELD, source, lines):
             report(finding)
         for finding in value_findings(fields, wrapper, places) if places else ():
             report(finding)
@@ -240,8 +225,8 @@ def _checked(fields: Mapping[str, Any]) -> CheckedFields:
     return CheckedFields(
         values=values,
         null_duration=any(fields.get(name, "") is None for name in DURATIONS),
-        cpu_options_empty=_is_empty_behind_gate(fields, CPU_OPTIONS),
-        topology_options_empty=_is_empty_behind_gate(fields, TOPOLOGY_OPTIONS),
+        cpu_options_empty=_is_empty_behind_gate(fields, config_fields.CPU_OPTIONS),
+        topology_options_empty=_is_empty_behind_gate(fields, config_fields.TOPOLOGY_OPTIONS),
     )
 
 
@@ -322,7 +307,7 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
 }
 """What a field holds -> how it is read."""
 _DEFAULTS: Final = KubeletConfig()
-_MAPS: Final = frozenset(one.name for one in FIELDS if one.holds in MAPS_OF_TEXTS)
+_MAPS: Final = frozenset(one.name for one in FIELDS if one.holds in config_fields.MAPS_OF_TEXTS)
 
 READ = frozenset(READ_FIELDS)
 """Fields that the resource managers read (spec: configuration.md section 1)."""

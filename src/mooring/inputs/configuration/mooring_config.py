@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.engine.core.config import (
-    DEVICE_ALIGNMENT,
-    EXTENSIONS,
-    FIXABLE_DEFECTS,
-    PLUGINS,
-    REPLACE,
-    SAME_NODES,
-    DeviceAlignment,
-    DeviceAlignments,
-    DeviceClass,
-    MooringConfig,
-)
+from mooring.engine.core import config
+from mooring.engine.core.config import DeviceAlignment, DeviceAlignments, DeviceClass, MooringConfig
 from mooring.engine.core.dynamic import LocationAttributes
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.plugins import BUDGET, MILLISECOND, ChosenPlugin, PluginChoice, PluginPlacement
@@ -69,10 +59,10 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
         for field in content:
             if field not in _FIELDS:
                 raise _unknown(field, _FIELDS, field)
-        extensions = _names(content, "extensions", EXTENSIONS)
+        extensions = _names(content, "extensions", config.EXTENSIONS)
         return MooringConfig(
             extensions=extensions,
-            fixed_defects=_names(content, "fixedDefects", FIXABLE_DEFECTS),
+            fixed_defects=_names(content, "fixedDefects", config.FIXABLE_DEFECTS),
             plugins=_plugins(content, extensions),
             replace_offline=_replace_offline(content),
             device_alignments=_device_alignments(content, extensions),
@@ -82,7 +72,7 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
 
 def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
     # Before anything is loaded: no plugin's code runs without the extension.
-    if list_at(content, "plugins") and PLUGINS not in extensions:
+    if list_at(content, "plugins") and config.PLUGINS not in extensions:
         raise InputError("needs the extension plugins", field="plugins", remedy="name plugins among the extensions")
     return plugin_choice(content)
 
@@ -92,20 +82,20 @@ def _replace_offline(content: Mapping[str, Any]) -> str:
     for field in hotplug:
         if field != "replace":
             raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
-    rule = text_at(hotplug, "replace", SAME_NODES)
-    if rule not in REPLACE:
+    rule = text_at(hotplug, "replace", config.SAME_NODES)
+    if rule not in config.REPLACE:
         raise InputError(
-            f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(REPLACE)}"
+            f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}"
         )
     return rule
 
 
 def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -> DeviceAlignments:
-    if "deviceAlignment" in content and DEVICE_ALIGNMENT not in extensions:
+    if "deviceAlignment" in content and config.DEVICE_ALIGNMENT not in extensions:
         raise InputError(
-            f"needs the extension {DEVICE_ALIGNMENT}",
+            f"needs the extension {config.DEVICE_ALIGNMENT}",
             field="deviceAlignment",
-            remedy=f"name {DEVICE_ALIGNMENT} among the extensions",
+            remedy=f"name {config.DEVICE_ALIGNMENT} among the extensions",
         )
     found = mapping_at(content, "deviceAlignment")
     with within("deviceAlignment"):

@@ -21,14 +21,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.documents import NotJSONError, read_json
 from mooring.inputs.decoding.fields import Document, part_at
-from mooring.inputs.pods.cluster_objects import (
-    LIMIT_RANGE,
-    LimitRange,
-    check_limits,
-    limit_ranges,
-    objects_of,
-    with_defaults,
-)
+from mooring.inputs.pods import cluster_objects
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.workloads import PodObject, pod_objects
@@ -36,7 +29,7 @@ from mooring.inputs.pods.workloads import PodObject, pod_objects
 LIMITED: Final = "MOOR-541"
 INJECTED: Final = "MOOR-542"
 NETWORK: Final = "NetworkAttachmentDefinition"
-READ: Final = frozenset({LIMIT_RANGE, NETWORK})
+READ: Final = frozenset({cluster_objects.LIMIT_RANGE, NETWORK})
 """Kinds without pods that admission reads; Namespaces, too, but only their labels and annotations."""
 _NETWORKS: Final = ("k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network")
 _RESOURCE: Final = "k8s.v1.cni.cncf.io/resourceName"
@@ -140,7 +133,7 @@ def _containers(content: Any, *, init: bool = False) -> Iterator[tuple[bool, Map
 class APIServerAdmission:
     """What admission does to the pods of some documents; what it did is noted for :meth:`findings`."""
 
-    limits: Mapping[str, Sequence[LimitRange]]
+    limits: Mapping[str, Sequence[cluster_objects.LimitRange]]
     """By namespace."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Name -> labels and annotations."""
@@ -160,13 +153,13 @@ class APIServerAdmission:
         namespaces: dict[str, Mapping[str, str]] = {}
         networks: dict[tuple[str, str], str] = {}
         for document in documents:
-            for _, content in objects_of(document.content, {"Namespace", NETWORK}):
+            for _, content in cluster_objects.objects_of(document.content, {"Namespace", NETWORK}):
                 name, namespace, keys = _metadata(content)
                 if content["kind"] == NETWORK:
                     networks[namespace, name] = keys.get(_RESOURCE, "")
                 else:
                     namespaces[name] = keys
-        return APIServerAdmission(limit_ranges(documents), namespaces, networks, fragment)
+        return APIServerAdmission(cluster_objects.limit_ranges(documents), namespaces, networks, fragment)
 
     def new_pod(self, found: PodObject, source: str, gates: PodGates) -> Pod:
         """Return a pod as the API server stores it, as far as that is known.
@@ -186,7 +179,7 @@ class APIServerAdmission:
         _, namespace, _ = _metadata(found.content)
         ranges, by = self.limits.get(namespace, ()), []
         for one in ranges:
-            spec, said = with_defaults(spec, one)
+            spec, said = cluster_objects.with_defaults(spec, one)
             if said:
                 by.append(f"LimitRange {namespace}/{one.name}")
                 self._note(found, "info", LIMITED, f"LimitRanger plugin set: {said} ({by[-1]})")
@@ -197,7 +190,7 @@ class APIServerAdmission:
                 raise
             remedy = "; ".join((*filter(None, [error.remedy]), f"amounts that the pod lacks come from {', '.join(by)}"))
             raise InputError(error.problem, source=error.source, field=error.field, remedy=remedy) from None
-        check_limits(pod, ranges)
+        cluster_objects.check_limits(pod, ranges)
         return pod
 
     def findings(self) -> Iterator[Finding]:

@@ -19,16 +19,9 @@ from mooring.engine.extensions.device_alignment import check_annotation as check
 from mooring.engine.node.isolation import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
+from mooring.inputs.pods import pod_fields
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
-from mooring.inputs.pods.pod_fields import (
-    check_names,
-    check_pod_resources,
-    check_resources,
-    priority_of,
-    scale_down_grace,
-    with_statuses,
-)
 
 DEFAULT_GATES = PodGates()
 """Gates as v1.37.1 has them by default."""
@@ -82,9 +75,9 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
     containers += apps
     if len(containers) > 1:
-        check_names([container.name for container in containers])
+        pod_fields.check_names([container.name for container in containers])
     if gates.reads_statuses:
-        containers = with_statuses(obj, containers)
+        containers = pod_fields.with_statuses(obj, containers)
     containers = with_claims(obj, spec, containers)
     status_qos = _status_qos(obj)
     resources = None
@@ -95,7 +88,7 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
             resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
             if not stored:
                 resources = with_pod_defaults(resources, containers, gates)
-            check_pod_resources(resources)
+            pod_fields.check_pod_resources(resources)
     if not gates.amounts_wrap:
         containers = [
             replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
@@ -117,8 +110,8 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         resources=resources,
         overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
         annotations=annotations,
-        scale_down_grace=scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
-        priority=priority_of(spec),
+        scale_down_grace=pod_fields.scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
+        priority=pod_fields.priority_of(spec),
         claims=claims_of_pod(obj, spec),
         unmade_claims=unmade_claims_of_pod(obj, spec),
     )
@@ -187,7 +180,7 @@ def _container(item: object, kind: _Kind) -> Container:
         limits = resource_list(resources, "limits")
         for resource, limit in limits.items():
             requests.setdefault(resource, limit)
-        check_resources(requests, limits)
+        pod_fields.check_resources(requests, limits)
     return Container(name, kind(fields), requests, limits, core_lists=lists)
 
 

@@ -22,14 +22,8 @@ from mooring.inputs.decoding.fields import (
     within,
     wrong_kind,
 )
-from mooring.inputs.pods.pod_templates import (
-    FoundTemplate,
-    NestedObject,
-    at_path,
-    is_pod_template,
-    job_pods,
-    templates_in,
-)
+from mooring.inputs.pods import pod_templates
+from mooring.inputs.pods.pod_templates import FoundTemplate, NestedObject, at_path, job_pods
 from mooring.inputs.pods.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
 
 TemplatePaths: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -186,7 +180,7 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
     elif _group(content).endswith(GROUP):
         yield from _virtual_machines(content, field, kind)
     elif not _is_of_kubernetes(content):
-        for one in templates_in(content, is_pod_template):
+        for one in pod_templates.templates_in(content, pod_templates.is_pod_template):
             if isinstance(one, NestedObject):
                 yield from _nested(one, field, paths)
             else:
@@ -196,7 +190,9 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
 def _virtual_machines(content: Mapping[str, Any], field: str, kind: str) -> Iterator[PodObject]:
     """Yield the launchers' pods of a virtual machine, an instance, a replica set or a pool."""
     is_instance = kind == INSTANCE and is_virtual_machine(content)
-    found = [FoundTemplate("", content, "", 1)] if is_instance else templates_in(content, is_virtual_machine)
+    found = (
+        [FoundTemplate("", content, "", 1)] if is_instance else pod_templates.templates_in(content, is_virtual_machine)
+    )
     for one in found:
         if isinstance(one, FoundTemplate):
             place = _join(field, one.path) if one.path else field
@@ -230,7 +226,7 @@ def _nested(nested: NestedObject, field: str, paths: TemplatePaths) -> Iterator[
 
 def _at_paths(content: Mapping[str, Any], field: str, kind: str, paths: tuple[str, ...]) -> Iterator[PodObject]:
     for path in paths:
-        found = [one for one in templates_in(content, at_path(path)) if isinstance(one, FoundTemplate)]
+        found = [one for one in pod_templates.templates_in(content, at_path(path)) if isinstance(one, FoundTemplate)]
         if not found:
             name = str(mapping_at(content, "metadata").get("name", ""))
             raise InputError(
