@@ -231,7 +231,8 @@ def check_resources(requests: ResourceList, limits: ResourceList) -> None:
         if name not in limits:
             _check_unlimited(name)
         elif request.nano > limits[name].nano:
-            raise _above_limit(name, request, limits[name])
+            problem = f"the request of {request} is above the limit of {limits[name]}"
+            raise InputError(problem, field=f"requests.{name}")
         elif name not in _NATIVE and request.nano != limits[name].nano and not _overcommits(name):
             raise InputError(f"must equal the limit of {limits[name]}, but is {request}", field=f"requests.{name}")
     if any(name.startswith(HUGE_PAGES) for name in limits):
@@ -311,10 +312,6 @@ def check_names(names: Collection[str]) -> None:
         if name in seen:
             raise InputError(f"two containers are called {name!r}", field="spec", remedy="rename one of them")
         seen.add(name)
-
-
-def _above_limit(name: str, request: Quantity, limit: Quantity) -> InputError:
-    return InputError(f"the request of {request} is above the limit of {limit}", field=f"requests.{name}")
 
 
 def _check_special(name: str, amount: Quantity, field: str) -> None:

@@ -228,7 +228,9 @@ def _described_pods(
                 ended.append((pod, origin.content))
                 continue
             if pod.uid in pods:
-                raise _twice(pod, pods[pod.uid][1].place, origin.place)
+                first = pods[pod.uid][1].place
+                problem = f"the pod {pod.namespace}/{pod.name} has the uid {pod.uid}, as has a pod in {first}"
+                raise InputError(problem, source=origin.place, remedy="rename one of them or remove it")
             if len(pods) == MOST_PODS:
                 raise InputError(f"more than {MOST_PODS} pods", source=origin.place, remedy="lower the replicas")
             pods[pod.uid] = pod, origin
@@ -317,7 +319,9 @@ def _misspelt(field: UnknownField) -> str:
 def _pods(found: PodObject, source: str, gates: PodGates, admission: APIServerAdmission) -> Iterator[Pod]:
     with within(found.field):
         pod = admission.new_pod(found, source, gates)
-        _check_fit(pod)
+        if pod.resources is not None:
+            with within("spec.resources"):
+                check_containers_fit(pod.resources, pod.containers)
         check_identity(pod)
     if found.replicas is None:
         yield pod
@@ -343,13 +347,6 @@ def check_identity(pod: Pod) -> None:
         positions[kind] += 1
 
 
-def _check_fit(pod: Pod) -> None:
-    if pod.resources is None:
-        return
-    with within("spec.resources"):
-        check_containers_fit(pod.resources, pod.containers)
-
-
 def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:
     """Yield a finding for objects without pods, for those that an operator may make pods of, and for Helm's hooks."""
     kinds: dict[str, dict[str, list[str]]] = {}
@@ -370,11 +367,3 @@ def _listed(kinds: Mapping[str, Sequence[str]]) -> str:
             named.append("...")
         parts.append(f"{len(names)} {kind}" + (f" ({', '.join(named)})" if named else ""))
     return ", ".join(parts)
-
-
-def _twice(pod: Pod, first: str, second: str) -> InputError:
-    return InputError(
-        f"the pod {pod.namespace}/{pod.name} has the uid {pod.uid}, as has a pod in {first}",
-        source=second,
-        remedy="rename one of them or remove it",
-    )

@@ -7,9 +7,9 @@ messages unless a message is needed. Fields that the managers do not read are no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -36,7 +36,6 @@ _INIT_KINDS = {
     "Never": ContainerKind.INIT,
 }
 """Restart policy of an init container -> its kind; the API server knows no other."""
-_Kind: TypeAlias = Callable[[Mapping[str, Any]], ContainerKind]
 
 
 def pod_from_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT_GATES) -> Pod:
@@ -69,8 +68,8 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         raise wrong_kind(spec, "a mapping", "spec")
-    containers = _containers(spec, "initContainers", _init_kind)
-    apps = _containers(spec, "containers", _app_kind)
+    containers = _containers(spec, "initContainers", is_init=True)
+    apps = _containers(spec, "containers", is_init=False)
     if not apps:
         raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
     containers += apps
@@ -143,7 +142,9 @@ def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
     return _QOS.get(text)
 
 
-def _init_kind(item: Mapping[str, Any]) -> ContainerKind:
+def _kind(item: Mapping[str, Any], *, is_init: bool) -> ContainerKind:
+    if not is_init:
+        return ContainerKind.APP
     policy = text_at(item, "restartPolicy")
     if policy not in _INIT_KINDS:
         problem = f"{policy!r:.60} is not a restart policy"
@@ -151,11 +152,7 @@ def _init_kind(item: Mapping[str, Any]) -> ContainerKind:
     return _INIT_KINDS[policy]
 
 
-def _app_kind(_item: Mapping[str, Any]) -> ContainerKind:
-    return ContainerKind.APP
-
-
-def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Container]:
+def _containers(spec: Mapping[str, Any], field: str, *, is_init: bool) -> list[Container]:
     items = spec.get(field)
     if items is None:
         return []
@@ -164,16 +161,16 @@ def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Contai
     containers = []
     for index, item in enumerate(items):
         with within(f"spec.{field}[{index}]"):
-            containers.append(_container(item, kind))
+            containers.append(_container(item, is_init=is_init))
     return containers
 
 
-def _container(item: object, kind: _Kind) -> Container:
+def _container(item: object, *, is_init: bool) -> Container:
     fields = as_mapping(item)
     name = name_at(fields, "name")
     lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
     if fields.get("resources") is None:
-        return Container(name, kind(fields), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
+        return Container(name, _kind(fields, is_init=is_init), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
     with within("resources"):
         resources = as_mapping(fields["resources"])
         requests = resource_list(resources, "requests")
@@ -181,7 +178,7 @@ def _container(item: object, kind: _Kind) -> Container:
         for resource, limit in limits.items():
             requests.setdefault(resource, limit)
         pod_fields.check_resources(requests, limits)
-    return Container(name, kind(fields), requests, limits, core_lists=lists)
+    return Container(name, _kind(fields, is_init=is_init), requests, limits, core_lists=lists)
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:

@@ -12,6 +12,7 @@ plenty, of no NUMA node. So are those that a network attachment requests.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -205,13 +206,8 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
 def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
     """Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one."""
     counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
-    if not counts:
-        amount = limits.get("cpu") or requests.get("cpu")
-        return max(amount.units, 1) if amount is not None else 1
-    product = 1
-    for count in counts:
-        product *= count
-    return product
+    amount = limits.get("cpu") or requests.get("cpu")
+    return math.prod(counts) if counts or amount is None else max(amount.units, 1)
 
 
 def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -> tuple[int, str]:
