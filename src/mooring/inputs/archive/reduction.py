@@ -34,15 +34,9 @@ from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
-    MIRROR,
-    SCALE_DOWN_ANNOTATION,
-    isolation.ANNOTATION,
-    interrupts.ANNOTATION,
-    core_kinds.ANNOTATION,
-    hidden_siblings.ANNOTATION,
-    isolated_cpus.ANNOTATION,
-    spread.ANNOTATION,
-)
+    MIRROR, SCALE_DOWN_ANNOTATION, isolation.ANNOTATION, interrupts.ANNOTATION, core_kinds.ANNOTATION,
+    hidden_siblings.ANNOTATION, isolated_cpus.ANNOTATION, spread.ANNOTATION,
+)  # fmt: skip
 """Those that decide: of static pods, of extensions and of the plugins that are shipped."""
 _CLAIM_ENTRY: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
 _POD_SPEC: Final = ("priority", "priorityClassName", "restartPolicy", SCALE_DOWN_FIELD)

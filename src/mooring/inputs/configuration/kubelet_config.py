@@ -32,22 +32,9 @@ from mooring.engine.releases.config_fields import CHECKED_FIELDS, FIELDS, FIELDS
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding import api_fields
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings
-from mooring.inputs.decoding.fields import (
-    Report,
-    count_at,
-    each_at,
-    flag_at,
-    ignore,
-    inside,
-    list_at,
-    mapping_at,
-    nearest,
-    text_at,
-    texts_at,
-    within,
-    wrong_kind,
-)
+from mooring.inputs.decoding.fields import Report, list_at, mapping_at, nearest, text_at, texts_at, within
 from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
 
 UNKNOWN_VALUE: Final = "MOOR-515"
@@ -151,7 +138,7 @@ def kubelet_config(
     content: Mapping[str, Any],
     *,
     source: str,
-    report: Report = ignore,
+    report: Report = reading.ignore,
     release: Release = NEWEST,
     places: Places | None = None,
 ) -> KubeletConfig:
@@ -173,9 +160,7 @@ def kubelet_config(
     with within(source=source):
         wrapper = CONFIGZ if set(content) == {CONFIGZ} else ""
         fields = mapping_at(content, wrapper) if wrapper else content
-        version = text_at(fields, "apiVersion", API_VERSION)
-        if version != API_VERSION:
-            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        reading.check_version(fields, API_VERSION)
         lines = places or (lambda paths: dict.fromkeys(paths, source))
         unknown = unknown_fields([(KIND, fields, wrapper)])
         for finding in unknown_findings(unknown, api_fields.UNKNOWN_CONFIGURATION_FIELD, source, lines):
@@ -238,7 +223,7 @@ def _is_empty_behind_gate(fields: Mapping[str, Any], field: str) -> bool:
 def _number(fields: Mapping[str, Any], field: str) -> float:
     value = fields[field]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong_kind(value, "a number", field)
+        raise reading.wrong_kind(value, "a number", field)
     return float(value)
 
 
@@ -261,7 +246,7 @@ def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
     gates = mapping_at(fields, field)
     for name, value in gates.items():
         if not isinstance(value, bool):
-            raise wrong_kind(value, "true or false", f"{field}.{name}")
+            raise reading.wrong_kind(value, "true or false", f"{field}.{name}")
     return gates
 
 
@@ -272,7 +257,7 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
             limits[name] = quantity_text(value)
             Quantity.parse(limits[name])
         except InputError as error:
-            raise inside(error, f"limits.{name}") from None
+            raise reading.inside(error, f"limits.{name}") from None
         except QuantitySyntaxError as error:
             raise not_a_quantity(value, error, f"limits.{name}") from None
     return limits
@@ -286,8 +271,8 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
     Holds.TEXT: text_at,
     Holds.POLICY: text_at,
     Holds.CPUS: text_at,
-    Holds.FLAG: lambda fields, name, default: flag_at(fields, name, default=default),
-    Holds.COUNT: count_at,
+    Holds.FLAG: lambda fields, name, default: reading.flag_at(fields, name, default=default),
+    Holds.COUNT: reading.count_at,
     Holds.NUMBER: lambda fields, name, _: _number(fields, name),
     Holds.DURATION: _duration,
     Holds.LIST: lambda fields, name, _: list_at(fields, name),
@@ -301,7 +286,9 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
     },
     Holds.GATES: lambda fields, name, _: _feature_gates(fields, name),
     Holds.MEMORY: lambda fields, name, _: tuple(
-        each_at(fields, name, lambda entry: ReservedMemory(count_at(entry, "numaNode", 0), _limits(entry)))
+        reading.each_at(
+            fields, name, lambda entry: ReservedMemory(reading.count_at(entry, "numaNode", 0), _limits(entry))
+        )
     ),
     Holds.OBJECT: lambda fields, name, _: mapping_at(fields, name),
 }

@@ -287,6 +287,17 @@ def _nearest(name: str, known: frozenset[str]) -> str:
     return same[0] if same else ""
 
 
+def check_version(content: Mapping[str, Any], wanted: str, *, required: bool = False) -> None:
+    """Check that a document is of the version that is read; without one it is, unless one is required.
+
+    Raises:
+        InputError: it is of another.
+    """
+    version = text_at(content, "apiVersion", "" if required else wanted)
+    if version != wanted:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {wanted}")
+
+
 def check_names(content: Mapping[str, Any], known: Collection[str], *, beside: Collection[str] = ()) -> None:
     """Check that a mapping has only fields that are read.
 

@@ -11,17 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    count_at,
-    inside,
-    list_at,
-    mapping_at,
-    part_at,
-    text_at,
-    within,
-    wrong_kind,
-)
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, text_at, within
 from mooring.inputs.pods import pod_templates
 from mooring.inputs.pods.pod_templates import FoundTemplate, NestedObject, at_path, job_pods
 from mooring.inputs.pods.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
@@ -166,7 +157,7 @@ def _objects(
 
 def _other_hook(content: Mapping[str, Any]) -> str:
     """Return the Helm hooks of an object if none of them belongs to an installation."""
-    hook = part_at(mapping_at(content, "metadata"), "annotations").get(_HOOK)
+    hook = reading.part_at(mapping_at(content, "metadata"), "annotations").get(_HOOK)
     if not isinstance(hook, str) or not _INSTALLED.isdisjoint(part.strip() for part in hook.split(",")):
         return ""
     return hook
@@ -199,7 +190,7 @@ def _virtual_machines(content: Mapping[str, Any], field: str, kind: str) -> Iter
             try:
                 pod = launcher_pod(content, one.content)
             except InputError as error:
-                raise inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
+                raise reading.inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
             cpu = mapping_at(mapping_at(mapping_at(one.content, "spec"), "domain"), "cpu")
             yield PodObject("CPU", cpu, _join(place, "spec.domain.cpu"), pod, place, one.pods, launched=kind)
 
@@ -249,8 +240,14 @@ def _built_in(content: Mapping[str, Any], field: str, kind: str) -> PodObject:
         if kind == "CronJob":
             inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
             return _of_workload(kind, content, inner, field, "spec.jobTemplate.spec", job_pods(inner))
-        pods = job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else count_at(spec, "replicas", 1, least=0)
-        first = count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
+        pods = (
+            job_pods(spec)
+            if kind == "Job"
+            else 1
+            if kind == "DaemonSet"
+            else reading.count_at(spec, "replicas", 1, least=0)
+        )
+        first = reading.count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
     return replace(_of_workload(kind, content, spec, field, "spec", pods), first=first)
 
 
@@ -260,7 +257,7 @@ def _of_workload(
     path = _join(path, "template")
     template = holder.get("template")
     if not isinstance(template, dict):
-        raise wrong_kind(template, "a mapping", path)
+        raise reading.wrong_kind(template, "a mapping", path)
     return PodObject(kind, owner, field, _pod_of(owner, template), _join(field, path), replicas)
 
 
