@@ -28,7 +28,7 @@ from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.extensions.interrupts import NEW, NEW_NAME, Interrupt, Kept, Memory, Steering, Step, written
 from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, cpus_of_mask, file_modes, read_interrupts
 from mooring.inputs.machines.isolation import kernel_words, read_balance
-from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree
+from mooring.inputs.machines.tree import FolderTree, Tree, live_tree
 
 BOOT = "proc/sys/kernel/random/boot_id"
 _ONLINE = "sys/devices/system/cpu/online"
@@ -118,7 +118,7 @@ class IRQFiles:
         return None
 
     def _tree(self) -> Tree:
-        return LiveTree() if self.root == "/" else FolderTree(self.root, is_root_directory=True)
+        return live_tree() if self.root == "/" else FolderTree(self.root, is_root_directory=True)
 
 
 def mask_text(cpus: CPUSet) -> str:

@@ -248,6 +248,7 @@ class OverlaidTree:
 
     computer: Tree
     files: Mapping[str, bytes]
+    is_live = False
 
     @property
     def name(self) -> str:

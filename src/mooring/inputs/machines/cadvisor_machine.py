@@ -23,7 +23,7 @@ from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.inputs.machines import cadvisor_probe as probe
 from mooring.inputs.machines.cadvisor_topology import TopologyReader, read_topology
-from mooring.inputs.machines.tree import LiveTree, Tree
+from mooring.inputs.machines.tree import Tree
 
 _LONGEST_ERROR: Final = 160
 """cAdvisor quotes whole files in some errors; more than this is cut, so that an error stays one readable line."""
@@ -114,7 +114,7 @@ def architecture(tree: Tree) -> str:
     leaves in ``proc/hwloc-nofile-info``, lines of ``proc/cpuinfo`` that only one architecture prints, and a sysfs
     attribute that exists on s390x alone.
     """
-    if isinstance(tree, LiveTree):
+    if tree.is_live:
         return os.uname().machine
     declared = _DECLARED.search(tree.read("proc/hwloc-nofile-info") or "")
     if declared:

@@ -24,7 +24,7 @@ from typing import Final
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
-from mooring.inputs.machines.tree import LiveTree, Tree
+from mooring.inputs.machines.tree import Tree, live_tree
 
 _CPU: Final = "sys/devices/system/cpu"
 _NODE: Final = "sys/devices/system/node"
@@ -299,4 +299,4 @@ def _groups(tree: Tree, *, service_names: bool) -> Iterator[str]:
 def _is_this_computer(tree: Tree) -> bool:
     """Tell whether the tree is the computer that runs this, seen directly or at another place (``/host``)."""
     boot = tree.read(_BOOT)
-    return isinstance(tree, LiveTree) or (boot is not None and boot == LiveTree().read(_BOOT))
+    return tree.is_live or (boot is not None and boot == live_tree().read(_BOOT))

@@ -62,10 +62,10 @@ def load_machine(source: str) -> Machine:
     """
     if _is_source(source):
         return _of_source(source)
-    parts = composition.parts_of(source, _is_source)
-    machine = composition.completed([_of_source(one) for one in parts.sources])
-    if parts.amounts:
-        machine = composition.with_amounts(machine, parts.amounts)
+    sources, amounts = composition.parts_of(source, _is_source)
+    machine = composition.completed([_of_source(one) for one in sources])
+    if amounts:
+        machine = composition.with_amounts(machine, amounts)
     others = [finding for finding in machine.findings if finding.code != UNTOLD]
     if len(others) < len(machine.findings) and machine.origin.unknown:
         others = [*_unknown_parts(machine.origin), *others]

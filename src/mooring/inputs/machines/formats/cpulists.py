@@ -300,10 +300,8 @@ def read_matrix(text: str, source: str) -> Description:
     Raises:
         InputError: no GPU is on a known NUMA node, or a row cannot be understood.
     """
-    rows = matrix_rows(text, source)
-    lists = {
-        row.nodes[0]: sorted(row.cpus) for row in rows if row.nodes is not None and len(row.nodes) == 1 and row.cpus
-    }
+    rows = list(matrix_rows(text, source))
+    lists = {nodes[0]: sorted(cpus) for _, cpus, nodes in rows if nodes is not None and len(nodes) == 1 and cpus}
     if not lists:
         remedy = "give it with --config, and a machine such as lscpu -J -e"
         raise InputError("no GPU has the CPUs of one NUMA node", source=source, remedy=remedy)
