@@ -99,19 +99,6 @@ class KubeletFlags:
     leaving: Mapping[str, int] = field(default_factory=dict)
     """Flag as it is written, with its dashes, that not every release has -> number of its first argument."""
 
-    def over(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration as the flags change it.
-
-        >>> flags = kubelet_flags(["--max-pods=250", "--feature-gates=A=true"])
-        >>> flags.over({"maxPods": 110, "featureGates": {"B": False}})
-        {'maxPods': 250, 'featureGates': {'B': False, 'A': True}}
-        """
-        merged = {**configuration, **self.fields}
-        of_file, of_flags = configuration.get("featureGates"), self.fields.get("featureGates")
-        if isinstance(of_file, dict) and isinstance(of_flags, dict):
-            merged["featureGates"] = {**of_file, **of_flags}
-        return merged
-
 
 def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
     """Return what decides among a kubelet's arguments; everything else is ignored.
@@ -227,7 +214,7 @@ def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
     for number, line in _joined(text):
         rest = _flags_of(line)
         if rest is not None:
-            found += (Argument(word, number) for word in _words(rest, f"{source}:{number}"))
+            found += (Argument(word, number) for word in split_arguments(rest, f"{source}:{number}"))
         elif not found and not _BESIDE.match(line):
             return None
     return tuple(one for one in found if not one.text.startswith("$")) or None
@@ -269,7 +256,7 @@ def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
                 if one.flag and one.name in changed
             )
         elif carried := carried_flags(line):
-            found += (Argument(word, number) for word in _words(carried, source))
+            found += (Argument(word, number) for word in split_arguments(carried, source))
         elif assigned := _ASSIGNED.fullmatch(line):
             name, value = assigned[1].rpartition(".")[2], assigned[2] or assigned[3] or ""
             words = value.split() if value.startswith("--") else [f"--{name}={value}"] if name in _FIELDS else []
@@ -289,7 +276,7 @@ def bootstrap_arguments_in(text: str, source: str) -> tuple[tuple[str, Argument]
     for number, line in _joined(text):
         call = BOOTSTRAP.search(line)
         if call and not line.startswith("#"):
-            words = _words(line[call.end() :], f"{source}:{number}")
+            words = split_arguments(line[call.end() :], f"{source}:{number}")
             return tuple((name, Argument(value, number)) for name, value in pairwise(words) if name.startswith("--"))
     return None
 
@@ -328,17 +315,13 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         yield begins, waiting.strip()
 
 
-def _words(text: str, source: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError as error:
-        raise InputError(f"cannot be read as arguments: {error}", source=source, remedy="close the quote") from None
-
-
-def split_arguments(text: str, source: str) -> tuple[str, ...]:
+def split_arguments(text: str, source: str) -> list[str]:
     """Return arguments that are one text, as a shell splits it.
 
     Raises:
         InputError: a quote is not closed.
     """
-    return tuple(_words(text, source))
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise InputError(f"cannot be read as arguments: {error}", source=source, remedy="close the quote") from None

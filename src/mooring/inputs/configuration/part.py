@@ -26,7 +26,7 @@ from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
-from mooring.inputs.decoding.fields import Report, as_mapping, mapping_at, nearest, text_at, within
+from mooring.inputs.decoding.fields import Report, as_mapping, mapping_at, nearest, within
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""
@@ -199,16 +199,6 @@ class VendorPart:
         for name in names:
             if present.get(name) not in (None, "", [], {}):
                 raise self.refusal(f"{path}.{name}", f"{self.vendor} does not let this field be set", instead)
-
-    def check_version(self, version: str) -> None:
-        """Refuse another version of the document.
-
-        Raises:
-            InputError: naming the one that is read.
-        """
-        given = text_at(self.content, "apiVersion")
-        if given != version:
-            raise InputError(f"{given!r:.60} is not supported", field="apiVersion", remedy=f"write {version}")
 
     @contextmanager
     def located(self) -> Iterator[None]:

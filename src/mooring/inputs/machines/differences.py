@@ -18,26 +18,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.kubelet_view import (
-    L3_LEVEL,
-    KubeletView,
-    about_cpus,
-    about_nodes,
-    ids_text,
-    kubelet_view,
-    likewise,
-    regrouped,
-    text_of_cpus,
-    text_of_nodes,
-)
+from mooring.inputs.machines import kubelet_view as views
+from mooring.inputs.machines.kubelet_view import KubeletView, about_cpus, about_nodes, regrouped
 
 
-def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+def _caches(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare L3 and L2 caches."""
     l3 = {cpu.id: cpu.l3 for cpu in hardware.cpus if cpu.l3 is not None}
     l2 = {cpu.id for cpu in hardware.cpus if cpu.l2 is not None}
@@ -87,7 +78,7 @@ def _lost(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
 
 def _sees_l3(view: KubeletView, cpu: int) -> bool:
     listed = (view.cores[cpu].uncore_caches, view.nodes[cpu].caches)
-    return any(cache.level >= L3_LEVEL for caches in listed for cache in caches)
+    return any(cache.level >= views.L3_LEVEL for caches in listed for cache in caches)
 
 
 def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -110,11 +101,9 @@ def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     shared = {number: nodes for number, nodes in nodes_of.items() if len(nodes) > 1}
     if shared:
         number, nodes = min(shared.items())
-        message = (
-            f"The kubelet's uncore cache {number} is on {text_of_nodes(nodes)}{likewise(dict.fromkeys(shared, ()))}: "
-            "CPUs aligned by uncore cache can be in different nodes."
-        )
-        yield Finding("info", "L3", message, "MOOR-448")
+        where = f"{views.text_of_nodes(nodes)}{views.likewise(len(shared))}"
+        consequence = "CPUs aligned by uncore cache can be in different nodes"
+        yield Finding("info", "L3", f"The kubelet's uncore cache {number} is on {where}: {consequence}.", "MOOR-448")
 
 
 def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -122,27 +111,27 @@ def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     if repeated:
         first = next(node for node in view.info.topology if node.node_id == repeated[0])
         message = (
-            f"The kernel's cache ids are wrong on {text_of_nodes(repeated)}: node {first.node_id} lists "
+            f"The kernel's cache ids are wrong on {views.text_of_nodes(repeated)}: node {first.node_id} lists "
             f"{_l3_listed(first)} L3 caches where {_l3_real(first, l3)} exists."
         )
-        yield Finding("warning", text_of_nodes(repeated), message, "MOOR-449")
+        yield Finding("warning", views.text_of_nodes(repeated), message, "MOOR-449")
     in_node = any(_l3_listed(node) for node in view.info.topology)
     in_uncore = CPUSet.from_ids(cpu for cpu, core in view.cores.items() if core.uncore_caches)
     if in_node and in_uncore:
-        cpus = text_of_cpus(in_uncore)
+        cpus = views.text_of_cpus(in_uncore)
         message = f"The kubelet treats the L3 as an uncore cache of {cpus}, and as a cache of the node elsewhere."
         yield Finding("warning", cpus, message, "MOOR-450")
 
 
 def _l3_listed(node: NUMANode) -> int:
-    return sum(cache.level == L3_LEVEL for cache in node.caches)
+    return sum(cache.level == views.L3_LEVEL for cache in node.caches)
 
 
 def _l3_real(node: NUMANode, l3: Mapping[int, int]) -> int:
     return len({l3[cpu] for core in node.cores for cpu in core.thread_ids if cpu in l3})
 
 
-def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+def _cpus(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare which CPUs there are, and how they form cores and sockets."""
     yield from _presence(view, hardware)
     usable = view.cpus & hardware.online
@@ -240,11 +229,11 @@ def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         yield Finding("info", "sockets", message, "MOOR-415")
 
 
-def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+def _nodes(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare the NUMA nodes."""
     yield from _identity(view, hardware)
-    yield from _members(view, hardware)
-    yield from _memory(view, hardware)
+    if not _has_made_up_nodes(hardware):
+        yield from _members_and_memory(view, hardware)
     yield from _distances(view, hardware)
     yield from about_nodes(
         hardware.nodes_disallowed, "MOOR-421", "The kubelet uses {}, although the cpuset in force does not allow it."
@@ -257,17 +246,17 @@ def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if _has_made_up_nodes(hardware):
         order = " and in an order that changes from start to start" if len(ids) > 1 else ""
         message = (
-            f"The kernel has no NUMA nodes, so the kubelet treats each package as one ({text_of_nodes(ids)}), "
+            f"The kernel has no NUMA nodes, so the kubelet treats each package as one ({views.text_of_nodes(ids)}), "
             f"without memory{order}."
         )
-        yield Finding("warning", text_of_nodes(ids), message, "MOOR-422")
+        yield Finding("warning", views.text_of_nodes(ids), message, "MOOR-422")
     elif set(ids) != real:
-        message = f"The kubelet has {text_of_nodes(ids)}, the machine has {text_of_nodes(real)}."
-        yield Finding("warning", text_of_nodes(set(ids) ^ real), message, "MOOR-423")
+        message = f"The kubelet has {views.text_of_nodes(ids)}, the machine has {views.text_of_nodes(real)}."
+        yield Finding("warning", views.text_of_nodes(set(ids) ^ real), message, "MOOR-423")
     negative = [node for node in ids if node < 0]
     if negative:
-        message = f"No affinity mask of the kubelet can hold a negative NUMA node id ({ids_text(negative)})."
-        yield Finding("warning", text_of_nodes(negative), message, "MOOR-424")
+        message = f"No affinity mask of the kubelet can hold a negative NUMA node id ({views.ids_text(negative)})."
+        yield Finding("warning", views.text_of_nodes(negative), message, "MOOR-424")
     if ids != sorted(ids):
         order = ", ".join(str(node) for node in ids[:8]) + (", ..." if len(ids) > 8 else "")
         yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}", "MOOR-425")
@@ -280,10 +269,8 @@ def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     )
 
 
-def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    """Tell which CPUs are in another node than the kernel's own list of the node says."""
-    if _has_made_up_nodes(hardware):
-        return
+def _members_and_memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+    """Tell which CPUs are in another node than the kernel's own list of the node says, and compare the memory."""
     lists = {node.id: _cpulist(node.sysfs_cpulist, node.local_cpus) for node in hardware.nodes}
     members: dict[int, list[int]] = defaultdict(list)
     for cpu, node in view.nodes.items():
@@ -294,11 +281,6 @@ def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     yield from about_cpus(
         misplaced, "MOOR-427", "The kubelet has {} in other NUMA nodes than the kernel's own lists of the nodes."
     )
-
-
-def _memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    if _has_made_up_nodes(hardware):
-        return
     empty = [node.node_id for node in view.info.topology if node.memory == 0]
     yield from about_nodes(
         empty, "MOOR-428", "The kubelet has no memory on {}; CPUs there work on the memory of other nodes.", "info"
@@ -314,8 +296,8 @@ def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     without = [node.node_id for node in nodes if node.distances is None]
     if without and len(nodes) > 1:
         message = (
-            f"The kernel reports no distances of {text_of_nodes(without)}; with prefer-closest-numa-nodes the kubelet "
-            "refuses to start."
+            f"The kernel reports no distances of {views.text_of_nodes(without)}; with prefer-closest-numa-nodes the "
+            "kubelet refuses to start."
         )
         yield Finding("warning", "distances", message, "MOOR-430")
     real = len(nodes) if _has_made_up_nodes(hardware) else len(hardware.nodes)
@@ -323,15 +305,16 @@ def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if odd:
         lengths = sorted({len(node.distances) for node in nodes if node.distances is not None})
         message = (
-            f"The distance rows of {text_of_nodes(odd)} have {', '.join(map(str, lengths))} entries; the kubelet has "
-            f"{len(nodes)} nodes, the machine {real}."
+            f"The distance rows of {views.text_of_nodes(odd)} have {', '.join(map(str, lengths))} entries; the kubelet "
+            f"has {len(nodes)} nodes, the machine {real}."
         )
         yield Finding("warning", "distances", message, "MOOR-431")
     ids = sorted(node.node_id for node in nodes)
     if ids != list(range(len(ids))) and len(without) < len(nodes):
         message = (
-            f"The node ids {ids_text(ids)} have gaps, but a distance row has one entry for each node in ascending id: "
-            "the kubelet looks entries up by id and, with prefer-closest-numa-nodes, reads wrong ones or crashes."
+            f"The node ids {views.ids_text(ids)} have gaps, but a distance row has one entry for each node in "
+            "ascending id: the kubelet looks entries up by id and, with prefer-closest-numa-nodes, reads wrong ones or "
+            "crashes."
         )
         yield Finding("warning", "distances", message, "MOOR-432")
 
@@ -343,10 +326,8 @@ def _has_made_up_nodes(hardware: Hardware) -> bool:
 
 def _cpulist(text: str | None, local: CPUSet) -> CPUSet:
     """Return the kernel's list of a node, or what is local to it where the list is missing or malformed."""
-    if text is None:
-        return local
     try:
-        return CPUSet.parse(text.strip())
+        return local if text is None else CPUSet.parse(text.strip())
     except CPUSetSyntaxError:
         return local
 
@@ -358,23 +339,11 @@ def differences(info: MachineInfo, hardware: Hardware) -> tuple[Finding, ...]:
         info: The kubelet's view.
         hardware: The machine as it is.
     """
-    return tuple(_differences(info, hardware))
-
-
-def _differences(info: MachineInfo, hardware: Hardware) -> Iterator[Finding]:
-    view = kubelet_view(info)
-    if not view.cores:
-        yield _no_topology(info, hardware)
-        return
-    yield from cpu_differences(view, hardware)
-    yield from node_differences(view, hardware)
-    yield from cache_differences(view, hardware)
-
-
-def _no_topology(info: MachineInfo, hardware: Hardware) -> Finding:
-    if info.num_cores == 0:
-        consequence = "its managers fail with 'could not detect number of cpus'"
-    else:
+    view = views.kubelet_view(info)
+    if view.cores:
+        return tuple(chain(*(compared(view, hardware) for compared in (_cpus, _nodes, _caches))))
+    consequence = "its managers fail with 'could not detect number of cpus'"
+    if info.num_cores:
         consequence = f"it counts {info.num_cores} CPUs and can place none of them"
     message = f"The kubelet sees no topology at all; {consequence}."
-    return Finding("warning", text_of_cpus(hardware.online), message, "MOOR-401")
+    return (Finding("warning", views.text_of_cpus(hardware.online), message, "MOOR-401"),)

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
+from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.extensions.interrupts import Interrupt
-from mooring.inputs.machines.hardware.kernelfiles import parse_mask, read_mask
-from mooring.inputs.machines.interrupts import Modes, cpu_list, no_modes, read_interrupts, read_new_interrupts
+from mooring.inputs.machines.hardware.kernelfiles import parse_mask
+from mooring.inputs.machines.interrupts import DEFAULT, Modes, cpu_list, cpus_of_mask, no_modes, read_interrupts
 from mooring.inputs.machines.tree import Tree
 
 ROOT: Final = "sys/fs/cgroup"
@@ -67,29 +67,14 @@ def _groups(tree: Tree, root: str, names: tuple[str, ...]) -> Iterator[ControlGr
         seen += 1
         folder = f"{root}/{path}".rstrip("/")
         # A group without the controller has no file of its own and follows its parent.
-        cpus = _cpus(tree, folder, names)
-        cpus = inherited if cpus is None else cpus
-        if path and cpus is not None and _has_processes(tree, folder):
+        text = next((text for name in names if (text := tree.read(f"{folder}/{name}")) is not None), None)
+        cpus = inherited if (own := cpu_list(text)) is None else own
+        # A snapshot that does not tell of processes in the group itself is taken for yes.
+        processes = tree.read(f"{folder}/cgroup.procs")
+        if path and cpus is not None and (processes is None or processes.strip()):
             yield ControlGroup(path, cpus)
         children = [name for name in tree.names(folder) if tree.is_dir(f"{folder}/{name}")]
         pending.extend((f"{path}/{name}".lstrip("/"), cpus) for name in reversed(children))
-
-
-def _cpus(tree: Tree, folder: str, names: tuple[str, ...]) -> CPUSet | None:
-    for name in names:
-        text = tree.read(f"{folder}/{name}")
-        if text is not None:
-            try:
-                return CPUSet.parse(text.strip())
-            except CPUSetSyntaxError:
-                return None
-    return None
-
-
-def _has_processes(tree: Tree, folder: str) -> bool:
-    """Tell whether processes are in the group itself; a snapshot that does not tell is taken for yes."""
-    text = tree.read(f"{folder}/cgroup.procs")
-    return text is None or bool(text.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +181,8 @@ def read_isolation(tree: Tree, online: CPUSet, modes: Modes = no_modes) -> Isola
     return IsolationFacts(
         words=kernel_words(line, online) if line is not None else None,
         interrupts=read_interrupts(tree, modes),
-        new_interrupts=read_new_interrupts(tree),
-        workqueues=_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
+        new_interrupts=cpus_of_mask(tree, DEFAULT),
+        workqueues=cpus_of_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
         services=_service_affinity(tree),
         groups=read_control_groups(tree),
         balance=read_balance(tree),
@@ -216,18 +201,12 @@ def _service_affinity(tree: Tree) -> CPUSet | None:
             if text is not None:
                 drop_ins[name] = text
     affinity: CPUSet | None = None
-    for text in [main or "", *(drop_ins[name] for name in sorted(drop_ins))]:
-        for value in _values_of(text, "CPUAffinity"):
-            cpus = cpu_list(value.replace(" ", ",").strip(","))
-            affinity = None if not value else affinity if cpus is None else (affinity or CPUSet()) | cpus
-    return affinity
-
-
-def _values_of(text: str, wanted: str) -> Iterator[str]:
-    for line in text.splitlines():
+    for line in "\n".join([main or "", *(drop_ins[name] for name in sorted(drop_ins))]).splitlines():
         name, sign, value = line.partition("=")
-        if sign and name.strip() == wanted:
-            yield " ".join(value.split())
+        if sign and name.strip() == "CPUAffinity":
+            cpus = cpu_list(",".join(value.split()).strip(","))
+            affinity = None if not value.strip() else affinity if cpus is None else (affinity or CPUSet()) | cpus
+    return affinity
 
 
 def read_balance(tree: Tree) -> IRQBalance | None:
@@ -245,11 +224,6 @@ def read_balance(tree: Tree) -> IRQBalance | None:
     for kind, value in _BANNED.findall("\n".join(told)):
         banned = cpu_list(value) if kind == "CPULIST" else CPUSet(CPUMask(parse_mask(value) or 0))
     return IRQBalance(running, banned)
-
-
-def _mask(tree: Tree, path: str) -> CPUSet | None:
-    mask = read_mask(tree, path)
-    return None if mask is None else CPUSet(CPUMask(mask))
 
 
 _FLAGS: Final = frozenset({"nohz", "domain", "managed_irq"})

@@ -12,6 +12,7 @@ plenty, of no NUMA node. So are those that a network attachment requests.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, text_at, within
+from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, part_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
 
 GROUP = "kubevirt.io"
@@ -55,7 +56,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
     Source: KubeVirt, instancetype.kubevirt.io/v1beta1 (VirtualMachineInstancetypeSpec).
     """
     types = {
-        (str(one.get("kind")), str(_inner(one, "metadata").get("name"))): one.get("spec")
+        (str(one.get("kind")), str(part_at(one, "metadata").get("name"))): one.get("spec")
         for document in documents
         for one in _items(document.content)
         if str(one.get("apiVersion")).startswith(_TYPES)
@@ -66,19 +67,19 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
             return content
         if isinstance(content.get("items"), list):
             return {**content, "items": [expanded(item) for item in content["items"]]}
-        spec = _inner(content, "spec")
-        template = _inner(spec, "template")
-        inner = _inner(template, "spec")
-        named, domain = _inner(spec, "instancetype"), _inner(inner, "domain")
+        spec = part_at(content, "spec")
+        template = part_at(spec, "template")
+        inner = part_at(template, "spec")
+        named, domain = part_at(spec, "instancetype"), part_at(inner, "domain")
         found = types.get((str(named.get("kind", _CLUSTER_TYPE)), str(named.get("name"))))
         if not named or not isinstance(found, dict) or "domain" not in inner:
             return content
         devices = {key: found[key] for key in ("gpus", "hostDevices") if key in found}
         made = {
             **domain,
-            "cpu": {_OF_TYPE.get(name, name): value for name, value in _inner(found, "cpu").items()},
-            "memory": _inner(found, "memory"),
-            **({"devices": {**_inner(domain, "devices"), **devices}} if devices else {}),
+            "cpu": {_OF_TYPE.get(name, name): value for name, value in part_at(found, "cpu").items()},
+            "memory": part_at(found, "memory"),
+            **({"devices": {**part_at(domain, "devices"), **devices}} if devices else {}),
         }
         rest = {key: value for key, value in spec.items() if key != "instancetype"}
         return {**content, "spec": {**rest, "template": {**template, "spec": {**inner, "domain": made}}}}
@@ -92,11 +93,6 @@ def _items(content: Any) -> Iterator[dict[str, Any]]:
         items = content.get("items")
         for item in items if isinstance(items, list) else ():
             yield from _items(item)
-
-
-def _inner(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = content.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def is_virtual_machine(content: Mapping[str, Any], _path: str = "") -> bool:
@@ -210,13 +206,8 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
 def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
     """Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one."""
     counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
-    if not counts:
-        amount = limits.get("cpu") or requests.get("cpu")
-        return max(amount.units, 1) if amount is not None else 1
-    product = 1
-    for count in counts:
-        product *= count
-    return product
+    amount = limits.get("cpu") or requests.get("cpu")
+    return math.prod(counts) if counts or amount is None else max(amount.units, 1)
 
 
 def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -> tuple[int, str]:

@@ -21,18 +21,8 @@ from mooring.engine.core.bits import mask_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.inputs.configuration.devices import matrix_rows
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
-    ASSUMED_DISTANCES,
-    ASSUMED_MEMORY,
-    ASSUMED_SOCKETS,
-    MEMORY_OF_A_CPU,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats import description
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 
 ADJACENT: Final = ("ppc", "s390")
 """Beginnings of the architectures that number the threads of a core one after another."""
@@ -104,7 +94,9 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
 
 def assumed_threads(threads: int) -> str:
     """Return how threads that were found by :func:`threads_of` are listed as an assumption."""
-    return ASSUMED_CORES if threads == 1 else f"{threads} threads a core, as the runs of CPU numbers suggest"
+    return (
+        description.ASSUMED_CORES if threads == 1 else f"{threads} threads a core, as the runs of CPU numbers suggest"
+    )
 
 
 def described_lists(
@@ -128,12 +120,12 @@ def described_lists(
     table = rows or {}
     is_measured = all(len(table.get(node, ())) == len(nodes) for node in nodes)
     threads = threads_of(cpus)
-    of_memory = {node: MEMORY_OF_A_CPU * len(cpus[node]) for node in nodes} if sizes is None else sizes
-    missing = ((ASSUMED_DISTANCES,) if not is_measured and len(nodes) > 1 else ()) + (
-        (ASSUMED_MEMORY,) if sizes is None else ()
+    of_memory = {node: description.MEMORY_OF_A_CPU * len(cpus[node]) for node in nodes} if sizes is None else sizes
+    missing = ((description.ASSUMED_DISTANCES,) if not is_measured and len(nodes) > 1 else ()) + (
+        (description.ASSUMED_MEMORY,) if sizes is None else ()
     )
     return Description(
-        MachineOrigin(form, tuple(unknown), (assumed_threads(threads), ASSUMED_SOCKETS, *missing)),
+        MachineOrigin(form, tuple(unknown), (assumed_threads(threads), description.ASSUMED_SOCKETS, *missing)),
         places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
         tuple(
             DescribedNode(
@@ -255,7 +247,7 @@ def read_lstopo_text(text: str, source: str) -> Description:
         MachineOrigin(
             "lstopo",
             (*(["distances"] if several else []), "offline CPUs", "huge pages", "PCI devices"),
-            (ASSUMED_DISTANCES,) if several else (),
+            (description.ASSUMED_DISTANCES,) if several else (),
         ),
         places,
         tuple(
@@ -308,10 +300,8 @@ def read_matrix(text: str, source: str) -> Description:
     Raises:
         InputError: no GPU is on a known NUMA node, or a row cannot be understood.
     """
-    rows = matrix_rows(text, source)
-    lists = {
-        row.nodes[0]: sorted(row.cpus) for row in rows if row.nodes is not None and len(row.nodes) == 1 and row.cpus
-    }
+    rows = list(matrix_rows(text, source))
+    lists = {nodes[0]: sorted(cpus) for _, cpus, nodes in rows if nodes is not None and len(nodes) == 1 and cpus}
     if not lists:
         remedy = "give it with --config, and a machine such as lscpu -J -e"
         raise InputError("no GPU has the CPUs of one NUMA node", source=source, remedy=remedy)

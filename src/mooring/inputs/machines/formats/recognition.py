@@ -198,23 +198,15 @@ def _from_json(text: str, source: str) -> Description | None:
     try:
         documents = documents_in(text.encode(), source)
     except InputError:
-        json_problem = _json_problem(text)
-        if json_problem is not None:
-            line, column, problem = json_problem
-            place = f"{source}:{line}:{column}"
-            raise InputError(f"not valid JSON: {problem}", source=place, remedy="capture it again") from None
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as error:
+            place = f"{source}:{error.lineno}:{error.colno}"
+            raise InputError(f"not valid JSON: {error.msg}", source=place, remedy="capture it again") from None
+        except (ValueError, RecursionError):
+            pass
         raise
     return _from_documents(documents, source)
-
-
-def _json_problem(text: str) -> tuple[int, int, str] | None:
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error.lineno, error.colno, error.msg
-    except (ValueError, RecursionError):
-        return None
-    return None
 
 
 def _from_documents(documents: list[Document], source: str) -> Description | None:

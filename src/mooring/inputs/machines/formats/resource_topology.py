@@ -15,21 +15,22 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at, within
+from mooring.inputs.decoding.fields import (
+    as_mapping,
+    count_at,
+    each_at,
+    inside,
+    list_at,
+    mapping_at,
+    name_at,
+    text_at,
+    within,
+)
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
 from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, MAX_DEVICES, OF_MEMORY
+from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import places_of
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
-    ASSUMED_DISTANCES,
-    ASSUMED_MEMORY,
-    ASSUMED_SOCKETS,
-    MEMORY_OF_A_CPU,
-    REMOTE_DISTANCE,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats.description import DescribedNode, Description, row_of
 from mooring.inputs.machines.formats.linux_tools import described_table
 
 KIND: Final = "NodeResourceTopology"
@@ -69,7 +70,7 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
         nodes=tuple(
             DescribedNode(
                 node,
-                amounts[node].get("memory", 0) if has_memory else MEMORY_OF_A_CPU * len(cpus[node]),
+                amounts[node].get("memory", 0) if has_memory else description.MEMORY_OF_A_CPU * len(cpus[node]),
                 _pools(amounts[node]),
                 row_of(costs[node], node, nodes),
             )
@@ -127,7 +128,7 @@ def _measured(
     known = replace(
         origin,
         unknown=tuple(part for part in origin.unknown if part != OF_MEMORY),
-        assumed=tuple(text for text in origin.assumed if text != ASSUMED_MEMORY),
+        assumed=tuple(text for text in origin.assumed if text != description.ASSUMED_MEMORY),
     )
     nodes = tuple(replace(node, size=sizes[node.id]) for node in machine.nodes)
     return replace(machine, origin=known, nodes=nodes, name=name, published=published)
@@ -179,11 +180,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     Raises:
         InputError: an attribute or an amount cannot be understood.
     """
-    given: dict[str, str] = {}
-    for index, entry in enumerate(list_at(content, "attributes")):
-        with within(f"attributes[{index}]"):
-            attribute = as_mapping(entry)
-            given[name_at(attribute, "name")] = text_at(attribute, "value")
+    given = dict(each_at(content, "attributes", lambda one: (name_at(one, "name"), text_at(one, "value"))))
     old = [match for text in list_at(content, "topologyPolicies") if (match := _OLD_POLICY.fullmatch(str(text)))]
     fields = dict(zip(_FIELDS, (_POLICIES[old[0][1]], _SCOPES[old[0][2] or ""]) if old else ("", ""), strict=False))
     fields |= {name: value for name, value in given.items() if name in _FIELDS}
@@ -225,10 +222,10 @@ def _origin(*, is_measured: bool, has_memory: bool) -> MachineOrigin:
         ),
         (
             "CPUs numbered from zone to zone",
-            ASSUMED_CORES,
-            ASSUMED_SOCKETS,
-            *([] if has_memory else [ASSUMED_MEMORY]),
-            *([] if is_measured else [ASSUMED_DISTANCES]),
+            description.ASSUMED_CORES,
+            description.ASSUMED_SOCKETS,
+            *([] if has_memory else [description.ASSUMED_MEMORY]),
+            *([] if is_measured else [description.ASSUMED_DISTANCES]),
         ),
     )
 
@@ -272,7 +269,7 @@ def _costs(zone: Mapping[str, Any]) -> dict[int, int]:
     for index, entry in enumerate(list_at(zone, "costs")):
         with within(f"costs[{index}]"):
             cost = as_mapping(entry)
-            costs[_number_of(cost, costs)] = count_at(cost, "value", REMOTE_DISTANCE)
+            costs[_number_of(cost, costs)] = count_at(cost, "value", description.REMOTE_DISTANCE)
     return costs
 
 
