@@ -29,6 +29,7 @@ from lightkube.config.models import Context, User
 from lightkube.core.exceptions import ConfigError
 
 from mooring.engine.core.errors import InputError, MooringError
+from mooring.inputs.decoding.fields import within
 
 _SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """Lists of named entries, and the key in each that holds what is named (client-go, tools/clientcmd/api/v1)."""
@@ -254,10 +255,8 @@ def _refuse_kubeconfig(path: str, context: str | None = None) -> None:
         raise InputError("not UTF-8 text", source=path, remedy="name a kubeconfig, which is YAML") from None
     except (OSError, ValueError):
         return
-    try:
+    with within(source=path):
         _refuse(_document(text), Path(path).parent, context)
-    except InputError as error:
-        raise error.at(path) from None
 
 
 def _document(text: str) -> Mapping[str, Any]:

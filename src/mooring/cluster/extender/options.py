@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from mooring.cluster.extender.deciding import UnknownNodes, Weights
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.fields import count_at, text_at, wrong_kind
+from mooring.inputs.decoding.fields import count_at, text_at, within, wrong_kind
 from mooring.service.options import (
     Address,
     FieldReader,
@@ -185,7 +185,5 @@ def extender_options(content: Mapping[str, Any], *, source: str) -> ExtenderOpti
         ...
     mooring.engine.core.errors.InputError: extender.yaml: unknownNodes: 'denny' is not known; did you mean deny?
     """
-    try:
+    with within(source=source):
         return read_options(content, ExtenderOptions)
-    except InputError as error:
-        raise error.at(source) from None
