@@ -11,7 +11,7 @@ those of a program, such as ``KeyError: 'clusters'``, or that a file is missing 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,6 +206,66 @@ def check_response(response: httpx2.Response) -> None:
         return
     response.read()
     raise refusal_of(response, response.text)
+
+
+def asked(http: httpx2.Client, method: str, path: str, passing: Collection[int] = (), **more: Any) -> httpx2.Response:
+    """Return the answer to a request.
+
+    Args:
+        http: with base URL and credentials.
+        method: of the request.
+        path: of the object or the collection.
+        passing: HTTP codes that are answers too.
+        more: query, content and headers, as the client takes them.
+
+    Raises:
+        ClusterError: the server says no with another code, or nothing.
+    """
+    with cluster_errors():
+        response = http.request(method, path, **more)
+        if response.status_code not in passing:
+            check_response(response)
+    return response
+
+
+def asked_json(
+    http: httpx2.Client, method: str, path: str, passing: Collection[int] = (), **more: Any
+) -> dict[str, Any]:
+    """Return the object with which a request is answered; an empty one for a code that passes.
+
+    Raises:
+        ClusterError: as :func:`asked`, or the answer is no object.
+    """
+    response = asked(http, method, path, passing, **more)
+    with cluster_errors():
+        return msgspec.json.decode(response.content, type=dict[str, Any]) if response.is_success else {}
+
+
+@dataclass(slots=True)
+class ClusterOnDemand:
+    """A way to an API server that is opened when it is first needed, and again after it was closed; of one thread."""
+
+    connect: Callable[[], Cluster]
+    """Opens it, again after a failure, so that renewed credentials are read."""
+    _open: Cluster | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something was asked since it was closed."""
+        return self._open is not None
+
+    @property
+    def http(self) -> httpx2.Client:
+        """With base URL, credentials and certificates set."""
+        if self._open is None:
+            self._open = self.connect()
+        return self._open.http
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
 
 def refusal_of(response: httpx2.Response | None, text: str) -> ClusterError:

@@ -16,7 +16,7 @@ from zlib import crc32
 import httpx2
 import msgspec
 
-from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError, check_response, cluster_errors, cut
+from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError, asked, check_response, cluster_errors, cut
 
 PODS: Final = "api/v1/pods"
 CACHED: Final = {"resourceVersion": "0"}
@@ -62,14 +62,26 @@ class Pages:
         query = {**self.query, "limit": str(PAGE)}
         while True:
             with cluster_errors():
-                response = self.http.get(self.path, params=query)
-                check_response(response)
-                found = msgspec.json.decode(response.content, type=_List)
+                found = msgspec.json.decode(asked(self.http, "GET", self.path, params=query).content, type=_List)
             yield found.items or []
             self.version = found.metadata.resourceVersion
             if not found.metadata.continue_:
                 return
             query = {**query, "continue": found.metadata.continue_}
+
+
+def objects_at(http: httpx2.Client, path: str, query: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return the objects of a collection.
+
+    Args:
+        http: with base URL and credentials.
+        path: of the collection.
+        query: which of its objects.
+
+    Raises:
+        ClusterError: a request failed.
+    """
+    return [mapping_of(item) for page in Pages(http, path, query or {}) for item in page]
 
 
 def watch_lines(
