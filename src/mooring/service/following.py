@@ -145,8 +145,10 @@ def mapping_of(item: msgspec.Raw) -> dict[str, Any]:
     Raises:
         ClusterError: it is no object.
     """
-    with cluster_errors():
+    try:
         return msgspec.json.decode(item, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ClusterError(f"the API server's object cannot be read: {error}") from None
 
 
 QUIET_PAUSE: Final = 1.0
@@ -173,17 +175,22 @@ class Listener(Protocol):
 class ObjectListener:
     """Brings objects of one kind to what keeps them."""
 
-    put: Callable[[dict[str, Any]], str]
+    put: Callable[[dict[str, Any]], Any]
     """Takes an object, and returns its name."""
     drop: Callable[[dict[str, Any]], object]
     report: Callable[[ClusterError], object]
     """Receives each outage once."""
-    keep: Callable[[list[str]], object] = lambda _names: None
+    keep: Callable[[list[Any]], object] = lambda _names: None
     """Forgets all objects but those of these names."""
+    put_listed: Callable[[dict[str, Any]], Any] | None = None
+    """The same as ``put`` for an object of a list, where that makes a difference."""
+    every: bool = False
+    """Whether each failure of an outage is reported."""
 
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
         """Take all objects."""
-        self.keep([self.put(mapping_of(item)) for page in pages for item in page])
+        put = self.put_listed or self.put
+        self.keep([put(mapping_of(item)) for page in pages for item in page])
 
     def changed(self, item: msgspec.Raw) -> None:
         """Take an object."""
@@ -194,8 +201,8 @@ class ObjectListener:
         self.drop(mapping_of(item))
 
     def failed(self, error: ClusterError, times: int) -> None:
-        """Report an outage once."""
-        if times == 1:
+        """Report an outage."""
+        if times == 1 or self.every:
             self.report(error)
 
 

@@ -12,7 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -59,6 +60,14 @@ NOT_FOLLOWING: Final = "predictions, or what they follow, have failed; the log n
 _TOO_LATE: Final = "mooring: not decided within the time of the request"
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
+
+
+_JUDGED: Final[Mapping[str, tuple[type[Any], Callable[[Answers, Any], object], Callable[[str], object]]]] = {
+    "filter": (Arguments, Answers.filtered, lambda why: FilterAnswer(Error=why)),
+    "prioritize": (Arguments, Answers.prioritized, lambda _: []),
+    "preempt": (PreemptArguments, Answers.preempted, lambda _: PreemptAnswer({})),
+}
+"""Verb -> what is asked, what answers it, and the answer where there is none."""
 
 
 class ExtenderMetrics:
@@ -173,9 +182,7 @@ class Service:
         self.health = Starlette(routes=open_to_all)
         self.app = Starlette(
             routes=[
-                Route("/filter", self._verb("filter", self._filter), methods=["POST"]),
-                Route("/prioritize", self._verb("prioritize", self._prioritize), methods=["POST"]),
-                Route("/preempt", self._verb("preempt", self._preempt), methods=["POST"]),
+                *(Route(f"/{one}", self._verb(one, partial(self._judge, one)), methods=["POST"]) for one in _JUDGED),
                 Route("/bind", self._verb("bind", self._bind), methods=["POST"]),
                 *open_to_all,
             ]
@@ -235,28 +242,12 @@ class Service:
             parts.append(part)
         return b"".join(parts)
 
-    async def _filter(self, body: bytes, until: float) -> object:
+    async def _judge(self, verb: str, body: bytes, until: float) -> object:
+        shape, answer, without = _JUDGED[verb]
         if problem := self._problem():
-            return FilterAnswer(Error=f"mooring: {problem}")
-        late = FilterAnswer(Error=_TOO_LATE)
-        return await self._thought(
-            lambda answers: answers.filtered(decoded(body, Arguments)), self._thinking, until, late
-        )
-
-    async def _prioritize(self, body: bytes, until: float) -> object:
-        if self._problem():
-            return []
-        return await self._thought(
-            lambda answers: answers.prioritized(decoded(body, Arguments)), self._thinking, until, []
-        )
-
-    async def _preempt(self, body: bytes, until: float) -> object:
-        nothing = PreemptAnswer({})
-        if self._problem():
-            return nothing
-        return await self._thought(
-            lambda answers: answers.preempted(decoded(body, PreemptArguments)), self._thinking, until, nothing
-        )
+            return without(f"mooring: {problem}")
+        late = without(_TOO_LATE)
+        return await self._thought(lambda answers: answer(answers, decoded(body, shape)), self._thinking, until, late)
 
     async def _bind(self, body: bytes, until: float) -> object:
         asked = decoded(body, BindArguments)
