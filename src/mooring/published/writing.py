@@ -23,11 +23,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import httpx2
+import msgspec
 
 from mooring.published import observation
 from mooring.published.objects import API_VERSION, FACTS, GROUP, NODE_LABEL, PLURALS, SHADOW, STATE, encoded
 from mooring.published.observation import Observation, exclusive_cpus_of, zones_of
-from mooring.service.apiserver import asked, asked_json
+from mooring.service.apiserver import asked, cluster_errors
 from mooring.service.following import objects_at, pause_before
 
 MANAGER: Final = "mooring"
@@ -84,7 +85,9 @@ def node_kubelet_version(http: httpx2.Client, name: str) -> str:
 
 def _node(http: httpx2.Client, name: str) -> object:
     """Return a Node object; None when there is none, or it may not be read."""
-    return asked_json(http, "GET", f"api/v1/nodes/{name}", (httpx2.codes.FORBIDDEN, httpx2.codes.NOT_FOUND))
+    response = asked(http, "GET", f"api/v1/nodes/{name}", (httpx2.codes.FORBIDDEN, httpx2.codes.NOT_FOUND))
+    with cluster_errors():
+        return msgspec.json.decode(response.content) if response.is_success else None
 
 
 def _text_of(found: object, *path: str) -> str:
