@@ -1,7 +1,7 @@
 """The way to the API server: credentials and TLS through lightkube, errors as one type.
 
-Lightkube's typed client writes. For watching the HTTP client that it configures is used directly, because lightkube's
-own watch waits for ever on a connection that died silently, asks again without a pause when the server ends it, and
+The HTTP client that lightkube configures is used directly: its typed client loads the certificates a second time, and
+its watch waits for ever on a connection that died silently, asks again without a pause when the server ends it, and
 cannot be interrupted.
 
 A kubeconfig that lightkube cannot use is read once more, to name the field that is wrong: the client's own words are
@@ -21,7 +21,7 @@ from typing import Any, Self
 import httpx2
 import msgspec
 import yaml
-from lightkube import Client, KubeConfig
+from lightkube import KubeConfig
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import Cluster as ServerConfig
@@ -74,27 +74,10 @@ class Cluster:
 
     http: httpx2.Client
     """With base URL, credentials and certificates set."""
-    config: SingleConfig
-    answer_time: float = ANSWER_TIME
-    """Seconds for an ordinary request."""
-    _typed: Client | None = None
-
-    @property
-    def typed(self) -> Client:
-        """Lightkube's client, for writing.
-
-        It is opened when it is first asked for: it loads the certificates again, and most readers never write.
-        """
-        if self._typed is None:
-            timeout = httpx2.Timeout(self.answer_time)
-            self._typed = Client(config=self.config, timeout=timeout, field_manager="mooring-agent")
-        return self._typed
 
     def close(self) -> None:
         """Close all connections."""
         self.http.close()
-        if self._typed is not None:
-            self._typed.close()
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +97,7 @@ def cluster_of(config: SingleConfig, *, answer_time: float = ANSWER_TIME) -> Clu
     parameters = client_adapter.ConnectionParams(timeout=httpx2.Timeout(answer_time))
     with _configuration_errors(str(config.fname or ""), config.context_name):
         config = _with_absolute_token_file(config)
-        return Cluster(client_adapter.Client(config, parameters), config, answer_time)
+        return Cluster(client_adapter.Client(config, parameters))
 
 
 def contexts_of(kubeconfig: str) -> frozenset[str]:
