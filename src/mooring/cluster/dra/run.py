@@ -25,7 +25,7 @@ from threading import Event
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from mooring.cluster.dra.allocation import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
@@ -37,7 +37,7 @@ from mooring.service.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
 from mooring.service.grpc_server import serve_at_once
 from mooring.service.grpc_socket import CallLimits, Method, Methods
-from mooring.service.http import PROMETHEUS, Page, serve_tcp
+from mooring.service.http import Page, ProgramMetrics, serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.messages import (
     DRA_SERVICE,
@@ -59,7 +59,7 @@ _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 """Seconds; the kubelet waits for 45."""
 
 
-class DriverMetrics:
+class DriverMetrics(ProgramMetrics):
     """Counters of one driver, and the page that shows them; usable from any thread."""
 
     def __init__(self, is_ready: Callable[[], bool], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -69,23 +69,12 @@ class DriverMetrics:
             is_ready: whether the driver can do its work.
             clock: seconds that only go forward.
         """
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
-        self._registry, self._clock = CollectorRegistry(), clock
-        self.claims = Counter(
-            "mooring_dra_claims",
-            "Claims that the kubelet had prepared or unprepared, by result.",
-            ["step", "result"],
-            registry=self._registry,
-        )
-        self.seconds = Histogram(
-            "mooring_dra_claim_seconds",
-            "Time for preparing or unpreparing one claim.",
-            ["step"],
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        ready = Gauge("mooring_dra_ready", "1 when the driver is ready.", registry=self._registry)
-        ready.set_function(lambda: float(is_ready()))
+        super().__init__("mooring_dra")
+        self._is_ready, self._clock = is_ready, clock
+        says = "Claims that the kubelet had prepared or unprepared, by result."
+        self.claims = self.counter("claims", says, "step", "result")
+        says = "Time for preparing or unpreparing one claim."
+        self.seconds = self.seconds_of("claim_seconds", says, "step", _BUCKETS)
         for step in STEPS:
             for result in ("done", "failed"):
                 self.claims.labels(step, result)
@@ -101,9 +90,9 @@ class DriverMetrics:
             self.claims.labels(step, result).inc()
             self.seconds.labels(step).observe(self._clock() - began)
 
-    def page(self) -> Page:
-        """Return the page ``/metrics``."""
-        return Page(generate_latest(self._registry), PROMETHEUS)
+    def seen(self) -> Iterator[Metric]:
+        """Yield whether the driver is ready."""
+        yield GaugeMetricFamily("mooring_dra_ready", "1 when the driver is ready.", value=float(self._is_ready()))
 
 
 _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
