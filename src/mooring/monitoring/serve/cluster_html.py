@@ -16,7 +16,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node.resources import allocatable
-from mooring.explanations.phrases import requests_text, size
+from mooring.explanations.phrases import plural, requests_text, size
 from mooring.inputs.pods.pod_relations import ZONE
 from mooring.inputs.pods.scheduling_fields import SchedulingFields
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
@@ -47,7 +47,6 @@ class NodeTile:
     amounts: Mapping[str, tuple[int, int, int, int]]
     """By resource: what pods can still get, what they can have at all, and both of the best NUMA node. Empty where
     nothing is known."""
-    pods: int
     refused: int
     trouble: str = ""
     """Why nothing is known."""
@@ -77,7 +76,7 @@ class NodeTile:
             known = f"{free} of {offered} {title_of(resource)} free"
             known += f", at most {together} of them on one NUMA node" if self.split(resource) else ""
         parts = [f"{self.name}: {self.trouble or known or f'offers no {resource}'}"]
-        parts += [f"{self.refused} pods refused"] if self.refused else []
+        parts += [f"{plural(self.refused, 'pod')} refused"] if self.refused else []
         parts += [f"{self.differs} decisions of its kubelet differ from the engine"] if self.differs else []
         return ", ".join([*parts, "cordoned"] if self.closed else parts)
 
@@ -99,14 +98,14 @@ def amount_text(resource: str, amount: int) -> str:
 def tile(node: NodeNow) -> NodeTile:
     """Return the tile of a node."""
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
-    pods, refused, trouble, amounts = len(node.pods), len(node.refused), "", {}
+    trouble, amounts = "", {}
     if isinstance(kubelet, str):
         # Every viewer gets the tiles, and an error of the engine about a state can name any pod.
         names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
         trouble = kubelet if names_no_pod else UNUSABLE
     else:
         amounts = dict(_amounts(kubelet))
-    return NodeTile(node.node.name, amounts, pods, refused, trouble, node.node.closed, differs)
+    return NodeTile(node.node.name, amounts, len(node.refused), trouble, node.node.closed, differs)
 
 
 def _amounts(kubelet: Kubelet) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
@@ -116,15 +115,14 @@ def _amounts(kubelet: Kubelet) -> Iterator[tuple[str, tuple[int, int, int, int]]
     masks = settings.topology.numa.values() if settings.topology is not None else ()
     cpus = [((free & mask).bit_count(), (offers & mask).bit_count()) for mask in masks]
     yield CPU, (free.bit_count(), offers.bit_count(), *_best(cpus))
-    used, accounts = kubelet.used, kubelet.node.memory.nodes.values()
+    accounts = kubelet.node.memory.nodes.values()
     for resource, offered in allocatable(settings.reservation).items():
         if offered and (resource == MEMORY or resource.startswith("hugepages-")):
+            left = max(0, offered - kubelet.used.get(resource, 0))
             tables = [one.memory[resource] for one in accounts if resource in one.memory]
-            left = max(0, offered - used.get(resource, 0))
-            if tables:
-                left = min(left, sum(one.free for one in tables))
-            parts = [(min(one.free, left), one.allocatable) for one in tables] or [(left, offered)]
-            yield resource, (left, offered, *_best(parts))
+            left = min(left, sum(one.free for one in tables)) if tables else left
+            parts = [(min(one.free, left), one.allocatable) for one in tables]
+            yield resource, (left, offered, *_best(parts or [(left, offered)]))
     state = kubelet.node.providers.devices
     for resource, devices in state.devices.items():
         ids = state.available(resource)
