@@ -310,7 +310,7 @@ def test_a_change_of_a_node_changes_its_tile(visit: Visit, cluster: KnownCluster
 
 
 def names_of(page: Page) -> list[str]:
-    return page.locator(".node-tile").evaluate_all("tiles => tiles.map(tile => tile.dataset.node)")
+    return [str(one.get_attribute("data-node")) for one in page.locator(".node-tile").all()]
 
 
 def test_nodes_are_searched_sorted_and_grouped_and_the_address_says_how(visit: Visit, cluster_site: Site) -> None:
