@@ -48,7 +48,7 @@ class Promise:
 class ClusterLife(Life):
     """One life."""
 
-    STEPS = 30
+    STEPS, CALM = 60, 0.05
     RATES: ClassVar = {**apiserver.RATES, **cluster.RATES}
 
     def __init__(self, root: Path, seed: int, steps: int = 0, left_out: frozenset[str] = frozenset()) -> None:
@@ -105,7 +105,7 @@ class ClusterLife(Life):
             one.keep()
 
     def run_pods(self, numbers: random.Random) -> None:
-        for _ in range(numbers.choice([1, 1, 2, 4])):
+        for _ in range(numbers.choice([1, 2, 3, 5])):
             self._pods += 1
             cpus = numbers.choice(
                 [["1"], ["1"], ["2"], ["2"], ["3"], ["4"], ["1", "1"], ["2", "1"], ["1", "3"], ["6"], ["500m"]]
@@ -114,16 +114,18 @@ class ClusterLife(Life):
         self._rest(numbers)
 
     def run_foreign_pod(self, numbers: random.Random) -> None:
-        """Run a pod that nobody has asked an extender about, as of a DaemonSet."""
+        """Run a pod that nobody has asked an extender about, as of a DaemonSet; perhaps one hears of it late."""
+        if numbers.random() < 0.5:
+            self.lag(numbers)
         machine = numbers.choice([*self.machines.values()])
         self._pods += 1
-        pod = pod_object(self._pods, numbers.choice([["1"], ["2"], ["4"]]), "64Mi")
+        pod = pod_object(self._pods, numbers.choice([["2"], ["4"], ["6"]]), "64Mi")
         pod["spec"]["nodeName"] = machine.name
         machine.surprises.append((self.server.put(PODS, pod), self.threads.now))
-        self._rest(numbers)
+        self.run_pods(numbers)
 
     def delete_pod(self, numbers: random.Random) -> None:
-        for _ in range(numbers.choice([1, 1, 2, 3])):
+        for _ in range(numbers.choice([1, 2, 4])):
             if pods := self._stored(lambda one: one["status"]["phase"] != "Failed"):
                 self._delete(numbers.choice(pods))
         self._rest(numbers)
@@ -138,7 +140,7 @@ class ClusterLife(Life):
 
     def finish_pod(self, numbers: random.Random) -> None:
         for pod in self._stored(lambda one: one["status"]["phase"] == "Running"):
-            if "deletionTimestamp" not in pod["metadata"] and numbers.random() < 0.3:
+            if "deletionTimestamp" not in pod["metadata"] and numbers.random() < 0.4:
                 self.machines[pod["spec"]["nodeName"]].finish(pod["metadata"]["uid"])
         self._rest(numbers)
 
@@ -176,7 +178,7 @@ class ClusterLife(Life):
 
     def lag(self, numbers: random.Random) -> None:
         """Let an extender's watches show nothing for a while; when it reads or lists it is told what is."""
-        name = numbers.choice(self.replicas).process.name
+        name = numbers.choice([self._replica(numbers), *self.replicas]).process.name
         self.server.lags[name] = self.threads.now + numbers.choice([3.0, 15.0, 60.0])
 
     def be_away(self, numbers: random.Random) -> None:
