@@ -152,7 +152,7 @@ def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> No
         mooring,
         reading.texts_at(content, "labels") if content.get("labels") else {},
         taints_at(content),
-        offered_devices(configuration.devices, machine.pci),
+        offered_devices(configuration.devices, machine),
         tuple(_texts(content, "zones")),
         file,
     )

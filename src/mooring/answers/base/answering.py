@@ -153,6 +153,9 @@ _OF_MEMORY = frozenset(
     }
 )
 _OF_HUGE_PAGES = _OF_MEMORY | {code.OUT_OF_ANOTHER_RESOURCE, code.CRASHES}
+_OF_DEVICES = frozenset(
+    {code.NOT_ENOUGH_DEVICES, code.DEVICES_APART, code.MORE_DEVICES_THAN_A_NODE, code.DEVICES_FAR_APART}
+)
 
 
 def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bool) -> list[Answer]:
@@ -160,14 +163,17 @@ def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bo
 
     Args:
         answers: of a plan.
-        machine: whose source leaves its memory or huge pages open.
+        machine: whose source leaves its memory, huge pages or devices open.
         reservation: whether what a vendor reserves is assumed.
     """
     memory, unknown = size(machine.info.memory_capacity), machine.origin.unknown
+    pages = [f"{pool.num_pages} x {size(pool.page_size * 1024)}" for pool in machine.info.hugepages if pool.num_pages]
+    offered = machine.published.devices if machine.published else {}
     texts = {
         "memory": f"The machine's {memory} of memory (assumed) are in no given file: add --machine memory=AMOUNT.",
-        "huge pages": "The machine's huge pages, none (assumed), are in no given file: add --machine "
-        "hugepages-1Gi=COUNT.",
+        "huge pages": f"The machine's huge pages, {', '.join(pages) or 'none'} (assumed), are in no given file: add "
+        "--machine hugepages-1Gi=COUNT.",
+        "devices": "The machine's devices (assumed) are in no given file: add --machine RESOURCE=COUNT.",
         "reservation": "What the vendor reserves (assumed) is in no given file.",
     }
 
@@ -178,6 +184,7 @@ def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bo
         rests = {
             "memory": is_memory and "memory" in unknown,
             "huge pages": huge and answer.code in _OF_HUGE_PAGES and "huge pages" in unknown,
+            "devices": answer.code in _OF_DEVICES and "devices" in unknown and not asked.isdisjoint(offered),
             "reservation": is_memory and reservation,
         }
         names = [name for name, is_assumed in rests.items() if is_assumed]

@@ -10,7 +10,7 @@ Source: Kubernetes API v1.37, policy/v1 PodDisruptionBudget; ``kubectl get --sel
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -83,6 +83,8 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
     metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
     if text_at(status, "phase") in FINISHED:
         return None
+    # An upgrade may lead to a release that reads statuses.
+    gates = replace(gates, reads_statuses=True)
     pod = pod_from_object(with_allocated(content), source=source, gates=gates)
     try:
         check_identity(pod)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mooring.answers.base.answering import Answer
 from mooring.engine.core.errors import clean
-from mooring.explanations.phrases import duration, size
+from mooring.explanations.phrases import duration, requests_text, size
 from mooring.fleet.answer import joined_periods
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.relocation.moves import cause_words
@@ -169,20 +169,6 @@ def _pod(pod: Record) -> list[object]:
     )
     place, requests = -1 if pod.node is None else pod.node, requests_text(pod.arrival.asked.requests)
     return [clean(pod.arrival.name), pod.fate.value, place, pod.place, created, admitted, ended, pod.code, requests]
-
-
-def requests_text(requests: Mapping[str, int]) -> str:
-    """Return requests in a few words.
-
-    >>> requests_text({"cpu": 4000, "memory": 2**30, "example.com/gpu": 1})
-    '4 CPU 1 GiB 1 gpu'
-    """
-    words = [f"{requests['cpu'] / 1000:g} CPU"] if requests.get("cpu") else []
-    words += [size(requests["memory"])] if requests.get("memory") else []
-    words += [
-        f"{amount} {name.rpartition('/')[2]}" for name, amount in sorted(requests.items()) if "/" in name and amount
-    ]
-    return " ".join(words) or "no requests"
 
 
 def _picture(svg: str) -> str:

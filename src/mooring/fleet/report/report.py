@@ -24,10 +24,11 @@ from mooring.answers.base.plan import Plan
 from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
+from mooring.explanations.phrases import requests_text
 from mooring.fleet.answer import FleetAnswer, fleet_document
 from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
-from mooring.fleet.report.page import FleetView, NodesOverTime, RefusalStory, requests_text
+from mooring.fleet.report.page import FleetView, NodesOverTime, RefusalStory
 from mooring.fleet.simulation import SimulationResult
 from mooring.fleet.states import SharedState
 from mooring.fleet.work import PodPhase, Record

@@ -190,9 +190,9 @@ def node_devices(
         pods: whose claims count.
         rules: attributes in which older drivers say where devices are.
     """
-    declared = offered_devices(facts.declared, machine.pci)
+    own = offered_devices(facts.declared, machine)
     offered = dynamic_devices(current_devices(facts.dynamic.slices, facts.node), machine.pci, rules)
-    devices = {**offered, **_plugin_devices(facts, machine), **declared}
+    devices = {**own, **offered, **_plugin_devices(facts, machine), **{name: own[name] for name in facts.declared}}
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for one in facts.record.held:
         held.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
@@ -207,7 +207,7 @@ def node_devices(
         for resources in containers.values():
             for resource, ids in resources.items():
                 devices[resource] = _with_held(devices.get(resource, ()), ids)
-    known = {name: listed for name, listed in devices.items() if name not in declared}
+    known = {name: listed for name, listed in devices.items() if name not in facts.declared}
     return NodeDevices(dict(sorted(devices.items())), held, claimed, facts.preferences, _findings(known, machine))
 
 

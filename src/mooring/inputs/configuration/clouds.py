@@ -2,7 +2,7 @@
 
 Sources: https://learn.microsoft.com/azure/aks/custom-node-configuration;
 https://learn.microsoft.com/azure/aks/node-resource-reservations;
-https://learn.microsoft.com/rest/api/aks/agent-pools/get
+https://learn.microsoft.com/rest/api/aks/agent-pools/get; https://learn.microsoft.com/azure/aks/node-autoprovision-aksnodeclass
 
 EKS: NodeConfig of Amazon Linux 2023, and the options of bootstrap.sh of Amazon Linux 2.
 
@@ -41,6 +41,8 @@ _AKS_FIELDS: Final = (
     VendorField("topologyManagerPolicy", "topologyManagerPolicy", _POLICIES),
     VendorField("cpuCfsQuota", "cpuCFSQuota"),
     VendorField("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod"),
+    VendorField("cpuCFSQuota", "cpuCFSQuota"),
+    VendorField("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
 )
 _SIGNALS: Final = {
     "memoryAvailable": "memory.available",
@@ -61,7 +63,8 @@ _ONLY_HERE: Final = frozenset({*OWN_NAMES, "failSwapOn", "kubeReserved", "topolo
     "cpuCfsQuotaPeriod",
 }
 """Names of ``kubeletConfig`` that GKE does not have there."""
-_KINDS: Final = (None, "Base", "AzureManagedMachinePool", "AzureASOManagedMachinePool")
+_NODE_CLASS: Final = "AKSNodeClass"
+_KINDS: Final = (None, _NODE_CLASS, "Base", "AzureManagedMachinePool", "AzureASOManagedMachinePool")
 _TEMPLATE: Final = ("properties", "resources", "agentPoolProfiles", "spec")
 _AKS_VERSIONS: Final = ("currentOrchestratorVersion", "orchestratorVersion")
 
@@ -79,7 +82,12 @@ def is_node_pool(content: Mapping[str, Any]) -> bool:
 
 def _pools(content: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the mappings that have a custom kubelet configuration, each with its path."""
-    if isinstance(content, dict):
+    if isinstance(content, dict) and content.get("kind") == _NODE_CLASS:
+        # Karpenter of Azure names the same section, and some of its fields, as a KubeletConfiguration does.
+        spec = content.get("spec")
+        if isinstance(spec, dict) and isinstance(spec.get("kubelet"), dict):
+            yield f"{path}.spec".lstrip("."), spec
+    elif isinstance(content, dict):
         if isinstance(content.get(_SECTION), dict):
             yield path, content
         for name, value in content.items():
@@ -92,8 +100,10 @@ def _pools(content: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]
 def node_pool(part: VendorPart) -> Iterator[Layer]:
     """Yield the layers of the only node pool of a document with a custom kubelet configuration."""
     path, pool = _only_pool(part)
-    section = part.below(f"{path}.{_SECTION}".lstrip("."), pool[_SECTION])
-    section.report_unknown("AKSKubeletConfig", section.content)
+    name = _SECTION if _SECTION in pool else "kubelet"
+    section = part.below(f"{path}.{name}".lstrip("."), pool[name])
+    if name == _SECTION:
+        section.report_unknown("AKSKubeletConfig", section.content)
     with section.located():
         yield from custom_kubelet_config(section)
     if pool.get("maxPods") is not None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import PCIDevice
+from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
 from mooring.inputs.decoding.fields import choice_at, flag_at, mapping_at, name_at, text_at, within, wrong_kind
@@ -163,12 +163,17 @@ def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str
     return found
 
 
-def offered_devices(declared: Declared, pci: tuple[PCIDevice, ...]) -> dict[str, tuple[Device, ...]]:
-    """Return the devices of each resource on a machine with these PCI devices."""
-    return {
+def offered_devices(declared: Declared, machine: Machine) -> dict[str, tuple[Device, ...]]:
+    """Return the devices of each resource on a machine: its own, and what is declared, which wins."""
+    found = {}
+    for resource, counts in machine.published.devices.items() if machine.published else ():
+        nodes = [node for node, count in sorted(counts.items()) for _ in range(count)]
+        name = resource.rpartition("/")[2]
+        found[resource] = tuple(Device(f"{name}-{number}", (node,)) for number, node in enumerate(nodes))
+    return found | {
         resource: tuple(
             Device(found.address, None if found.numa is None else (found.numa,), root=found.root)
-            for found in pci
+            for found in machine.pci
             if devices.chooses(found)
         )
         if isinstance(devices, PCISelector)

@@ -134,6 +134,7 @@ def _refuse_half_characters(value: Value, source: str) -> None:
 
 
 _OF_KUBECTL = re.compile(r"Name: +\S+\n(?:Namespace|Roles|Labels): |(?:NAMESPACE +)?NAME +READY +STATUS ")
+_OF_SPARK = re.compile(r"\A(?:(?!apiVersion|kind)[^\n]*\n){0,40}?[ \t$#>]*(?:[\w./${}-]*/)?spark-submit\s(?!:)")
 SUFFIXES = (".yaml", ".yml", ".json")
 """Files of a folder that are read; the same as kubectl's."""
 
@@ -156,6 +157,9 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
         if _OF_KUBECTL.match(text):
             problem = "this is output of kubectl for people, which leaves out fields"
             raise InputError(problem, source=name, remedy="write it with -o yaml: kubectl get pods -o yaml")
+        if _OF_SPARK.match(text):
+            remedy = "give its pods, kubectl get pods -l spark-role -o yaml, or a SparkApplication with the same values"
+            raise InputError("this is a command of Spark, which makes the pods itself", source=name, remedy=remedy)
         documents += _parse(text, name, json_only=json_only)
     return documents
 

@@ -77,6 +77,62 @@ def _groups(tree: Tree, root: str, names: tuple[str, ...]) -> Iterator[ControlGr
         pending.extend((f"{path}/{name}".lstrip("/"), cpus) for name in reversed(children))
 
 
+@dataclass(frozen=True, slots=True)
+class PinnedContainer:
+    """A container that runs on CPUs, or in memory, of its own, as its control group says."""
+
+    uid: str
+    """Of its pod."""
+    name: str
+    cpus: CPUSet
+    """Empty where it has none of its own."""
+    nodes: tuple[int, ...]
+    """NUMA nodes of its memory."""
+    memory: tuple[tuple[str, int], ...]
+    """Resource and bytes that are its own: its limits of memory and of huge pages."""
+
+
+_CONTAINER: Final = re.compile(r"^(?P<group>.*[-/](?P<id>[0-9a-f]{64})(?:\.scope)?)(?:/|$)")
+_LOG: Final = re.compile(r"_(?P<name>[^_]+)-(?P<id>[0-9a-f]{64})\.log$")
+_HUGEPAGES: Final = {"2MB": "2Mi", "1GB": "1Gi", "64KB": "64Ki", "32MB": "32Mi", "512MB": "512Mi", "16GB": "16Gi"}
+
+
+def pinned_containers(tree: Tree) -> tuple[PinnedContainer, ...]:
+    """Return what the running containers of Guaranteed pods have of their own, by the control groups of version 2.
+
+    CPUs are a container's own where its quota is that of all of them, or there is none, and no container of another pod
+    may run on them. A container is known by the name of its log, which the kubelet gives.
+
+    Source: kernel Documentation/admin-guide/cgroup-v2.rst (cpu.max, cpuset, memory.max, hugetlb); kubelet v1.37.1,
+    pkg/kubelet/kuberuntime (names of logs).
+    """
+    logs = (_LOG.search(name) for name in tree.names("var/log/containers"))
+    names = {found["id"]: found["name"] for found in logs if found is not None}
+    found: dict[tuple[str, str], ControlGroup] = {}
+    for group in read_control_groups(tree) or ():
+        place = _CONTAINER.match(group.path)
+        if place is not None and place["id"] in names and group.pod:
+            found.setdefault((group.pod, names[place["id"]]), ControlGroup(place["group"], group.cpus))
+    return tuple(
+        _pinned(tree, uid, name, group, [one.cpus for (other, _), one in found.items() if other != uid])
+        for (uid, name), group in sorted(found.items())
+        if "burstable" not in group.path and "besteffort" not in group.path
+    )
+
+
+def _pinned(tree: Tree, uid: str, name: str, group: ControlGroup, others: list[CPUSet]) -> PinnedContainer:
+    folder = f"{ROOT}/{group.path}"
+    quota, _, period = (tree.read(f"{folder}/cpu.max") or "").strip().partition(" ")
+    whole = quota == "max" or quota == str(len(group.cpus) * int(period or 0))
+    own = whole and not any(group.cpus & other for other in others)
+    limits = {"memory": tree.read(f"{folder}/memory.max")}
+    limits |= {f"hugepages-{of}": tree.read(f"{folder}/hugetlb.{size}.max") for size, of in _HUGEPAGES.items()}
+    amounts = ((resource, (text or "").strip()) for resource, text in limits.items())
+    nodes = cpu_list((tree.read(f"{folder}/cpuset.mems.effective") or "").strip()) or CPUSet()
+    memory = tuple((resource, int(text)) for resource, text in amounts if text.isdecimal() and int(text))
+    return PinnedContainer(uid, name, group.cpus if own else CPUSet(), tuple(nodes), memory)
+
+
 _SYSTEMD: Final = ("usr/lib/systemd", "run/systemd", "etc/systemd")
 """Folders of systemd's configuration; later ones count more."""
 _BANNED: Final = re.compile(r"^\s*(?:export\s+)?IRQBALANCE_BANNED_(CPULIST|CPUS)=[\"']?([^\"'\s#]*)", re.MULTILINE)

@@ -24,7 +24,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.inputs.decoding import files
-    from mooring.inputs.machines import cadvisor_machine, compact, composition, interrupts, machineinfo_json
+    from mooring.inputs.machines import cadvisor_machine, compact, composition, interrupts, machineinfo_json, shipped
     from mooring.inputs.machines import differences as compared
     from mooring.inputs.machines import tree as trees
     from mooring.inputs.machines.formats import description, recognition
@@ -75,15 +75,15 @@ def load_machine(source: str) -> Machine:
 def _is_source(text: str) -> bool:
     """Tell whether a text is the whole name of a machine, apart from compact text."""
     path, hash_sign, _ = text.rpartition("#")
-    is_known = text in ("", LIVE, STANDARD_INPUT) or text in compact.SHIPPED
+    is_known = text in ("", LIVE, STANDARD_INPUT) or text in shipped.SHIPPED
     return is_known or _exists(text) or bool(hash_sign and path.endswith(".jsonl") and _exists(path))
 
 
 def _of_source(source: str) -> Machine:
     if source in ("", LIVE):
         return _from_tree("/")
-    if source in compact.SHIPPED:
-        return compact.shipped_machine(source)
+    if source in shipped.SHIPPED:
+        return shipped.shipped_machine(source)
     if source == STANDARD_INPUT:
         return machine_in(files.read_standard_input(), files.STANDARD_INPUT)
     if _exists(source):
@@ -230,15 +230,15 @@ def _base_name(path: str) -> str:
 
 
 def _unknown(source: str) -> InputError:
-    shipped = tuple(compact.SHIPPED)
+    known = tuple(shipped.SHIPPED)
     shown = source if source.isprintable() else ascii(source)
     if len(shown) > 80:
         shown = f"{shown[:80]}..."
     if _looks_like_path(source):
         return InputError("no such file or folder", source=shown, remedy=_FORMS)
-    near = [name for name in shipped if source.lower() in name]
-    near = near or difflib.get_close_matches(source.lower()[:80], shipped, n=3, cutoff=0.4)
-    remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
+    near = [name for name in known if source.lower() in name]
+    near = near or difflib.get_close_matches(source.lower()[:80], known, n=3, cutoff=0.4)
+    remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(known)}"
     return InputError("unknown machine", source=shown, remedy=remedy)
 
 

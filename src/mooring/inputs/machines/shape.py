@@ -181,10 +181,10 @@ def _places(shape: Shape) -> dict[int, _Place]:
 
 
 def _homes_of_cpuless(shape: Shape, node: int) -> Sequence[int]:
-    """Return the nodes with CPUs to which a CPU-less node belongs: one in turn, or a block of neighbours."""
+    """Return the nodes with CPUs to which a CPU-less node belongs: the first ones to the first, or several to each."""
     index = node - shape.numa_nodes
     if shape.cpuless_nodes >= shape.numa_nodes:
-        return (index % shape.numa_nodes,)
+        return (index * shape.numa_nodes // shape.cpuless_nodes,)
     block = shape.numa_nodes // shape.cpuless_nodes
     return range(index * block, (index + 1) * block)
 

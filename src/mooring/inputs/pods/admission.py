@@ -23,6 +23,7 @@ from mooring.inputs.decoding.documents import NotJSONError, read_json
 from mooring.inputs.decoding.fields import Document, part_at
 from mooring.inputs.pods import cluster_objects
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.workloads import PodObject, pod_objects
 
@@ -174,7 +175,7 @@ class APIServerAdmission:
         """
         spec = found.content.get("spec")
         if not isinstance(spec, dict) or is_stored(found.content):
-            return pod_from_object(found.content, source=source, gates=gates)
+            return pod_from_object(with_allocated(found.content), source=source, gates=gates)
         spec = self._injected(spec, found)
         _, namespace, _ = _metadata(found.content)
         ranges, by = self.limits.get(namespace, ()), []

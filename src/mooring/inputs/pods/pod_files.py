@@ -81,6 +81,8 @@ def pods_of(
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
+    # What comes has no status yet, whatever the object was before (spec: releases.md section 7, rule 1).
+    gates = replace(gates, reads_statuses=False)
     # Beside one that is named, others that were rejected are no question.
     left_out = HOLDS_NOTHING if named else _ENDED
     pods, elsewhere = _described_pods(
@@ -279,12 +281,15 @@ def _pods_of(
 
 
 def _launched(found: PodObject) -> Finding | None:
-    """Return what is said of a pod that is computed from a virtual machine."""
+    """Return what is said of a pod that is computed from fields of another kind."""
     if not found.launched or not found.replicas:
         return None
     resources = found.content["spec"]["containers"][0]["resources"]
     amounts = ", ".join(f"{name} {amount}" for name, amount in resources["requests"].items())
-    message = f"planned as the pod of its launcher, which requests {amounts}; memory overhead as KubeVirt estimates it"
+    what, by = (
+        (f"its {found.role}", "Spark adds it") if found.role else ("the pod of its launcher", "KubeVirt estimates it")
+    )
+    message = f"planned as {what}, which requests {amounts}; memory overhead as {by}"
     name = found.content["metadata"]["name"].removeprefix("virt-launcher-")
     return Finding("info", f"{found.launched} {name}", message, LAUNCHER)
 

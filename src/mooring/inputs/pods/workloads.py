@@ -32,6 +32,7 @@ _GROUPS = {
     "CronJob": "batch/",
 }
 """Kind -> API version, or the beginning of it."""
+_SPARK = {"SparkApplication": "spec", "ScheduledSparkApplication": "spec.template"}
 _DEEPEST_LIST = 10
 _HOOK = "helm.sh/hook"
 _INSTALLED = frozenset({"pre-install", "post-install", "pre-upgrade", "post-upgrade"})
@@ -82,7 +83,7 @@ class PodObject:
     first: int = 0
     """Number of the first pod; StatefulSets can begin elsewhere."""
     launched: str = ""
-    """Kind of the virtual machine that the pod is computed from, as KubeVirt does; empty for other pods."""
+    """Kind that the pod is computed from, as KubeVirt and Spark do; empty for other pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,19 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
         yield _built_in(content, field, kind)
     elif _group(content).endswith(GROUP):
         yield from _virtual_machines(content, field, kind)
+    elif kind in _SPARK and _group(content) == "sparkoperator.k8s.io":
+        path = _SPARK[kind]
+        holder = (
+            mapping_at(mapping_at(content, "spec"), "template") if "template" in path else mapping_at(content, "spec")
+        )
+        with within(path):
+            for role, pods, template in pod_templates.spark_pods(holder):
+                place, pod = _join(field, f"{path}.{role}"), _pod_of(content, template)
+                # Unknown fields are told once, of the driver.
+                described = holder if role == "driver" else {}
+                yield PodObject(
+                    "SparkApplicationSpec", described, _join(field, path), pod, place, pods, role, launched=kind
+                )
     elif not _is_of_kubernetes(content):
         for one in pod_templates.templates_in(content, pod_templates.is_pod_template):
             if isinstance(one, NestedObject):

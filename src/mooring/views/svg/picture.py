@@ -274,14 +274,19 @@ MARGIN = 24
 _NARROWEST_PAGE = 760
 
 
-def svg_text(view: NodeView, width: int = 1200) -> str:
-    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is."""
+def svg_text(view: NodeView, width: int = 1200, *, bare: bool = False) -> str:
+    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is.
+
+    A bare one is the map alone, without margin, heading and legend.
+    """
     cell = cell_size(view)
-    layout = arrange(view.boxes, map_metrics(view, cell), max(width, _NARROWEST_PAGE) - 2 * MARGIN)
-    page = max(layout.width + 2 * MARGIN, _NARROWEST_PAGE)
-    heading, top = _heading(view, page)
-    legend, bottom = footer(view, Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN))
-    height = bottom + MARGIN
+    margin, least = (0, 0) if bare else (MARGIN, _NARROWEST_PAGE)
+    layout = arrange(view.boxes, map_metrics(view, cell), max(width, least) - 2 * margin)
+    page = max(layout.width + 2 * margin, least)
+    heading, top = ([], 0) if bare else _heading(view, page)
+    area = Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN)
+    legend, bottom = ([], layout.height) if bare else footer(view, area)
+    height = bottom + margin
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
@@ -290,7 +295,7 @@ def svg_text(view: NodeView, width: int = 1200) -> str:
         PATTERNS,
         rect(0, 0, page, height, "page", round_=8),
         *heading,
-        f'<g transform="translate({MARGIN} {top})">',
+        f'<g transform="translate({margin} {top})">',
         *_map(view, layout, cell),
         "</g>",
         *legend,

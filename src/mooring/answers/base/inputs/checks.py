@@ -78,7 +78,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         node="" if options.node == NONE else options.node,
         left_out=options.left_out | frozenset(off),
     )
-    tree = None if options.node or options.machine not in _LIVE else _computer()
+    tree = None if options.node or options.machine not in _LIVE else computer()
     found = None if tree is None else processes.kubelet_here(tree).process
     if tree is None or found is None:
         # Most questions name neither, and need nothing of what collects a node.
@@ -151,7 +151,7 @@ def state_folder(kubelet: RunningKubelet) -> str:
     return f"{os.environ.get(ROOT, '')}{kubelet.root}"
 
 
-def _computer() -> Tree | None:
+def computer() -> Tree | None:
     """Return the files of the computer; None where only root could read what its kubelet has."""
     root = os.environ.get(ROOT, "")
     if root == NONE:

@@ -27,7 +27,7 @@ from mooring.inputs.decoding.fields import (
     within,
 )
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
-from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, OF_MEMORY
+from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, MAX_DEVICES, OF_MEMORY
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import places_of
 from mooring.inputs.machines.formats.description import DescribedNode, Description, row_of
@@ -170,7 +170,6 @@ _SCOPES: Final = {"": "", "ContainerLevel": "container", "PodLevel": "pod"}
 _OLD_POLICY: Final = re.compile(f"({'|'.join(_POLICIES)})({'|'.join(_SCOPES)})")
 _KNOWN: Final = re.compile(r"cpu|memory|hugepages-.+")
 _FIELDS: Final = ("topologyManagerPolicy", "topologyManagerScope", "cpuManagerPolicy", "memoryManagerPolicy")
-_MOST_DEVICES: Final = 4096
 
 
 def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]]) -> PublishedNode:
@@ -191,7 +190,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     devices: dict[str, dict[int, int]] = {}
     for node, amounts in allocatable.items():
         for name, amount in amounts.items():
-            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= _MOST_DEVICES:
+            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= MAX_DEVICES:
                 devices.setdefault(name, {})[node] = amount
     taken = {
         node: {
