@@ -267,18 +267,10 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
     """Add the overhead; with huge pages it is all the memory that is not of them."""
     # What KubeVirt adds for its processes, page tables and devices.
     kilobytes = -(-machine.requests["memory"].units // 1000)
-    cpus = max(machine.cpus, 1)
     added = sum(amount for amount, is_needed in _additions(machine) if is_needed)
     probes = sum("exec" in mapping_at(machine.spec, field) for field in ("livenessProbe", "readinessProbe"))
-    overhead = (
-        kilobytes * 1000 // 512
-        + _COMPONENTS
-        + cpus * _PER_CPU
-        + _IO_THREAD
-        + added
-        + probes * _PER_PROBE
-        + (_PROBES if probes else 0)
-    )
+    overhead = kilobytes * 1000 // 512 + _COMPONENTS + max(machine.cpus, 1) * _PER_CPU + _IO_THREAD + added
+    overhead += probes * _PER_PROBE + (_PROBES if probes else 0)
     if machine.page:
         pool = f"hugepages-{machine.page}"
         pages = min(machine.guest, requests["memory"].units)
