@@ -218,7 +218,7 @@ def read_lstopo_text(text: str, source: str) -> Description:
     # Terminals and mail programs break long lines behind the sign that joins objects.
     objects = list(_objects(re.sub(r"\+[ \t]*\n[ \t]*", "+ ", text)))
     for one in objects:
-        above: _Object | None = one if one.type == "PU" else None
+        above = one if one.type == "PU" else None
         while above is not None:
             above.cpus.append(one.physical)
             above = above.above
@@ -230,7 +230,11 @@ def read_lstopo_text(text: str, source: str) -> Description:
         node_of |= {cpu: one.physical for cpu in near if cpu not in taken}
         taken.update(near)
     places: dict[int, DescribedCPU] = {}
-    for cpu, of_type in _places(objects):
+    for pu in (one for one in objects if one.type == "PU"):
+        cpu, of_type, above = pu.physical, dict[str, _Object](), pu.above
+        while above is not None:
+            of_type.setdefault(above.type, above)
+            above = above.above
         core, package = of_type.get("Core"), of_type.get("Package", of_type.get("Socket"))
         number = package.logical if package else 0
         places[cpu] = DescribedCPU(
@@ -278,17 +282,6 @@ def _objects(text: str) -> Iterator[_Object]:
             yield above
         if above is not None:
             open_lines.append((depth, above))
-
-
-def _places(objects: Sequence[_Object]) -> Iterator[tuple[int, dict[str, _Object]]]:
-    for one in objects:
-        if one.type == "PU":
-            found: dict[str, _Object] = {}
-            above = one.above
-            while above is not None:
-                found.setdefault(above.type, above)
-                above = above.above
-            yield one.physical, found
 
 
 def read_matrix(text: str, source: str) -> Description:
