@@ -29,7 +29,7 @@ from mooring.explanations import reason as code
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.phrases import joined, size
 from mooring.explanations.reason import Reason
-from mooring.explanations.remarks import distances_of, left_out_words, loss_words, other_cores
+from mooring.explanations.remarks import left_out_words, loss_words, other_cores
 from mooring.explanations.story import PodVerdict
 from mooring.explanations.why import why, why_crash, why_out_of
 from mooring.inputs.machines.formats.description import ASSUMED_CORES, ASSUMED_ONE_NODE, OF_PART
@@ -117,7 +117,7 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         known,
         decided.node.memory,
         decided.node.providers.devices,
-        distances_of(decided.info),
+        decided.info,
     )
     reason = _reason(result, circumstances)
     answer = Answer(
@@ -125,7 +125,7 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         result.decision,
         reason.sentence,
         decided.node.providers,
-        circumstances,
+        replace(circumstances),  # without the chapters that the reason was read from
         after.cpu_file,
         after.memory_file,
         decided.memory_file,
@@ -156,6 +156,9 @@ _OF_MEMORY = frozenset(
     }
 )
 _OF_HUGE_PAGES = _OF_MEMORY | {code.OUT_OF_ANOTHER_RESOURCE, code.CRASHES}
+_OF_DEVICES = frozenset(
+    {code.NOT_ENOUGH_DEVICES, code.DEVICES_APART, code.MORE_DEVICES_THAN_A_NODE, code.DEVICES_FAR_APART}
+)
 _OF_CORES = frozenset({code.NO_WHOLE_CORES, code.TOO_FEW_WHOLE_CORES})
 _OF_NODES = frozenset(
     {
@@ -184,10 +187,13 @@ def with_assumed(
     options = {name for name, value in config.cpu_manager_policy_options.items() if value == "true"}
     is_strict = config.topology_manager_policy in ("restricted", "single-numa-node")
     memory, unknown = size(machine.info.memory_capacity), machine.origin.unknown
+    pages = [f"{pool.num_pages} x {size(pool.page_size * 1024)}" for pool in machine.info.hugepages if pool.num_pages]
+    offered = machine.published.devices if machine.published else {}
     texts = {
         "memory": f"The machine's {memory} of memory (assumed) are in no given file: add --machine memory=AMOUNT.",
-        "huge pages": "The machine's huge pages, none (assumed), are in no given file: add --machine "
-        "hugepages-1Gi=COUNT.",
+        "huge pages": f"The machine's huge pages, {', '.join(pages) or 'none'} (assumed), are in no given file: add "
+        "--machine hugepages-1Gi=COUNT.",
+        "devices": "The machine's devices (assumed) are in no given file: add --machine RESOURCE=COUNT.",
         "reservation": "What the vendor reserves (assumed) is in no given file.",
     } | {
         part: f"The machine's {part} are in no given file: {assumed[part]} (assumed); add its lscpu with --machine."
@@ -206,6 +212,7 @@ def with_assumed(
         rests = {
             "memory": is_memory and "memory" in unknown,
             "huge pages": huge and answer.code in _OF_HUGE_PAGES and "huge pages" in unknown,
+            "devices": answer.code in _OF_DEVICES and "devices" in unknown and not asked.isdisjoint(offered),
             "reservation": is_memory and reservation,
             "cores": "cores" in assumed and "full-pcpus-only" in options and (by_cores or answer.code in _OF_CORES),
             "sockets": "sockets" in assumed and "align-by-socket" in options and is_apart,

@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mooring.answers.base.inputs.checks import check_folder
-from mooring.answers.base.plan import Question
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.checkpoint.store import read_state_file
 from mooring.engine.core.bits import CPUMask, mask_of, members
@@ -35,6 +34,9 @@ from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, size
 from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
 from mooring.inputs.decoding.fields import Document, within
+
+if TYPE_CHECKING:
+    from mooring.answers.base.plan import Question
 
 PUBLISHED: Final = "MOOR-528"
 """Code of what a NodeResourceTopology says and another source says otherwise."""
@@ -185,12 +187,6 @@ def with_published(question: Question, sets: Callable[[str], bool], running: Col
     if published is None:
         return question
     config, findings = _configured(question.config, published, sets)
-    devices = {
-        resource: tuple(
-            Device(f"node-{node}/{index}", (node,)) for node, count in counts.items() for index in range(count)
-        )
-        for resource, counts in published.devices.items()
-    }
     findings = [*question.findings, *findings]
     given = [*question.active, *(pod for pod in question.pods if pod.uid in running)]
     known = question.files != StateTexts() or bool(given)
@@ -214,8 +210,8 @@ def with_published(question: Question, sets: Callable[[str], bool], running: Col
         else:
             message += "; the running pods that are given count in their place"
             findings.append(Finding("info", "machine", message, PUBLISHED))
-    found = replace(question, config=config, devices={**devices, **question.devices}, findings=tuple(findings))
-    return found if known else _with_holders(found, published.taken)
+    found = replace(question, config=config, findings=tuple(findings))
+    return found if known or not published.taken else _with_holders(found, published.taken)
 
 
 def _configured(

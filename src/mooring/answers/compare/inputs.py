@@ -22,7 +22,6 @@ from mooring.answers.base.inputs.node import (
     with_devices,
 )
 from mooring.answers.base.plan import AnyPlan, Question, make_plan
-from mooring.answers.base.published import with_published
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
@@ -244,9 +243,7 @@ def _asked(options: CompareOptions) -> tuple[tuple[Question, tuple[Document, ...
         archive = read_node(options.node.node)
         for place, machine in enumerate(map(load_machine, options.machines[1:]), 1):
             declared = read_config(files[place], archive, machine=machine).devices
-            published = with_published(replace(question, machine=machine, devices={}), lambda _: True)
-            told = {**published.devices, **offered_devices(declared, machine.pci)}
-            sites.append(site(place, machine, declared, told))
+            sites.append(site(place, machine, declared, offered_devices(declared, machine)))
     return (question, tuple(read.manifests)), given, sites
 
 
@@ -306,7 +303,7 @@ def _gate_findings(given: Sequence[_Given]) -> Iterator[Finding]:
 def _variants(site: _Site, given: _Given, dimensions: Collection[Dimension]) -> Iterator[Variant]:
     """Yield a configuration as given, and every combination of options that departs from it."""
     machine = site.machine
-    devices = offered_devices(given.declared, machine.pci) if given.declared else site.devices
+    devices = offered_devices(given.declared, machine) if given.declared else site.devices
     as_given = Variant(given.name, machine, given.kubelet, given.mooring, devices)
     yield as_given
     if not dimensions:

@@ -24,7 +24,7 @@ from mooring.inputs.configuration.kubelet_config import KIND, is_kubelet_config
 from mooring.inputs.configuration.kubelet_flags import READINGS, carried_flags, kubelet_flags, merged_configuration
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
 from mooring.inputs.decoding.documents import positions_of
-from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.fields import Document, part_at
 
 _DEEPEST: Final = 4
 """Texts inside texts."""
@@ -168,9 +168,7 @@ def advice(kind: str) -> str:
 def _label(content: object) -> str:
     if not isinstance(content, dict):
         return ""
-    metadata = content.get("metadata")
-    named = metadata.get("name") if isinstance(metadata, dict) else None
-    return "/".join(str(one) for one in (content.get("kind"), named) if one)
+    return "/".join(str(one) for one in (content.get("kind"), part_at(content, "metadata").get("name")) if one)
 
 
 def _is_read(content: object, depth: int) -> bool:

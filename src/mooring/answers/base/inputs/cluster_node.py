@@ -286,7 +286,7 @@ def _said_of(kubectl: Kubectl, pod: Mapping[str, Any]) -> Iterator[str]:
     with suppress(NoAnswerError):
         of_pod = f"--field-selector=involvedObject.uid={metadata.get('uid')}"
         space = f"--namespace={metadata.get('namespace', 'default')}"
-        events = [one for one in _items(kubectl.json("get", "events", space, of_pod, "-o", "json"))]
+        events = list(_items(kubectl.json("get", "events", space, of_pod, "-o", "json")))
     events.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""), reverse=True)
     conditions = mapping_at(pod, "status").get("conditions")
     for one in (*events, *(conditions if isinstance(conditions, list) else ())):
