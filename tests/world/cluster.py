@@ -280,6 +280,8 @@ class Scheduler:
         self._threads.spawn(self._threads.outside, f"bind {name}", lambda: self._bind(name, body))
 
     def _bind(self, name: str, body: dict[str, str]) -> None:
+        # Others go first: binds come together.
+        self._threads.sleep(self._numbers.choice([0.0, 0.01, 0.01, 0.5]))
         answer = self.ask("/bind", json.dumps(body).encode(), body["PodUID"])
         if answer is not None and not answer["Error"]:
             stored = self._server.objects[PODS].get(name)

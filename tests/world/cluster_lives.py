@@ -18,6 +18,7 @@ from tests.world.connections import CurrentNetwork, Network
 from tests.world.living import Life
 from tests.world.threads import Current
 
+from mooring.cluster.extender.deciding import UnknownNodes
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.engine.kubelet.admit import AdmitMode, admit
@@ -58,7 +59,7 @@ class ClusterLife(Life):
         self.is_over = False
         self.server = server = APIServer(self.faults, self._bound)
         self.machines = {f"n{number}": self._machine(f"n{number}") for number in range(self.numbers.choice([1, 2, 3]))}
-        options = ExtenderOptions(assumed_for=_ASSUMED)
+        options = ExtenderOptions(assumed_for=_ASSUMED, unknown_nodes=UnknownNodes.DENY)
         self.replicas: list[Replica] = []
         for name in ("a", "b"):
             way = LeaseWay(server, lambda code, text: ClusterError(text, code=code))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.world.files import OS
+from tests.world.threads import threads
 
 from mooring.agent import agent, cpu_hotplug, state_holder
 from mooring.agent.adapter import RuntimeAdapter
@@ -32,13 +33,14 @@ class NoLock:
     """A lock that keeps nobody out."""
 
     def acquire(self, *_: object, **__: object) -> bool:
+        threads().step()
         return True
 
     def release(self) -> None:
         pass
 
     def __enter__(self) -> bool:
-        return True
+        return self.acquire()
 
     def __exit__(self, *_: object) -> None:
         pass

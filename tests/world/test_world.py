@@ -21,6 +21,11 @@ FOUND_WITHIN = {
     "state files do not follow": 5,
     "control groups are not verified": 10,
     "the folder stays locked": 5,
+    "CPUs that come online are not noticed": 10,
+    "pending releases never end": 35,
+    "no reply replaces one that is late": 20,
+    "events are decided without the lock": 60,
+    "lost answers are not made up for": 160,
 }
 """By defect: the lives, from the first seed on, in which the world finds it; about twice what it took."""
 
