@@ -65,6 +65,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "This node": {
         "collect": "Pack machine, configuration, state and pods of this node into one file.",
         "doctor": "Check the kubelet's state files, and repair them.",
+        "heal": "Before the kubelet starts: write a state on which it does.",
         "migrate": "Show how the agent takes over from this kubelet, step by step.",
         "agent": "Run the agent: pin the containers of this node.",
         "status": "Show the agent's status, or a shadow's counts.",
@@ -101,6 +102,7 @@ _MODULES: Mapping[str, str] = {
     "dra": "cluster.dra.command",
     "extender": "cluster.extender.command",
     "fleet": "fleet.commands.fleet",
+    "heal": "answers.doctor.heal",
     "publish": "cluster.publisher.command",
     "record": "monitoring.shadow.commands.record",
     "serve": "monitoring.serve.command",

@@ -15,6 +15,7 @@ from itertools import chain, groupby
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -221,32 +222,31 @@ class _Listing:
 
     rows: tuple[PlacementRow, ...]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType | Segment]:
         """Yield heading, pods and containers."""
-        del console
         contained = [row for row in self.rows if row.holder]
         columns = _columns(contained, options.max_width)
         if contained and columns.fits:
             yield columns.line(_HEADINGS, "CPU list" if columns.list_width else "", "quiet")
+        drawn: dict[tuple[object, ...], list[Segment]] = {}
         for pod, rows in groupby(self.rows, key=lambda row: row.pod):
-            yield from _pod(clean(pod), list(rows), columns)
+            found = list(rows)
+            heading = Text(clean(pod), STYLES["title"])
+            for row in found:
+                if not row.holder:
+                    heading.append(f"  {clean(row.verdict)}", STYLES["title"])
+            yield heading
+            for row in sorted(found, key=lambda row: bool(row.holder)):
+                # Of many pods most have the lines of others.
+                line = _cells(row) if row.holder else (), str(row.cpus), row.why
+                if line not in drawn:
+                    drawn[line] = list(console.render(Group(*_lines(row, columns)), options))
+                yield from drawn[line]
 
 
-def _pod(pod: str, rows: Sequence[PlacementRow], columns: _Columns) -> Iterator[RenderableType]:
-    refused = [row for row in rows if not row.holder]
-    heading = Text(pod, STYLES["title"])
-    for row in refused:
-        heading.append(f"  {clean(row.verdict)}", STYLES["title"])
-    yield heading
-    for row in refused:
-        yield from _why(row)
-    for row in rows:
-        if row.holder:
-            yield columns.line(_cells(row), str(row.cpus))
-            yield from _why(row)
-
-
-def _why(row: PlacementRow) -> Iterator[RenderableType]:
+def _lines(row: PlacementRow, columns: _Columns) -> Iterator[RenderableType]:
+    if row.holder:
+        yield columns.line(_cells(row), str(row.cpus))
     if row.why:
         yield Padding(Text(clean(row.why), STYLES["quiet"]), (0, 0, 0, 2 * _INDENT))
 

@@ -34,7 +34,7 @@ from mooring.engine.core.machine import Finding, Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.machines.differences import differences
-from mooring.inputs.machines.shape import Distances, Shape, Siblings, views_of
+from mooring.inputs.machines.shape import Shape, views_of
 
 MAX_CPUS: Final = 8192
 """CPUs that a described machine may have; Linux has no more (NR_CPUS)."""
@@ -121,12 +121,12 @@ def parse_shape(text: str) -> Shape:
         threads=count_of(values, "threads", 1),
         l3_caches=l3_caches,
         memory=_size(values, "memory", 4 * _GIB * numa),
-        siblings=_siblings(values.get("siblings", Siblings.SPLIT.value)),
+        adjacent=_is_adjacent(values.get("siblings", "split")),
         efficiency_cores=count_of(values, "efficiency-cores", 0),
         cpuless_nodes=cpuless,
         cpuless_memory=_size(values, "cpuless-memory", 4 * _GIB * cpuless),
         hugepages=_hugepages(values),
-        distances=_distances(values.get("distances")),
+        distances=_distances(values.get("distances", "10,12,32")),
         l2_size=_size(values, "l2-size", 2**20),
         l3_size=_size(values, "l3-size", 32 * 2**20),
     )
@@ -175,16 +175,13 @@ def size_of(key: str, text: str) -> int:
     return size
 
 
-def _siblings(text: str) -> Siblings:
-    try:
-        return Siblings(text)
-    except ValueError:
-        raise refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent") from None
+def _is_adjacent(text: str) -> bool:
+    if text not in ("split", "adjacent"):
+        raise refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent")
+    return text == "adjacent"
 
 
-def _distances(text: str | None) -> Distances:
-    if text is None:
-        return Distances()
+def _distances(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
     # ACPI has one byte for an entry, below 10 are reserved and 255 means unreachable.
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
@@ -192,7 +189,7 @@ def _distances(text: str | None) -> Distances:
     local, same_socket, remote = (int(part) for part in (*parts, parts[-1])[:3])
     if not 10 <= local <= same_socket <= remote <= 250:
         raise refusal("distances", f"{text!r} does not ascend from 10 to at most 250", "write 10,21 or 10,12,32")
-    return Distances(local, same_socket, remote)
+    return local, same_socket, remote
 
 
 def _hugepages(values: Mapping[str, str]) -> tuple[HugePages, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.cpuset import CPUSet
@@ -38,27 +38,19 @@ _PLACES: Final = frozenset({_NUMBERS, "cores", "sockets", "caches", "which CPUs 
 """What a format may leave open of the CPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a text names."""
+def parts_of(text: str, is_source: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    r"""Split a text into names of machines, or lines of compact text, and amounts, ``key=value``.
 
-    sources: tuple[str, ...]
-    """Names of machines, or lines of compact text."""
-    amounts: tuple[str, ...]
-    """``key=value``."""
-
-
-def parts_of(text: str, is_source: Callable[[str], bool]) -> Parts:
-    r"""Split a text; compact text with what belongs to one NUMA node is split too.
+    Compact text with what belongs to one NUMA node is split too.
 
     Args:
         text: a source a line, each with amounts behind it, or amounts alone.
         is_source: tells whether something is the name of a machine.
 
     >>> parts_of("xeon-6338n-1s memory=64Gi", lambda text: text == "xeon-6338n-1s")
-    Parts(sources=('xeon-6338n-1s',), amounts=('memory=64Gi',))
+    (['xeon-6338n-1s'], ['memory=64Gi'])
     >>> parts_of("cores=8 memory=64Gi\nnode0.memory=2Gi", lambda _: False)
-    Parts(sources=('cores=8 memory=64Gi',), amounts=('node0.memory=2Gi',))
+    (['cores=8 memory=64Gi'], ['node0.memory=2Gi'])
     """
     sources: list[str] = []
     shapes: list[str] = []
@@ -73,9 +65,8 @@ def parts_of(text: str, is_source: Callable[[str], bool]) -> Parts:
         shapes += behind
     beside = [word for word in shapes if _OF_NODE.match(word) or _DEVICES.fullmatch(word.partition("=")[0])]
     if not sources:
-        whole = [word for word in shapes if word not in beside]
-        return Parts((" ".join(whole),), tuple(beside))
-    return Parts(tuple(sources), tuple(shapes))
+        return [" ".join(word for word in shapes if word not in beside)], beside
+    return sources, shapes
 
 
 def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
@@ -84,10 +75,7 @@ def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
     Raises:
         InputError: a key is unknown or there twice, a node is not there, or an amount does not fit.
     """
-    memory = {node.node_id: node.memory for node in machine.info.topology}
-    pools = {
-        node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in machine.info.topology
-    }
+    memory, pools = _amounts_of(machine)
     published = machine.published or PublishedNode()
     devices = {resource: dict(counts) for resource, counts in published.devices.items()}
     filled = [node.node_id for node in machine.info.topology if node.cores]
@@ -201,15 +189,12 @@ def _difference(one: Machine, other: Machine) -> str:
 def _with_parts(machine: Machine, other: Machine, adds: Sequence[str]) -> Machine:
     """Return a machine with what another description of it tells."""
     there = {node.node_id: node for node in other.info.topology}
-    memory = {node.node_id: node.memory for node in machine.info.topology}
-    pools = {
-        node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in machine.info.topology
-    }
-    for node in memory.keys() & there.keys():
-        if OF_MEMORY in adds:
-            memory[node] = there[node].memory
-        if OF_PAGES in adds:
-            pools[node] = {pool.page_size: pool.num_pages for pool in there[node].hugepages}
+    memory, pools = _amounts_of(machine)
+    told, told_pools = _amounts_of(other)
+    if OF_MEMORY in adds:
+        memory |= {node: told[node] for node in memory.keys() & told.keys()}
+    if OF_PAGES in adds:
+        pools |= {node: told_pools[node] for node in pools.keys() & told_pools.keys()}
     changed = _with_nodes(machine, memory, pools)
     if OF_DISTANCES in adds and memory.keys() == there.keys():
         info, hardware = changed.info, changed.hardware
@@ -223,6 +208,13 @@ def _with_parts(machine: Machine, other: Machine, adds: Sequence[str]) -> Machin
     changed = replace(changed, published=machine.published or other.published)
     name = machine.name if other.name == machine.name else f"{machine.name} + {other.name}"
     return _told(machine, changed, adds, name)
+
+
+def _amounts_of(machine: Machine) -> tuple[dict[int, int], dict[int, dict[int, int]]]:
+    """Return the memory and the pools of huge pages of each NUMA node."""
+    nodes = machine.info.topology
+    pools = {node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in nodes}
+    return {node.node_id: node.memory for node in nodes}, pools
 
 
 def _with_nodes(machine: Machine, memory: Mapping[int, int], pools: Mapping[int, Mapping[int, int]]) -> Machine:

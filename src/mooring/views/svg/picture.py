@@ -286,18 +286,23 @@ _DENSE = 512
 """CPUs from which a free L3 is one block, and the page as wide as a screen."""
 
 
-def svg_text(view: NodeView, width: int = 1200) -> str:
-    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is."""
+def svg_text(view: NodeView, width: int = 1200, *, bare: bool = False) -> str:
+    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is.
+
+    A bare one is the map alone, without margin, heading and legend.
+    """
     cell = cell_size(view)
     boxes, wide = view.boxes, width
     if sum(1 for _ in view.cpus()) >= _DENSE:
         # Sockets side by side, as on a screen.
-        boxes, wide = tuple(map(_dense, boxes)), max(width, _WIDE_PAGE)
-    layout = arrange(boxes, map_metrics(view, cell), max(wide, _NARROWEST_PAGE) - 2 * MARGIN)
-    page = max(layout.width + 2 * MARGIN, _NARROWEST_PAGE)
-    heading, top = _heading(view, page)
-    legend, bottom = footer(view, Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN))
-    height = bottom + MARGIN
+        boxes, wide = tuple(map(_dense, boxes)), width if bare else max(width, _WIDE_PAGE)
+    margin, least = (0, 0) if bare else (MARGIN, _NARROWEST_PAGE)
+    layout = arrange(boxes, map_metrics(view, cell), max(wide, least) - 2 * margin)
+    page = max(layout.width + 2 * margin, least)
+    heading, top = ([], 0) if bare else _heading(view, page)
+    area = Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN)
+    legend, bottom = ([], layout.height) if bare else footer(view, area)
+    height = bottom + margin
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
@@ -306,7 +311,7 @@ def svg_text(view: NodeView, width: int = 1200) -> str:
         PATTERNS,
         rect(0, 0, page, height, "page", round_=8),
         *heading,
-        f'<g transform="translate({MARGIN} {top})">',
+        f'<g transform="translate({margin} {top})">',
         *_map(view, layout, cell),
         "</g>",
         *legend,
