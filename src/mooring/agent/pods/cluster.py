@@ -102,7 +102,8 @@ class StaticPods:
     def _looked_up(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox that the files describe, and remember it."""
         found = self._find(sandbox)
-        if found is None or self._names_uid(sandbox.uid):
+        # A uid that a manifest gives itself stays when the manifest changes.
+        if found is None or any(pod is not None and pod.uid == sandbox.uid for _, pod in self._files.values()):
             return found
         self._known[sandbox.uid] = found
         if len(self._known) > MOST_REMEMBERED:
@@ -125,10 +126,6 @@ class StaticPods:
         annotations = {**found[0].annotations, **added}
         return replace(found[0], uid=sandbox.uid, name=sandbox.name, annotations=annotations)
 
-    def _names_uid(self, uid: str) -> bool:
-        """Tell whether a manifest gives its uid itself: then the uid stays when the manifest changes."""
-        return any(pod is not None and pod.uid == uid for _, pod in self._files.values())
-
     def _scan(self) -> None:
         seen: dict[Path, _Signature] = {}
         try:
@@ -137,7 +134,9 @@ class StaticPods:
                 if len(seen) < MOST_FILES:
                     seen[file] = (status.st_mtime_ns, status.st_size, status.st_ino)
         except (OSError, ValueError) as error:
-            self._unreadable_once(open_problem(error))
+            if (problem := open_problem(error)) != self._unreadable:
+                self._unreadable = problem
+                self._report(Finding("warning", shown(self._path), f"the folder of static pods {problem}"))
             return
         self._unreadable = ""
         for file in self._files.keys() - seen.keys():
@@ -151,11 +150,6 @@ class StaticPods:
         if not self._path.is_dir():
             return [self._path]
         return sorted(one for one in self._path.iterdir() if not one.name.startswith(".") and one.is_file())
-
-    def _unreadable_once(self, problem: str) -> None:
-        if problem != self._unreadable:
-            self._unreadable = problem
-            self._report(Finding("warning", shown(self._path), f"the folder of static pods {problem}"))
 
     def _read(self, file: Path) -> Pod | None:
         try:

@@ -129,7 +129,8 @@ def command(
             shadow.tally = tallies.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         serving = nullcontext() if address is None else closing(_serving(shadow, address))
-        published = closing(_publishing(shadow, asked)) if publish else nullcontext()
+        publisher = folders.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report) if publish else None
+        published = nullcontext() if publisher is None else closing(publisher.start())
         with published, daemon.stop_signals() as stopping, serving:
             shadows.watch([shadow], stopping, seconds)
     document = shadow.tally.document(tallies.now_text())
@@ -216,10 +217,6 @@ def _say(line: str) -> None:
 
 def _report(finding: Finding) -> None:
     warn([finding])
-
-
-def _publishing(shadow: Shadow, asked: Asked) -> folders.ShadowPublisher:
-    return folders.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report).start()
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:
