@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_pod
 from mooring.agent.nri.types import PodSandbox
@@ -219,28 +219,12 @@ def own_accounts(kubeconfig: str) -> Mapping[AgentAccount, Callable[[], apiserve
     return {account: connector(kubeconfig, account.value) for account in AgentAccount if account.value in names}
 
 
-class ClusterReporter(Protocol):
-    """Receives what the cluster is to know. Calls return at once; what becomes of them is reported elsewhere."""
-
-    def event(self, event: ClusterEvent) -> None:
-        """Write an event; the same one again is counted up."""
-
-    def evict(self, about: EventSubject, message: str) -> None:
-        """Ask for a pod's eviction, because of ``message``; once, however often it is called."""
-
-    def taint(self, *, present: bool) -> None:
-        """See to it that the node has, or has not, the taint that keeps new pods away."""
-
-    def wait_until_tried(self, patience: float) -> bool:
-        """Wait, for ``patience`` seconds at most, until all that was requested was tried; tell whether it was."""
-
-    def stop(self, patience: float) -> None:
-        """Write what can be written within ``patience`` seconds, and end."""
-
-
 @dataclass(slots=True)
 class NoCluster:
-    """For a node without API server: tells that nothing was written, the first time for each kind of thing."""
+    """For a node without API server: tells that nothing was written, the first time for each kind of thing.
+
+    Calls return at once; what becomes of them is reported elsewhere, here and of a writer to the API server.
+    """
 
     report: Report = ignore
     _reported: set[str] = field(default_factory=set)
@@ -277,6 +261,8 @@ class NoCluster:
             self.report(Finding("info", "API server", f"none is configured: {message}"))
 
 
+ClusterReporter: TypeAlias = "NoCluster | cluster_writer.ClusterWriter"
+"""Receives what the cluster is to know."""
 _LISTING = 5.0
 """Seconds that the agent waits at its start for a slow API server's pods; a dead one it does not wait for."""
 
