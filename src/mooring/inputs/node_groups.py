@@ -127,7 +127,11 @@ def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> No
     reading.check_names(content, _GROUP_FIELDS)
     name = name_at(content, "name")
     count = reading.count_at(content, "count", 1, least=0)
-    machine = _machine(name_at(content, "machine"))
+    source = name_at(content, "machine")
+    try:
+        machine = load_machine(source)
+    except InputError as error:
+        raise reading.caused_in(error, "machine") from None
     files = [str(Path(file).parent / one) for one in _texts(content, "config")] or list(config)
     sources = [source for path in files for source in load_sources(path)]
     inline = [
@@ -156,13 +160,6 @@ def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> No
         tuple(_texts(content, "zones")),
         file,
     )
-
-
-def _machine(text: str) -> Machine:
-    try:
-        return load_machine(text)
-    except InputError as error:
-        raise reading.caused_in(error, "machine") from None
 
 
 def _in_group(error: InputError, name: str) -> InputError:

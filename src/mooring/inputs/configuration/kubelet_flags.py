@@ -22,14 +22,12 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
 from mooring.engine.releases.flags import is_lasting
-
-_Reading: TypeAlias = Callable[[str], Any]
 
 
 def _pairs(text: str, sign: str = "=") -> dict[str, str]:
@@ -37,20 +35,8 @@ def _pairs(text: str, sign: str = "=") -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _signals(text: str) -> dict[str, str]:
-    return _pairs(text, "<")
-
-
 def _truth(text: str) -> bool:
     return text.lower() in ("", "1", "t", "true")
-
-
-def _gates(text: str) -> dict[str, bool]:
-    return {name: _truth(value) for name, value in _pairs(text).items()}
-
-
-def _listed(text: str) -> list[str]:
-    return text.split(",") if text else []
 
 
 def _count(text: str) -> int | str:
@@ -67,12 +53,12 @@ def _reserved_memory(text: str) -> list[dict[str, Any]]:
     return entries
 
 
-READINGS: Final[Mapping[Holds, _Reading]] = {
+READINGS: Final[Mapping[Holds, Callable[[str], Any]]] = {
     Holds.FLAG: _truth,
     Holds.COUNT: _count,
-    Holds.TEXTS: _listed,
-    Holds.THRESHOLDS: _signals,
-    Holds.GATES: _gates,
+    Holds.TEXTS: lambda text: text.split(",") if text else [],
+    Holds.THRESHOLDS: lambda text: _pairs(text, "<"),
+    Holds.GATES: lambda text: {name: _truth(value) for name, value in _pairs(text).items()},
     Holds.MEMORY: _reserved_memory,
     **dict.fromkeys((Holds.OPTIONS, Holds.AMOUNTS, Holds.MINIMA, Holds.DURATIONS), _pairs),
 }

@@ -24,6 +24,7 @@ from typing import Final
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
+from mooring.inputs.machines.process import processes
 from mooring.inputs.machines.tree import Tree, live_tree
 
 _CPU: Final = "sys/devices/system/cpu"
@@ -226,9 +227,8 @@ def capture_isolation(tree: Tree, *, service_names: bool = True) -> Capture:
     capture = Capture()
     for pattern in ISOLATION:
         _take(tree, pattern, capture)
-    for entry in tree.names("proc"):
-        if entry.isdecimal() and (tree.read(f"proc/{entry}/comm") or "").strip() == PROCESS:
-            _take_file(tree, f"proc/{entry}/comm", capture)
+    for number, _ in processes(tree, (PROCESS,)):
+        _take_file(tree, f"proc/{number}/comm", capture)
     for group in _groups(tree, service_names=service_names):
         capture.folders.add(group)
         for name in GROUP_FILES:

@@ -22,6 +22,7 @@ from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.extensions.interrupts import Interrupt
 from mooring.inputs.machines.hardware.kernelfiles import parse_mask
 from mooring.inputs.machines.interrupts import DEFAULT, Modes, cpu_list, cpus_of_mask, no_modes, read_interrupts
+from mooring.inputs.machines.process import processes
 from mooring.inputs.machines.tree import Tree
 
 ROOT: Final = "sys/fs/cgroup"
@@ -213,11 +214,7 @@ def read_balance(tree: Tree) -> IRQBalance | None:
     """Return the settings of irqbalance, and whether it runs; None when there is no trace of it."""
     texts = [tree.read(path) for path in ("etc/default/irqbalance", "etc/sysconfig/irqbalance")]
     told = [text for text in texts if text is not None]
-    running = any(
-        (tree.read(f"proc/{entry}/comm") or "").strip() == "irqbalance"
-        for entry in tree.names("proc")
-        if entry.isdecimal()
-    )
+    running = any(True for _ in processes(tree, ("irqbalance",)))
     if not told and not running:
         return None
     banned = None

@@ -8,7 +8,7 @@ Source: kubelet v1.37.1, cm/cpumanager/topology; spec: topology.md section 1.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -94,18 +94,6 @@ def regrouped(
             text = message.format(group=group, count=len(parts), parts=shown)
             whole = text_of_cpus(CPUSet.from_ids(cpu for some in several.values() for part in some for cpu in part))
             yield Finding("warning", whole, f"{text}{likewise(len(several))}.", code)
-
-
-def about_cpus(cpus: CPUSet, code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
-    """Yield a finding about CPUs, if there are any; they replace ``{}`` in the message."""
-    if cpus:
-        yield Finding(severity, text_of_cpus(cpus), message.format(text_of_cpus(cpus)), code)
-
-
-def about_nodes(ids: Collection[int], code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
-    """Yield a finding about NUMA nodes, if there are any; they replace ``{}`` in the message."""
-    if ids:
-        yield Finding(severity, text_of_nodes(ids), message.format(text_of_nodes(ids)), code)
 
 
 def likewise(count: int) -> str:

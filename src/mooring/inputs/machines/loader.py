@@ -230,15 +230,15 @@ def _base_name(path: str) -> str:
 
 
 def _unknown(source: str) -> InputError:
-    names = tuple(shipped.SHIPPED)
+    known = tuple(shipped.SHIPPED)
     shown = source if source.isprintable() else ascii(source)
     if len(shown) > 80:
         shown = f"{shown[:80]}..."
     if _looks_like_path(source):
         return InputError("no such file or folder", source=shown, remedy=_FORMS)
-    near = [name for name in names if source.lower() in name]
-    near = near or difflib.get_close_matches(source.lower()[:80], names, n=3, cutoff=0.4)
-    remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(names)}"
+    near = [name for name in known if source.lower() in name]
+    near = near or difflib.get_close_matches(source.lower()[:80], known, n=3, cutoff=0.4)
+    remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(known)}"
     return InputError("unknown machine", source=shown, remedy=remedy)
 
 

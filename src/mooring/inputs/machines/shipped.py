@@ -142,11 +142,11 @@ def shipped_machine(name: str) -> Machine:
         entry = SHIPPED[name]
     except KeyError:
         raise InputError("is not a shipped machine", source=name, remedy=f"shipped are: {', '.join(SHIPPED)}") from None
-    shapes, amounts = parts_of(f"{entry.text} {entry.assumed}", lambda _: False)
+    [shape], amounts = parts_of(f"{entry.text} {entry.assumed}", lambda _: False)
     assumed = tuple(entry.assumed.split())
     untold = {part_of(word) for word in assumed} | {OF_PAGES}
     origin = MachineOrigin(
         "shipped machine", tuple(one for one in (OF_MEMORY, OF_PAGES, OF_DEVICES) if one in untold), assumed
     )
-    machine = with_amounts(parse_compact(shapes[0]), amounts)
+    machine = with_amounts(parse_compact(shape), amounts)
     return replace(machine, name=name, origin=origin, findings=compact_findings(machine))

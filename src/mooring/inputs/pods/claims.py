@@ -45,14 +45,12 @@ def claim_of(obj: Mapping[str, Any], *, source: str) -> ResourceClaim:
         name, namespace, uid = name_at(metadata, "name"), text_at(metadata, "namespace"), text_at(metadata, "uid")
         with within("status"):
             allocation = status.get("allocation")
-            devices = _devices(mapping_at(mapping_at(status, "allocation"), "devices"))
-            pods = frozenset(_pods(list_at(status, "reservedFor")))
+            given = mapping_at(mapping_at(status, "allocation"), "devices")
+            with within("allocation.devices.results"):
+                devices = tuple(map(_device, list_at(given, "results")))
+            users = map(reading.as_mapping, list_at(status, "reservedFor"))
+            pods = frozenset(text_at(user, "uid") for user in users if text_at(user, "resource") == "pods")
     return ResourceClaim(namespace or "default", name, uid, allocation is not None, devices, pods)
-
-
-def _devices(allocated: Mapping[str, Any]) -> tuple[ClaimedDevice, ...]:
-    with within("allocation.devices.results"):
-        return tuple(_device(item) for item in list_at(allocated, "results"))
 
 
 def _device(item: object) -> ClaimedDevice:
@@ -65,13 +63,6 @@ def _device(item: object) -> ClaimedDevice:
         reading.flag_at(fields, "adminAccess", default=False),
         text_at(fields, "shareID"),
     )
-
-
-def _pods(items: Iterable[object]) -> Iterable[str]:
-    for item in items:
-        fields = reading.as_mapping(item)
-        if text_at(fields, "resource") == "pods":
-            yield text_at(fields, "uid")
 
 
 SLICE: Final = "ResourceSlice"

@@ -33,17 +33,7 @@ from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import SUFFIXES, json_error, load_documents, located
-from mooring.inputs.decoding.fields import (
-    Document,
-    Report,
-    as_mapping,
-    ignore,
-    mapping_at,
-    name_at,
-    text_at,
-    texts_at,
-    within,
-)
+from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.files import STANDARD_INPUT, check_regular, open_problem, read_standard_input, shown
 from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
@@ -55,7 +45,7 @@ LONGEST_LINE = 32 * 1024**2
 _GZIP = b"\x1f\x8b"
 
 
-def scenario_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
+def scenario_documents(path: str | os.PathLike[str]) -> Iterator[reading.Document]:
     """Yield the objects of a file.
 
     Files called ``.yaml``, ``.yml`` and ``.json`` are read as documents, all others as JSON lines. A repeated
@@ -76,7 +66,7 @@ def scenario_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     for number, line in enumerate(_lines(path, name), 1):
         if not line.isspace():
             is_empty = False
-            yield Document(_decoded(decoder, line, name, number), name, 1, number, line, is_alone=True)
+            yield reading.Document(_decoded(decoder, line, name, number), name, 1, number, line, is_alone=True)
     if is_empty:
         raise InputError("nothing in it", source=name)
 
@@ -179,7 +169,9 @@ class MergeCase:
     result: Mapping[str, Any]
 
 
-def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> Iterator[Scenario | MergeCase]:
+def load_scenarios(
+    path: str | os.PathLike[str], *, report: reading.Report = reading.ignore
+) -> Iterator[Scenario | MergeCase]:
     """Yield the scenarios of a file in order: JSON lines (also gzip, also ``-``), YAML or JSON documents.
 
     Args:
@@ -197,7 +189,7 @@ def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> 
 
 
 def scenario(
-    content: Mapping[str, Any], *, source: str, report: Report = ignore, release: Release | None = None
+    content: Mapping[str, Any], *, source: str, report: reading.Report = reading.ignore, release: Release | None = None
 ) -> Scenario:
     """Return the scenario that an object describes.
 
@@ -225,7 +217,7 @@ def scenario(
             machine=text_at(content, "machine"),
             kubelet=kubelet,
             mooring=mooring,
-            files=texts_at(content, "files"),
+            files=reading.texts_at(content, "files"),
             active=tuple(
                 reading.each_at(content, "active", lambda pod: pod_from_object(pod, source=source, gates=gates))
             ),
@@ -239,7 +231,7 @@ def scenario(
         )
 
 
-def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> KubeletConfig:
+def _kubelet(content: Mapping[str, Any], source: str, report: reading.Report, mooring: MooringConfig) -> KubeletConfig:
     try:
         return kubelet_config(mapping_at(content, "kubelet"), source=source, report=report, release=mooring.release)
     except InputError as error:
@@ -267,7 +259,7 @@ def _ids(container: Mapping[str, Any]) -> dict[str, frozenset[str]]:
 
 
 def _steps(
-    content: Mapping[str, Any], source: str, kubelet: KubeletConfig, mooring: MooringConfig, report: Report
+    content: Mapping[str, Any], source: str, kubelet: KubeletConfig, mooring: MooringConfig, report: reading.Report
 ) -> Iterator[Step]:
     gates = _gates(kubelet, mooring)
     for index, item in enumerate(reading.list_at(content, "steps")):
@@ -280,7 +272,7 @@ def _steps(
         yield step
 
 
-def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: MooringConfig) -> Step:
+def _step(item: Any, source: str, gates: PodGates, report: reading.Report, mooring: MooringConfig) -> Step:
     step = as_mapping(item)
     if "admit" in step:
         return Admit(_pod(step["admit"], "admit", source, gates))
@@ -318,7 +310,7 @@ def _merge_case(content: Mapping[str, Any]) -> MergeCase:
         numa_nodes=reading.list_at(content, "numaNodes"),
         distances=reading.list_at(content, "distances") or None,
         policy=text_at(content, "policy"),
-        options=texts_at(content, "options"),
+        options=reading.texts_at(content, "options"),
         providers=reading.list_at(content, "providers"),
         result=mapping_at(content, "result"),
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -246,11 +247,6 @@ def _additions(machine: _Machine) -> Iterator[tuple[int, bool]]:
     yield _GUARANTEED, machine.is_guaranteed
 
 
-def _probe_overhead(spec: Mapping[str, Any]) -> int:
-    probes = sum("exec" in mapping_at(spec, field) for field in ("livenessProbe", "readinessProbe"))
-    return probes * _PER_PROBE + (_PROBES if probes else 0)
-
-
 def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
     """Return the resources of the container that runs the guest."""
     requests = {name: amount for name, amount in machine.requests.items() if name != "ephemeral-storage"}
@@ -271,15 +267,10 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
     """Add the overhead; with huge pages it is all the memory that is not of them."""
     # What KubeVirt adds for its processes, page tables and devices.
     kilobytes = -(-machine.requests["memory"].units // 1000)
-    cpus = max(machine.cpus, 1)
-    overhead = (
-        kilobytes * 1000 // 512
-        + _COMPONENTS
-        + cpus * _PER_CPU
-        + _IO_THREAD
-        + sum(amount for amount, is_needed in _additions(machine) if is_needed)
-        + _probe_overhead(machine.spec)
-    )
+    added = sum(amount for amount, is_needed in _additions(machine) if is_needed)
+    probes = sum("exec" in mapping_at(machine.spec, field) for field in ("livenessProbe", "readinessProbe"))
+    overhead = kilobytes * 1000 // 512 + _COMPONENTS + max(machine.cpus, 1) * _PER_CPU + _IO_THREAD + added
+    overhead += probes * _PER_PROBE + (_PROBES if probes else 0)
     if machine.page:
         pool = f"hugepages-{machine.page}"
         pages = min(machine.guest, requests["memory"].units)
@@ -295,13 +286,10 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
 
 
 def _passed_devices(machine: _Machine) -> dict[str, Quantity]:
-    found: dict[str, Quantity] = {}
-    for field in ("gpus", "hostDevices"):
-        for one in list_at(machine.devices, field):
-            name = one.get("deviceName") if isinstance(one, dict) and not one.get("claimName") else None
-            if isinstance(name, str) and name:
-                found[name] = found.get(name, Quantity.parse("0")) + Quantity.parse("1")
-    return found
+    given = (one for field in ("gpus", "hostDevices") for one in list_at(machine.devices, field))
+    plain = [one.get("deviceName") for one in given if isinstance(one, dict) and not one.get("claimName")]
+    counts = Counter(name for name in plain if isinstance(name, str) and name)
+    return {name: Quantity.parse(str(count)) for name, count in counts.items()}
 
 
 def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:

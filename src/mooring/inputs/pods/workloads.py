@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding import fields as reading
@@ -123,24 +123,18 @@ def _walk(
 ) -> Iterator[PodObject | OtherObject]:
     with within(field):
         fields = as_mapping(content)
-        kind = text_at(fields, "kind") or kind or _no_kind()
+        kind = text_at(fields, "kind") or kind
+        if not kind:
+            raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
         if not kind.endswith("List"):
             yield from _objects(fields, field, kind, paths)
             return
-        items = _items(fields, depth)
+        if depth == _DEEPEST_LIST:
+            raise InputError("lists inside lists without end")
+        items = list_at(fields, "items")
     for index, item in enumerate(items):
         # The items of a PodList and its like need not name their kind.
         yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1, paths)
-
-
-def _items(content: Mapping[str, Any], depth: int) -> list[Any]:
-    if depth == _DEEPEST_LIST:
-        raise InputError("lists inside lists without end")
-    return list_at(content, "items")
-
-
-def _no_kind() -> NoReturn:
-    raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
 
 
 def _objects(

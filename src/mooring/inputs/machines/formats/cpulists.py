@@ -82,6 +82,8 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
     """
     counts = {runs_of(cpus) for cpus in cpus_of_node.values() if cpus}
     runs = counts.pop() if len(counts) == 1 else 1
+    if runs not in description.ASSUMED_THREADS:
+        return 1
     is_even = all(len(cpus) % runs == 0 and len(cpus) > runs for cpus in cpus_of_node.values() if cpus)
     equal = is_even and all(
         runs_of(cpus[start : start + len(cpus) // runs]) == 1
@@ -90,13 +92,6 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
         for start in range(0, len(cpus), len(cpus) // runs)
     )
     return runs if equal else 1
-
-
-def assumed_threads(threads: int) -> str:
-    """Return how threads that were found by :func:`threads_of` are listed as an assumption."""
-    return (
-        description.ASSUMED_CORES if threads == 1 else f"{threads} threads a core, as the runs of CPU numbers suggest"
-    )
 
 
 def described_lists(
@@ -125,7 +120,9 @@ def described_lists(
         (description.ASSUMED_MEMORY,) if sizes is None else ()
     )
     return Description(
-        MachineOrigin(form, tuple(unknown), (assumed_threads(threads), description.ASSUMED_SOCKETS, *missing)),
+        MachineOrigin(
+            form, tuple(unknown), (description.ASSUMED_THREADS[threads], description.ASSUMED_SOCKETS, *missing)
+        ),
         places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
         tuple(
             DescribedNode(
@@ -221,7 +218,7 @@ def read_lstopo_text(text: str, source: str) -> Description:
     # Terminals and mail programs break long lines behind the sign that joins objects.
     objects = list(_objects(re.sub(r"\+[ \t]*\n[ \t]*", "+ ", text)))
     for one in objects:
-        above: _Object | None = one if one.type == "PU" else None
+        above = one if one.type == "PU" else None
         while above is not None:
             above.cpus.append(one.physical)
             above = above.above
@@ -233,7 +230,11 @@ def read_lstopo_text(text: str, source: str) -> Description:
         node_of |= {cpu: one.physical for cpu in near if cpu not in taken}
         taken.update(near)
     places: dict[int, DescribedCPU] = {}
-    for cpu, of_type in _places(objects):
+    for pu in (one for one in objects if one.type == "PU"):
+        cpu, of_type, above = pu.physical, dict[str, _Object](), pu.above
+        while above is not None:
+            of_type.setdefault(above.type, above)
+            above = above.above
         core, package = of_type.get("Core"), of_type.get("Package", of_type.get("Socket"))
         number = package.logical if package else 0
         places[cpu] = DescribedCPU(
@@ -281,17 +282,6 @@ def _objects(text: str) -> Iterator[_Object]:
             yield above
         if above is not None:
             open_lines.append((depth, above))
-
-
-def _places(objects: Sequence[_Object]) -> Iterator[tuple[int, dict[str, _Object]]]:
-    for one in objects:
-        if one.type == "PU":
-            found: dict[str, _Object] = {}
-            above = one.above
-            while above is not None:
-                found.setdefault(above.type, above)
-                above = above.above
-            yield one.physical, found
 
 
 def read_matrix(text: str, source: str) -> Description:

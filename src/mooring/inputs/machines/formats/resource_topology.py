@@ -15,17 +15,8 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    count_at,
-    each_at,
-    inside,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    within,
-)
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
 from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, MAX_DEVICES, OF_MEMORY
 from mooring.inputs.machines.formats import description
@@ -65,7 +56,20 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     is_measured = all(len(costs[node]) == len(nodes) for node in nodes)
     has_memory = any("memory" in found for found in amounts.values())
     return Description(
-        origin=_origin(is_measured=is_measured, has_memory=has_memory),
+        origin=MachineOrigin(
+            KIND,
+            (
+                *("numbers of CPUs", "cores", "sockets", "caches"),
+                *([] if has_memory else ["memory"]),
+                *([] if is_measured else ["distances"]),
+                *("offline CPUs", "PCI devices"),
+            ),
+            (
+                *("CPUs numbered from zone to zone", description.ASSUMED_CORES, description.ASSUMED_SOCKETS),
+                *([] if has_memory else [description.ASSUMED_MEMORY]),
+                *([] if is_measured else [description.ASSUMED_DISTANCES]),
+            ),
+        ),
         cpus=places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=1),
         nodes=tuple(
             DescribedNode(
@@ -89,7 +93,7 @@ def _json_annotation(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise InputError("is not valid JSON", field=field, remedy="give the object as the API server has it") from None
     except InputError as error:
-        raise inside(error, field) from None
+        raise reading.inside(error, field) from None
 
 
 def _with_zones(content: Mapping[str, Any], detail: object) -> Description:
@@ -207,29 +211,6 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     )
 
 
-def _origin(*, is_measured: bool, has_memory: bool) -> MachineOrigin:
-    return MachineOrigin(
-        KIND,
-        (
-            "numbers of CPUs",
-            "cores",
-            "sockets",
-            "caches",
-            *([] if has_memory else ["memory"]),
-            *([] if is_measured else ["distances"]),
-            "offline CPUs",
-            "PCI devices",
-        ),
-        (
-            "CPUs numbered from zone to zone",
-            description.ASSUMED_CORES,
-            description.ASSUMED_SOCKETS,
-            *([] if has_memory else [description.ASSUMED_MEMORY]),
-            *([] if is_measured else [description.ASSUMED_DISTANCES]),
-        ),
-    )
-
-
 def _number_of(zone: Mapping[str, Any], known: Container[int]) -> int:
     name = name_at(zone, "name")
     match = _ZONE.fullmatch(name)
@@ -258,7 +239,7 @@ def _amount(resource: Mapping[str, Any], field: str, most: int) -> int:
     except QuantitySyntaxError as error:
         raise not_a_quantity(value, error, field) from None
     except InputError as error:
-        raise inside(error, field) from None
+        raise reading.inside(error, field) from None
     if not 0 <= amount <= most:
         raise InputError(f"{value!r:.60} is not between 0 and {most}", field=field)
     return amount
@@ -269,7 +250,7 @@ def _costs(zone: Mapping[str, Any]) -> dict[int, int]:
     for index, entry in enumerate(list_at(zone, "costs")):
         with within(f"costs[{index}]"):
             cost = as_mapping(entry)
-            costs[_number_of(cost, costs)] = count_at(cost, "value", description.REMOTE_DISTANCE)
+            costs[_number_of(cost, costs)] = reading.count_at(cost, "value", description.REMOTE_DISTANCE)
     return costs
 
 
