@@ -23,6 +23,7 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
 from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.fields import within
 from mooring.lazy import lazily
 
 with lazily():
@@ -149,10 +150,8 @@ def seconds_of(span: str) -> float | None:
     """
     if not span:
         return None
-    try:
+    with within("--for"):
         return quantities.nanoseconds(span) / 1e9
-    except InputError as error:
-        raise InputError(error.problem, field="--for", remedy=error.remedy) from None
 
 
 def listing_time(seconds: float | None) -> float:
