@@ -21,7 +21,7 @@ from mooring.agent.reactor.create_container import prepare_claim, unprepare_clai
 from mooring.agent.reactor.response import EventOutcome, Refused
 from mooring.agent.state import AgentState, variables
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -58,7 +58,7 @@ _Response = TypeVar("_Response", bound=Message)
 class PodResourcesService:
     """Serves List, Get and GetAllocatableResources on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, log: Log) -> None:
+    def __init__(self, path: str, provider: Published, log: Log) -> None:
         """Begin to serve.
 
         Args:
@@ -120,7 +120,7 @@ _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 class ClaimsService:
     """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, holder: StateHolder, log: Log) -> None:
+    def __init__(self, path: str, provider: Published, holder: StateHolder, log: Log) -> None:
         """Begin to serve.
 
         Args:
