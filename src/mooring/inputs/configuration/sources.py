@@ -70,6 +70,10 @@ class ConfigurationSource:
     """Whether it is a file of the kubelet's ``--config-dir``."""
     found: str = ""
     """Where it is in a document of another tool."""
+    api: str = ""
+    """The API version of the object that it is in."""
+    refused: tuple[str, ...] = ()
+    """Fields there that the object's API does not have."""
 
 
 def sources_of(documents: Iterable[Document]) -> Iterator[ConfigurationSource]:

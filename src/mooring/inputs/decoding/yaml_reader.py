@@ -74,9 +74,9 @@ def _number_or_text(word: str) -> Scalar:
     if len(word) > _LONGEST_NUMBER:
         return word
     plain = word if word[0] == "." else word.replace("_", "")
-    integer = _INTEGER.fullmatch(plain)
-    if integer:
-        value = _integer(*integer.groups())
+    if integer := _INTEGER.fullmatch(plain):
+        sign, *forms = integer.groups()
+        value = next(int(sign + digits, base) for digits, base in zip(forms, (16, 2, 8, 10), strict=True) if digits)
         if _INT64_MIN <= value <= _UINT64_MAX:
             return value
     if not _FLOAT.fullmatch(plain):
@@ -84,13 +84,6 @@ def _number_or_text(word: str) -> Scalar:
     number = float(plain)
     # Out of range is no number for Go, so the word stays a word.
     return word if math.isinf(number) else number
-
-
-def _integer(sign: str, hexadecimal: str | None, binary: str | None, octal: str | None, decimal: str | None) -> int:
-    for digits, base in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)):
-        if digits is not None:
-            return -int(digits, base) if sign == "-" else int(digits, base)
-    raise AssertionError("one of the four forms matched")
 
 
 def yaml_text(document: object) -> str:
@@ -302,15 +295,12 @@ class _Reader:
     def _key(self, value: Value, event: Any) -> str:
         # Kubernetes turns numbers and booleans into texts where a key is needed: the label "on" becomes
         # "true".
-        match value:
-            case str():
-                return value
-            case bool():
-                return "true" if value else "false"
-            case int():
-                return str(value)
-            case float():
-                return f"{value:g}"
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return str(value) if isinstance(value, int) else f"{value:g}"
         raise self._error(event, f"{kind_of(value)} cannot be a key", "write a text as the key")
 
     def _too_deep(self, event: Any) -> InputError:

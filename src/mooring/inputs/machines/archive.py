@@ -49,6 +49,7 @@ class ArchiveTree:
     ) -> None:
         """Take files (path to content), links (path to relative target) and folders that may be empty."""
         self.name = name
+        self.is_live = False
         self._files = files
         self._texts: dict[str, str] = {}
         # An absolute or empty target leads out of the tree: listings show the name, nothing is behind it.

@@ -30,7 +30,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, name_at, nearest, text_at, within
+from mooring.inputs.decoding.fields import count_at, each_at, list_at, mapping_at, name_at, nearest, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, resource_list
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates, is_supported, total_limits, total_requests
 
@@ -126,12 +126,10 @@ def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> li
 
 
 def _allocated(status: Mapping[str, Any], field: str) -> dict[str, ResourceList]:
-    found: dict[str, ResourceList] = {}
-    for index, item in enumerate(list_at(status, field)):
-        with within(f"status.{field}[{index}]"):
-            one = as_mapping(item)
-            found[name_at(one, "name")] = resource_list(one, "allocatedResources")
-    return found
+    with within("status"):
+        return dict(
+            each_at(status, field, lambda one: (name_at(one, "name"), resource_list(one, "allocatedResources")))
+        )
 
 
 _RESIZABLE: Final = ("cpu", "memory")
@@ -233,7 +231,8 @@ def check_resources(requests: ResourceList, limits: ResourceList) -> None:
         if name not in limits:
             _check_unlimited(name)
         elif request.nano > limits[name].nano:
-            raise _above_limit(name, request, limits[name])
+            problem = f"the request of {request} is above the limit of {limits[name]}"
+            raise InputError(problem, field=f"requests.{name}")
         elif name not in _NATIVE and request.nano != limits[name].nano and not _overcommits(name):
             raise InputError(f"must equal the limit of {limits[name]}, but is {request}", field=f"requests.{name}")
     if any(name.startswith(HUGE_PAGES) for name in limits):
@@ -313,10 +312,6 @@ def check_names(names: Collection[str]) -> None:
         if name in seen:
             raise InputError(f"two containers are called {name!r}", field="spec", remedy="rename one of them")
         seen.add(name)
-
-
-def _above_limit(name: str, request: Quantity, limit: Quantity) -> InputError:
-    return InputError(f"the request of {request} is above the limit of {limit}", field=f"requests.{name}")
 
 
 def _check_special(name: str, amount: Quantity, field: str) -> None:
