@@ -18,12 +18,13 @@ import tarfile
 from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import yaml
 
 import mooring
-from mooring.inputs.machines.compact import shipped_names
+from mooring.inputs.machines.shipped import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "site" / "playground"
@@ -87,6 +88,11 @@ def _fetch(*command: str) -> None:
         raise UnavailableError(f"{' '.join(command[:4])}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
 
 
+def known() -> dict[str, list[Any]]:
+    """Return what the page offers: shipped machines and lessons."""
+    return {"machines": sorted(SHIPPED), "lessons": yaml.safe_load((PAGE / "lessons.yaml").read_text(encoding="utf-8"))}
+
+
 def build(site: Path) -> None:
     """Write the page, and what it loads, into an empty folder.
 
@@ -99,9 +105,7 @@ def build(site: Path) -> None:
     for path in PAGE.iterdir():
         if path.suffix != ".yaml":
             shutil.copy(path, site)
-    lessons = yaml.safe_load((PAGE / "lessons.yaml").read_text(encoding="utf-8"))
-    known = {"machines": shipped_names(), "lessons": lessons}
-    (site / "lessons.json").write_text(json.dumps(known), encoding="utf-8")
+    (site / "lessons.json").write_text(json.dumps(known()), encoding="utf-8")
     with TemporaryDirectory() as folder:
         library, pyodide = Path(folder, "library"), Path(folder, "package")
         with tarfile.open(archive) as packed:
