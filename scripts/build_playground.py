@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,19 @@ def known() -> dict[str, list[Any]]:
     return {"machines": sorted(SHIPPED), "lessons": yaml.safe_load((PAGE / "lessons.yaml").read_text(encoding="utf-8"))}
 
 
+def licences() -> str:
+    """Return the licences of what the page loads, with their texts where the packages have them."""
+    texts = runpy.run_path(str(ROOT / "scripts" / "release" / "licences.py"))["texts"]
+    parts = [
+        f"Pyodide {PYODIDE}: MPL-2.0, source and text: https://github.com/pyodide/pyodide/tree/{PYODIDE}",
+        "CPython 3.14, in Pyodide: PSF-2.0, https://docs.python.org/3.14/license.html",
+    ]
+    for name in ("click", "PyYAML", *BUILT, mooring.DISTRIBUTION):
+        package = distribution(name)
+        parts += [f"{name} {package.version}", *texts(package)]
+    return "\n\n".join(parts) + "\n"
+
+
 def build(site: Path) -> None:
     """Write the page, and what it loads, into an empty folder.
 
@@ -105,6 +119,7 @@ def build(site: Path) -> None:
     for path in PAGE.iterdir():
         if path.suffix != ".yaml":
             shutil.copy(path, site)
+    (site / "licences.txt").write_text(licences(), encoding="utf-8")
     (site / "lessons.json").write_text(json.dumps(known()), encoding="utf-8")
     with TemporaryDirectory() as folder:
         library, pyodide = Path(folder, "library"), Path(folder, "package")
