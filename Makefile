@@ -256,7 +256,9 @@ $(SITE)/.installed: requirements-site.lock
 	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
 	@touch $(SITE)/.installed
 
+# The planner in the browser comes with it, skipped by name where there is no npm.
 site: $(SITE)/.installed $(STAMP)
+	$(BIN)/python scripts/build_playground.py
 	$(SITE)/bin/python scripts/build_site.py
 	$(BIN)/python -m mooring.documents.schemas build/site/schemas
 

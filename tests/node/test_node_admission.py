@@ -237,7 +237,7 @@ def test_removing_also_drops_what_was_stale_before() -> None:
 def test_a_pod_that_something_else_refused_is_stale_later() -> None:
     busy, _ = node().admit(one("u", "2"))
     withdrawn = busy.withdraw("u")
-    assert (withdrawn.cpu, withdrawn.active, withdrawn.started) == (busy.cpu, {}, frozenset())
+    assert (withdrawn.cpu, withdrawn.active, withdrawn.started) == (busy.cpu, {}, {})
     assert [*withdrawn.admit(one("v", "2"))[0].cpu.assignments] == ["v"]
 
 

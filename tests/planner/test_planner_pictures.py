@@ -86,11 +86,10 @@ def test_a_refusal_for_devices_names_what_each_numa_node_has_and_whose_they_are(
     view = decided(planned(tmp_path, pod("one", 1) + pod("two", 2)), 1)
     [panel] = view.panels
     assert texts(panel, "x.example/gpu")[:3] == [("0/1 free", ""), ("1/2 free", "1 unhealthy"), ("0 free", "")]
-    assert view.notes[-4:] == (
-        "x.example/gpu gpu-0 · NUMA node 0 · in use by ai/one/main",
-        "x.example/gpu gpu-1 · NUMA node 1 · free",
-        "x.example/gpu gpu-2 · NUMA node 1 · unhealthy",
-        "x.example/gpu 0000:3b:00.0 · NUMA node unknown · free",
+    assert view.notes[-3:] == (
+        "x.example/gpu on NUMA node 0: 1 in use by ai/one/main (gpu-0)",
+        "x.example/gpu on NUMA node 1: 1 free (gpu-1); 1 unhealthy (gpu-2)",
+        "x.example/gpu on no known NUMA node: 1 free (0000:3b:00.0)",
     )
     assert decision_svg(view).count("1/2 free") >= 1
 

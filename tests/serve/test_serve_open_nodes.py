@@ -178,7 +178,7 @@ def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others
     text = TileSheet().body(cluster, {}, EVERYTHING)
     found = FittingSearch(cluster.faults).fitting(pod("asked", 2), cluster.all())
     assert all(name in text for name in cluster.names)
-    causes = {name for cause in found.causes for name in cause.nodes}
+    causes = {name for _, _, names in found.causes for name in names}
     assert {*found.fits, *causes} == set(cluster.names)
     assert found.fits
     assert said == ["node-0000"]

@@ -52,8 +52,7 @@ def connector(server: APIServer) -> Callable[[], Cluster]:
 
     def connect() -> Cluster:
         timeout = httpx2.Timeout(ANSWER_TIME)
-        config: Any = None
-        return Cluster(httpx2.Client(base_url="http://server/", transport=Way(server), timeout=timeout), config)
+        return Cluster(httpx2.Client(base_url="http://server/", transport=Way(server), timeout=timeout))
 
     return connect
 

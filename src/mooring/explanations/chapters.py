@@ -5,10 +5,11 @@ Reasons, stories, pictures and documents read the same chapters; the facts are w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Container, Pod, QoS, ResourceList, guaranteed_equivalent
 from mooring.engine.cpumanager.facts import (
     CPUPinningFailed,
@@ -55,8 +56,8 @@ class Circumstances:
     """The memory manager's state after the decision."""
     devices: DeviceState = field(default_factory=DeviceState)
     """The device manager's state after the decision."""
-    distances: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """NUMA node -> its distances, by node id; empty where the machine reports none."""
+    machine: MachineInfo | None = None
+    """As the kubelet sees it; None where no device is near to anything."""
 
     @cached_property
     def chapters(self) -> tuple[Chapter, ...]:

@@ -14,7 +14,6 @@ from itertools import combinations, takewhile
 from mooring.engine.core.bits import list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
-from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked, TakeBegun
@@ -47,11 +46,6 @@ _MOST_SETS = 5_000
 """Sets of NUMA nodes that are compared; a machine has few nodes with devices of one resource."""
 
 
-def distances_of(info: MachineInfo) -> NUMADistances:
-    """Return the distances that a machine reports; empty where it reports none."""
-    return {node.node_id: node.distances for node in info.topology if node.distances}
-
-
 @dataclass(frozen=True, slots=True)
 class _Near:
     """NUMA nodes that devices are near to, the better the smaller."""
@@ -70,15 +64,16 @@ class _Near:
 
 def far_devices(circumstances: Circumstances) -> Iterator[Reason]:
     """Say which container's devices are farther from one another than as many on an empty machine."""
-    state = circumstances.devices
+    state, machine = circumstances.devices, circumstances.machine
+    distances = {node.node_id: node.distances for node in machine.topology if node.distances} if machine else {}
     for container, resources in state.held.get(circumstances.pod.uid, {}).items():
         for resource, ids in resources.items():
             known = [one for one in state.devices.get(resource, ()) if one.mask]
             held = [one for one in known if one.id in ids]
             if len(held) < 2 or len(held) < len(ids):
                 continue
-            has = _near(held, circumstances.distances)
-            best = _closest([one for one in known if one.healthy], len(held), circumstances.distances)
+            has = _near(held, distances)
+            best = _closest([one for one in known if one.healthy], len(held), distances)
             if best is not None and best < has:
                 yield Reason(
                     code.DEVICES_SPREAD,

@@ -58,14 +58,14 @@ def with_all(kubelet: Kubelet, pods: PodsInOrder) -> tuple[Kubelet, list[str]]:
     for number, (place, shape) in enumerate(pods):
         uid = place or f"{_PLAIN}.{number}"
         active[uid] = kubelet.node.active[place] if place else replace(shape.pod, uid=uid, name=uid)
-    return replace(kubelet, node=replace(kubelet.node, active=active, started=frozenset(active))), list(active)
+    return replace(kubelet, node=replace(kubelet.node, active=active, started=active)), list(active)
 
 
 def without_plain(kubelet: Kubelet, names: Sequence[str]) -> Kubelet:
     """Return a kubelet without the pods to which no manager gives anything, and without resizes that wait."""
     plain = {name for name in names if name.startswith(f"{_PLAIN}.")}
     active = {uid: pod for uid, pod in kubelet.node.active.items() if uid not in plain}
-    node = replace(kubelet.node, active=active, started=frozenset(active), waiting={})
+    node = replace(kubelet.node, active=active, started=active, waiting={})
     return replace(kubelet, node=node).settled()
 
 

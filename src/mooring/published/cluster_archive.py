@@ -29,7 +29,7 @@ from mooring.engine.core.errors import InputError
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods
 from mooring.inputs.decoding.documents import documents_in, load_documents
-from mooring.inputs.decoding.fields import Document, as_mapping, only, part_at
+from mooring.inputs.decoding.fields import Document, as_mapping, only, part_at, within
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.tree import Tree, open_tree
@@ -271,11 +271,9 @@ def _content(tree: Tree, path: str) -> Content | None:
     if data is None:
         return None
     source = f"{tree.name}: {path}"
-    try:
+    with within(source=source):
         [document, *_] = documents_in(data, source)
         content: Mapping[str, Any] = as_mapping(document.content)
-    except InputError as error:
-        raise error.at(source) from None
     return content
 
 

@@ -30,8 +30,8 @@ from mooring.published.naming import Names, Sets, device_state, disagreement, na
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import Observation
 from mooring.published.restored import NodeKind, kind_of, restored, with_running_pods
-from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import CACHED, Pages, mapping_of
+from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
+from mooring.service.following import CACHED, objects_at, pods_of
 from mooring.service.podresources import ListedPod, pods_in
 
 TRIES: Final = 10
@@ -302,8 +302,8 @@ class ListedSlices:
             rules: attributes of older drivers.
             clock: seconds that only go forward.
         """
-        self._connect, self._node, self._pci, self._rules, self._clock = connect, node, pci, rules, clock
-        self._cluster: Cluster | None = None
+        self._cluster = ClusterOnDemand(connect)
+        self._node, self._pci, self._rules, self._clock = node, pci, rules, clock
         self._known: Mapping[str, tuple[Device, ...]] = {}
         self._listed = float("-inf")
 
@@ -321,15 +321,11 @@ class ListedSlices:
 
     def close(self) -> None:
         """Close the way to the API server; the next list opens it again, with renewed credentials."""
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        self._cluster.close()
 
     def _devices(self) -> Mapping[str, tuple[Device, ...]]:
-        if self._cluster is None:
-            self._cluster = self._connect()
-        pages = Pages(self._cluster.http, SLICES, {"fieldSelector": f"spec.nodeName={self._node}", **CACHED})
-        slices = [slice_of(mapping_of(item), source="ResourceSlices") for page in pages for item in page]
+        found = objects_at(self._cluster.http, SLICES, {**pods_of(self._node), **CACHED})
+        slices = [slice_of(one, source="ResourceSlices") for one in found]
         return dynamic_devices(current_devices(slices), self._pci, self._rules)
 
 

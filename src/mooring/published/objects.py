@@ -26,6 +26,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, DeviceState, Holdings
 from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_name
 
 GROUP: Final = "mooring.dev"
@@ -58,10 +59,8 @@ def read_object(content: object, kind: str, shape: type[_T]) -> tuple[str, _T]:
     if found != (API_VERSION, kind):
         shown = f"{found[1]!s:.60} of {found[0]!s:.60}"
         raise InputError(f"is {shown}, not {kind} of {API_VERSION}", source=f"{kind} {name}", remedy=_REMEDY)
-    try:
+    with within(source=kind):
         check_name(name, "metadata.name", SUBDOMAIN)
-    except InputError as error:
-        raise error.at(kind) from None
     try:
         return name, msgspec.convert(content, shape)
     except msgspec.ValidationError as error:
@@ -249,11 +248,9 @@ def state_of(document: object) -> NodeState:
     name, found = read_object(document, STATE, _State)
     spec = found.spec
     for index, pod in enumerate(spec.pods):
-        try:
+        with within(source=f"{STATE} {name}"):
             check_name(pod.namespace, f"spec.pods[{index}].namespace", LABEL)
             check_name(pod.name, f"spec.pods[{index}].name", SUBDOMAIN)
-        except InputError as error:
-            raise error.at(f"{STATE} {name}") from None
     devices = {entry.resource: tuple(_device(device) for device in entry.devices) for entry in spec.devices}
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for entry in spec.held:

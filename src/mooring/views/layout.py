@@ -147,7 +147,9 @@ def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> Bo
     content, height = block.width, block.height
     if core_rows:
         content = row_width(core_rows[0], metrics)
-        height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
+        # A folded box is as wide as it would be, so that equal parts stand below one another.
+        core_rows = () if box.folded else core_rows
+        height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * max(0, len(core_rows) - 1)
     frame = insets.left + insets.right
     title = metrics.title_width(box, grain.title)
     # Devices fill the width of what is above them; alone, all the room there is.

@@ -148,7 +148,8 @@ def without_pod(state: AgentState, uid: str, observer: Observer | None = None) -
     """Return the state without a pod: what it held is free."""
     if uid in state.kubelet.node.active:
         # The topology manager forgets only pods whose containers started; this one may have been placed and no more.
-        node = replace(state.kubelet.node, started=state.kubelet.node.started | {uid})
+        node = state.kubelet.node
+        node = replace(node, started={**node.started, uid: node.active[uid]})
         kubelet, _ = replace(state.kubelet, node=node).remove(uid, observer)
         state = without_question(replace(state, kubelet=kubelet), uid)
     if uid in state.held:

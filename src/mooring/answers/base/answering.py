@@ -29,7 +29,7 @@ from mooring.explanations import reason as code
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.phrases import joined, size
 from mooring.explanations.reason import Reason
-from mooring.explanations.remarks import distances_of, left_out_words, loss_words, other_cores
+from mooring.explanations.remarks import left_out_words, loss_words, other_cores
 from mooring.explanations.story import PodVerdict
 from mooring.explanations.why import why, why_crash, why_out_of
 from mooring.lazy import lazily
@@ -114,7 +114,7 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         known,
         decided.node.memory,
         decided.node.providers.devices,
-        distances_of(decided.info),
+        decided.info,
     )
     reason = _reason(result, circumstances)
     answer = Answer(
@@ -122,7 +122,7 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         result.decision,
         reason.sentence,
         decided.node.providers,
-        circumstances,
+        replace(circumstances),  # without the chapters that the reason was read from
         after.cpu_file,
         after.memory_file,
         decided.memory_file,

@@ -8,6 +8,7 @@ from itertools import islice
 
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, decided_by
 from mooring.answers.base.rows import (
+    HUGEPAGES,
     device_holders,
     devices_by_holder,
     hugepage_lines,
@@ -108,11 +109,19 @@ def pools_of(kubelet: Kubelet) -> Pools:
 
 def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
     """Return the memory manager's account of ordinary memory; empty under its policy ``None``."""
-    tables = {node: state.memory.get("memory") for node, state in kubelet.node.memory.nodes.items()}
+    nodes = kubelet.node.memory.nodes
+    pages = {
+        node: {
+            kind: (table.free, table.allocatable)
+            for kind, table in sorted(state.memory.items())
+            if kind.startswith(HUGEPAGES) and table.allocatable
+        }
+        for node, state in nodes.items()
+    }
     return {
-        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved)
-        for node, table in tables.items()
-        if table is not None
+        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved, pages[node])
+        for node, state in nodes.items()
+        if (table := state.memory.get("memory")) is not None
     }
 
 

@@ -117,12 +117,7 @@ def command(
     check_destination(to)
     if report:
         return _reported(record, report, inputs.node_name)
-    if inputs.machine not in ("", "live"):
-        tree: Tree = trees.FolderTree(inputs.machine)
-    elif (computer := running_inputs.computer()) is not None:
-        tree = computer
-    else:
-        raise InputError("needs root", source="mooring heal", remedy="run it as root, or name a copy with --machine")
+    tree = _node_files(inputs)
     _refuse_beside_kubelet(tree)
     state = inputs.state or f"{os.environ.get(running_inputs.ROOT, '').rstrip('/')}{_ROOT}"
     usual = tuple(f"{state}/{name}" for name in _CONFIGURATION if Path(state, name).exists())
@@ -146,7 +141,7 @@ def command(
     left = sorted({kind for _, kind in _causes(found)} & set(leave))
     healed = bool(found.repairs) and not (dry_run or left)
     if healed:
-        _refuse_beside_kubelet(trees.live_tree() if tree.is_live else tree)
+        _refuse_beside_kubelet(_node_files(inputs))
         before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory, **files}
         doctor.write_repair(found, before, Path(state))
         _note(found, record)
@@ -178,6 +173,16 @@ def _starts(read: NodeInputs, files: Mapping[str, str | None], pinned: Collectio
     except KubeletCrashError:
         return False
     return starting.refusal_of(start) is None
+
+
+def _node_files(inputs: NodeOptions) -> Tree:
+    """Return the files of the node as they are now: a tree remembers what it has read."""
+    if inputs.machine not in ("", "live"):
+        return trees.FolderTree(inputs.machine)
+    computer = running_inputs.computer()
+    if computer is None:
+        raise InputError("needs root", source="mooring heal", remedy="run it as root, or name a copy with --machine")
+    return computer
 
 
 def _refuse_beside_kubelet(tree: Tree) -> None:

@@ -7,15 +7,23 @@ as the kubelet sees them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
+from typing import TypeVar
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.quantity import Quantity
 
 ResourceList = Mapping[str, Quantity]
 """Resource name -> quantity."""
+
+_Value = TypeVar("_Value")
+_LARGE = 128
+"""Entries of a dict that is copied for one more; more than the pods of almost every node."""
+_NEWEST = 8
+"""Entries of the newest layer."""
 
 NO_RESOURCES: ResourceList = {}
 NO_AMOUNTS: Mapping[str, int | str] = {}
@@ -195,3 +203,51 @@ def guaranteed_equivalent(container: Container) -> bool:
 def _equal_and_set(requests: ResourceList, limits: ResourceList, resource: str) -> bool:
     request, limit = requests.get(resource), limits.get(resource)
     return request is not None and limit is not None and request.nano == limit.nano != 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManyPods(Mapping[str, _Value]):
+    """Values by pod uid, in order, in layers that this map shares with those that it grew from.
+
+    Every layer has other keys, and is larger than those after it.
+    """
+
+    layers: tuple[Mapping[str, _Value], ...]
+
+    def __getitem__(self, uid: str) -> _Value:
+        for layer in self.layers:
+            if uid in layer:
+                return layer[uid]
+        raise KeyError(uid)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(*self.layers)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.layers))
+
+
+def with_entry(known: Mapping[str, _Value], uid: str, value: _Value) -> Mapping[str, _Value]:
+    """Return a map with one more entry, or with another value of one.
+
+    A large one shares almost everything with the map that it grows from: n pods one after another cost n log n steps,
+    and as much memory where all maps are kept.
+
+    >>> with_entry({"a": 1}, "b", 2)
+    {'a': 1, 'b': 2}
+    """
+    if (len(known) < _LARGE and isinstance(known, dict)) or uid in known:
+        return {**known, uid: value}
+    layers: tuple[Mapping[str, _Value], ...] = known.layers if isinstance(known, ManyPods) else (known,)
+    if len(layers) > 1 and len(layers[-1]) < _NEWEST:
+        return ManyPods((*layers[:-1], {**layers[-1], uid: value}))
+    while len(layers) > 1 and len(layers[-2]) < 2 * len(layers[-1]):
+        layers = (*layers[:-2], {**layers[-2], **layers[-1]})
+    return ManyPods((*layers, {uid: value}))
+
+
+def without_entry(known: Mapping[str, _Value], uid: str) -> Mapping[str, _Value]:
+    """Return a map without an entry, if it has it; one that came last goes as cheaply as it came."""
+    if isinstance(known, ManyPods) and uid in known.layers[-1]:
+        return ManyPods((*known.layers[:-1], without_entry(known.layers[-1], uid)))
+    return {other: value for other, value in known.items() if other != uid}

@@ -169,10 +169,11 @@ class Kubelet:
             for uid in uids:
                 kubelet = kubelet.remove(uid)[0].replanned()
         else:
-            active = dict(self.node.active)
+            active, started = dict(self.node.active), dict(self.node.started)
             for uid in uids:
                 active.pop(uid, None)
-            kubelet = replace(self, node=replace(self.node, active=active, started=self.node.started.difference(uids)))
+                started.pop(uid, None)
+            kubelet = replace(self, node=replace(self.node, active=active, started=started))
         return kubelet.settled().counting(used)
 
     def settled(self) -> Kubelet:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from mooring.engine.core.bits import members
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS
+from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS, with_entry
 from mooring.engine.memorymanager.facts import (
     MemoryAssigned,
     MemoryPartitioned,
@@ -94,9 +94,9 @@ def _partitioned(
     nodes: Mapping[int, NUMANodeState] = state.nodes
     for resource in sorted(requests):
         nodes = charge(nodes, chosen.mask, resource, requests[resource])
-    pods = {**state.pods, pod.uid: blocks_of(cells, requests)}
+    pods = with_entry(state.pods, pod.uid, blocks_of(cells, requests))
     held = {name: blocks_of(cells, share) for name, share in partition(pod, requests, policy.gates).items()}
-    assignments = {**state.assignments, pod.uid: {**state.assignments.get(pod.uid, {}), **held}}
+    assignments = with_entry(state.assignments, pod.uid, {**state.assignments.get(pod.uid, {}), **held})
     if observer is not None:
         blocks = pods[pod.uid]
         observer(MemoryAssigned(pod.uid, "", affinity.mask, chosen.mask, chosen.way, blocks, ""))
@@ -108,7 +108,7 @@ def _completed(state: MemoryState, pod: Pod, restored: ContainerBlocks) -> Memor
     """Return the state with what containers missed; the very same one when they missed nothing."""
     if restored == state.assignments.get(pod.uid):
         return state
-    return replace(state, assignments={**state.assignments, pod.uid: restored})
+    return replace(state, assignments=with_entry(state.assignments, pod.uid, restored))
 
 
 def _report_partition(observer: Observer, pod: Pod, gates: PodLevelGates) -> None:

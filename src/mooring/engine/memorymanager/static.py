@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.pod import Container, Pod, QoS, with_entry
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.memorymanager.facts import (
     MemoryAssigned,
@@ -134,7 +134,7 @@ def _pinned(
     nodes: Mapping[int, NUMANodeState] = state.nodes
     for block in blocks:
         nodes = charge(nodes, chosen.mask, block.type, block.size - taken.amounts[block.type])
-    assignments = {**state.assignments, pod.uid: {**taken.held, container.name: blocks}}
+    assignments = with_entry(state.assignments, pod.uid, {**taken.held, container.name: blocks})
     _report(observer, pod, container, affinity, chosen, blocks, "")
     return MemoryAllocated(
         replace(state, nodes=nodes, assignments=assignments), reusable.after(pod.uid, container, blocks)

@@ -20,7 +20,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import ContainerKind, Pod
+from mooring.engine.core.pod import ContainerKind, Pod, with_entry, without_entry
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.extensions.owners import hidden_of_pod
@@ -90,9 +90,8 @@ class Node:
     """The topology manager's store: pod uid -> container -> merged hint."""
     active: Mapping[str, Pod] = field(default_factory=dict)
     """Pods that the kubelet runs, by uid, in the order of their admission."""
-    started: frozenset[str] = frozenset()
-    """Uids of active pods whose containers started since the kubelet did; only these lose their stored hints when they
-    end."""
+    started: Mapping[str, Pod] = field(default_factory=dict)
+    """Active pods whose containers started since the kubelet did; only these lose their stored hints when they end."""
 
     moment: Moment = field(default_factory=Moment)
     """The time, which callers set; it does not change by itself."""
@@ -195,7 +194,8 @@ class Node:
             ended = [one.name for one in pod.containers[:-1] if one.kind is ContainerKind.INIT]
             for name in ended:
                 state = remove_memory(policy, state, uid, name, observer)
-        return replace(self, providers=replace(self.providers, memory=state), started=self.started | {uid})
+        providers = self.providers if state is self.providers.memory else replace(self.providers, memory=state)
+        return replace(self, providers=providers, started=with_entry(self.started, uid, pod))
 
     def adopt(self, pods: Iterable[Pod]) -> Node:
         """Return the node with pods that run already and are not decided about: their state stays and is not stale."""
@@ -213,16 +213,15 @@ class Node:
         """
         if observer is not None and rejection is not None and uid in self.active:
             observer(PodWithdrawn(uid, self.active[uid], rejection.reason, rejection.message))
-        active = {known: pod for known, pod in self.active.items() if known != uid}
+        started = without_entry(self.started, uid) if uid in self.started else self.started
         waiting = {known: one for known, one in self.waiting.items() if known != uid}
-        return replace(self, active=active, started=self.started - {uid}, waiting=waiting)
+        return replace(self, active=without_entry(self.active, uid), started=started, waiting=waiting)
 
     def remove(self, uid: str, observer: Observer | None = None) -> tuple[Node, Removal]:
         """Stop a pod's containers, take it off the active list and drop all stale state at once."""
-        active = {known: pod for known, pod in self.active.items() if known != uid}
-        stored = self.stored_hints
-        if uid in self.started:
-            stored = {known: hints for known, hints in stored.items() if known != uid}
+        active, started, stored = without_entry(self.active, uid), self.started, self.stored_hints
+        if uid in started:
+            started, stored = without_entry(started, uid), without_entry(stored, uid)
         before = self.providers.cpu.default
         providers = after_removal(self.settings, self.providers, active, observer)
         node = replace(
@@ -230,7 +229,7 @@ class Node:
             providers=providers,
             active=active,
             stored_hints=stored,
-            started=self.started - {uid},
+            started=started,
             waiting={known: one for known, one in self.waiting.items() if known != uid},
         )
         return node, Removal(uid, CPUSet(providers.cpu.default & ~before), CPUSet(providers.cpu.default))
@@ -288,7 +287,7 @@ class Node:
         return node, Readmission(tuple(decisions))
 
     def _decided(self, pod: Pod, observer: Observer | None, *, sources_ready: bool) -> tuple[Node, Decision]:
-        active = {**self.active, pod.uid: pod}
+        active = with_entry(self.active, pod.uid, pod)
         # A pod that is not active yet makes nothing stale.
         is_swept = sources_ready and pod.uid not in self.active and self._is_swept
         admission = Admission(
@@ -306,8 +305,10 @@ class Node:
         if isinstance(verdict, Endless):
             return self, made_decision(self.providers, pod, admission, self.stored_hints, verdict)
         if verdict is not None:
-            active.pop(pod.uid)
-        stored = {**self.stored_hints, pod.uid: admission.stored} if admission.stored else self.stored_hints
+            active = without_entry(active, pod.uid)
+        stored = self.stored_hints
+        if admission.stored:
+            stored = with_entry(stored, pod.uid, admission.stored)
         kept = admission.providers
         swept = Swept(kept.cpu, kept.memory, active) if verdict is None and admission.asked >= SWEPT else None
         node = replace(self, providers=kept, stored_hints=stored, active=active, swept=swept)

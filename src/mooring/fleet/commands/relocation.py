@@ -11,6 +11,7 @@ from mooring.fleet.commands.inputs import LiveOptions
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.fleet import text as shown
     from mooring.fleet.relocation import drain, fit, text
 
 
@@ -62,7 +63,7 @@ def fit_command(
     elif form == "evictions":
         emit_document(text.evictions_text(answer), to)
     else:
-        emit(text.fit_text(answer, question, len(live.cluster.groups), to=to), to)
+        emit(shown.parts_text(text.fit_parts(answer, question, len(live.cluster.groups)), to), to)
     return YES if answer.fits_now >= question.replicas else NO
 
 
@@ -93,7 +94,7 @@ def drain_command(
     if form == "json":
         emit_document(json_text(answer), to)
     else:
-        emit(text.drain_text(answer, len(live.cluster.groups), to=to), to)
+        emit(shown.parts_text(text.drain_parts(answer, len(live.cluster.groups)), to), to)
     return YES if drain.is_clean(answer.pods) else NO
 
 
@@ -151,5 +152,5 @@ def upgrade_command(
     if form == "json":
         emit_document(json_text(answer), to)
     else:
-        emit(text.upgrade_text(answer, len(live.cluster.groups), to=to), to)
+        emit(shown.parts_text(text.upgrade_parts(answer, len(live.cluster.groups)), to), to)
     return YES if drain.is_clean(answer.pods) else NO

@@ -23,9 +23,7 @@ with lazily():
     from mooring.views.svg import plot
 
 if TYPE_CHECKING:
-    from mooring.fleet.answer import FleetAnswer
-    from mooring.fleet.nodes import NodeHistory
-    from mooring.fleet.simulation import Simulation, SimulationResult
+    from mooring.fleet.simulation import Simulation
     from mooring.fleet.trials import Figures, FinishedTrials, FleetTrial
     from mooring.views.svg.plot import Plot
 
@@ -54,18 +52,20 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     cluster, work = inputs.read_cluster(), inputs.read_work()
     strategy = common.chosen_strategy(scoring, extender=extender)
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
-    found = answer.answer_of(_run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept)))
-    if kept is not None:
-        emit_document(_report(found, kept, form), to)
+    result = _run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept))
+    found = answer.answer_of(result)
+    if kept is not None and form == "svg":
+        emit_document(charts.heatmap_svg(report.heat_of(result, kept)), to)
+    elif kept is not None:
+        emit_document(page.fleet_page_text(report.fleet_view(found, result, kept)), to)
     elif form == "json":
-        emit_document(json_text(answer.fleet_document(found)), to)
+        emit_document(json_text(answer.with_pods(found, result)), to)
     else:
-        emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
-    unhappy = found.fates.refused or found.fates.waits or found.result.cut_short
-    return NO if unhappy else YES
+        emit(text.fleet_text(found, result, to=to, wide=form == "wide"), to)
+    return NO if found.pods.refused or found.pods.waits or found.cut_short else YES
 
 
-def _run(simulated: Simulation) -> SimulationResult:
+def _run(simulated: Simulation) -> Simulation:
     """Run a simulation; an interrupt ends it, and what has happened until then is the answer.
 
     A second interrupt ends the command: one moment of a large cluster can take long.
@@ -81,13 +81,6 @@ def _run(simulated: Simulation) -> SimulationResult:
         return simulated.run()
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _report(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
-    """Return the report, or the heat map of the CPUs alone."""
-    if form == "svg":
-        return charts.heatmap_svg(report.heat_of(found, kept))
-    return page.fleet_page_text(report.fleet_view(found, kept))
 
 
 def _drawn(found: Plot, form: str) -> str:
@@ -151,7 +144,7 @@ def compare_command(
     elif form != "text":
         emit_document(_drawn(text.comparison_plot(cluster.name, works[0], found), form), to)
     else:
-        emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
+        emit(text.parts_text(text.comparison_parts(cluster.name, works[0], found), to), to)
     return YES
 
 
@@ -222,5 +215,5 @@ def size_command(
     elif form != "text":
         emit_document(_drawn(text.sizes_plot(cluster.name, work, sizes), form), to)
     else:
-        emit(text.sizes_text(cluster.name, work, sizes, goal, to=to), to)
+        emit(text.parts_text(text.sizes_parts(cluster.name, work, sizes, goal), to), to)
     return YES if any(one.fewest is not None for one in sizes) else NO

@@ -14,10 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import structs
+
 from mooring.answers.base.answering import Answer
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import duration, requests_text, size
-from mooring.fleet.answer import joined_periods
+from mooring.fleet.answer import created, joined_periods
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.relocation.moves import cause_words
 from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
@@ -103,8 +105,8 @@ def fleet_page_text(view: FleetView) -> str:
         lines=[time_chart_svg(line) for line in timelines(document)],
         unhappy=unhappy[:_MOST_LISTED],
         unlisted=max(0, len(unhappy) - _MOST_LISTED),
-        created=sum(getattr(document.pods, name) for name in document.pods.__struct_fields__),
-        fates=[(name, getattr(document.pods, name)) for name in document.pods.__struct_fields__],
+        created=created(document.pods),
+        fates=list(structs.asdict(document.pods).items()),
         duration=duration,
         requests=requests_text,
         periods=list(joined_periods(document.periods, document.samples, _MOST_ROWS)),

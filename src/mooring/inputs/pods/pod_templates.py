@@ -231,7 +231,7 @@ def spark_pods(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, An
             limits[text_at(gpu, "name")] = str(gpu.get("quantity"))
         container = {"name": f"spark-kubernetes-{role}", **base, "resources": {"requests": requests, "limits": limits}}
         containers = [container, *others, *list_at(given, "sidecars")]
-        metadata = {
+        metadata: dict[str, Any] = {
             **mapping_at(template, "metadata"),
             **{key: given[key] for key in ("labels", "annotations") if key in given},
         }

@@ -218,12 +218,6 @@ def application(
         loopback: whether only hosts of loopback are served.
     """
 
-    def asset(text: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(_request: Request) -> Response:
-            return Response(text, media_type=kind, headers=_FOR_EVER)
-
-        return answer
-
     async def healthy(_request: Request) -> Response:
         try:
             async with asyncio.timeout(_ANSWERS):
@@ -235,7 +229,10 @@ def application(
         return PlainTextResponse("ok\n")
 
     own = [
-        *(Route(f"/assets/{name}", asset(*one)) for name, one in found.items()),
+        *(
+            Route(f"/assets/{name}", Response(text, media_type=kind, headers=_FOR_EVER), methods=["GET"])
+            for name, (text, kind) in found.items()
+        ),
         Route("/sign-in", entrance.signed_in, methods=["POST"]),
         Route("/healthz", healthy),
     ]

@@ -6,7 +6,7 @@ The nodes of a cluster as tiles: what is free of a resource, how it is spread ov
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.engine.node.resources import allocatable
-from mooring.explanations.phrases import requests_text, size
+from mooring.explanations.phrases import plural, requests_text, size
 from mooring.inputs.pods.pod_relations import ZONE
 from mooring.inputs.pods.scheduling_fields import SchedulingFields
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
@@ -47,8 +47,8 @@ class NodeTile:
     amounts: Mapping[str, tuple[int, int, int, int]]
     """By resource: what pods can still get, what they can have at all, and both of the best NUMA node. Empty where
     nothing is known."""
-    pods: int
-    refused: int
+    refusals: tuple[str, ...]
+    """Reasons of the pods that it refused and that are still listed."""
     trouble: str = ""
     """Why nothing is known."""
     closed: bool = False
@@ -64,6 +64,18 @@ class NodeTile:
         free, _, together, largest = self.amounts.get(resource, (0, 0, 0, 0))
         return min(free, largest) - together
 
+    def figures(self, resource: str) -> dict[str, int]:
+        """Return what the node adds to the figures of the page, by name; refused pods by their reason."""
+        found = {"": 1, **dict.fromkeys(self.refusals, 0)}
+        for reason in self.refusals:
+            found[reason] += 1
+        return found | {
+            "split": self.split(resource),
+            "unknown": not self.amounts,
+            "cordoned": self.closed,
+            "differs": self.differs,
+        }
+
     def shade(self, resource: str) -> int:
         """Return the shade: the more is free, the stronger."""
         free, offered, *_ = self.amounts.get(resource, (0, 0))
@@ -77,7 +89,7 @@ class NodeTile:
             known = f"{free} of {offered} {title_of(resource)} free"
             known += f", at most {together} of them on one NUMA node" if self.split(resource) else ""
         parts = [f"{self.name}: {self.trouble or known or f'offers no {resource}'}"]
-        parts += [f"{self.refused} pods refused"] if self.refused else []
+        parts += [f"{plural(len(self.refusals), 'pod')} refused"] if self.refusals else []
         parts += [f"{self.differs} decisions of its kubelet differ from the engine"] if self.differs else []
         return ", ".join([*parts, "cordoned"] if self.closed else parts)
 
@@ -99,14 +111,12 @@ def amount_text(resource: str, amount: int) -> str:
 def tile(node: NodeNow) -> NodeTile:
     """Return the tile of a node."""
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
-    pods, refused, trouble, amounts = len(node.pods), len(node.refused), "", {}
-    if isinstance(kubelet, str):
-        # Every viewer gets the tiles, and an error of the engine about a state can name any pod.
-        names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
-        trouble = kubelet if names_no_pod else UNUSABLE
-    else:
-        amounts = dict(_amounts(kubelet))
-    return NodeTile(node.node.name, amounts, pods, refused, trouble, node.node.closed, differs)
+    refusals, closed = tuple(pod.refusal for pod in node.refused), node.node.closed
+    if isinstance(kubelet, Kubelet):
+        return NodeTile(node.node.name, dict(_amounts(kubelet)), refusals, "", closed, differs)
+    # Every viewer gets the tiles, and an error of the engine about a state can name any pod.
+    names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
+    return NodeTile(node.node.name, {}, refusals, kubelet if names_no_pod else UNUSABLE, closed, differs)
 
 
 def _amounts(kubelet: Kubelet) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
@@ -116,15 +126,14 @@ def _amounts(kubelet: Kubelet) -> Iterator[tuple[str, tuple[int, int, int, int]]
     masks = settings.topology.numa.values() if settings.topology is not None else ()
     cpus = [((free & mask).bit_count(), (offers & mask).bit_count()) for mask in masks]
     yield CPU, (free.bit_count(), offers.bit_count(), *_best(cpus))
-    used, accounts = kubelet.used, kubelet.node.memory.nodes.values()
+    accounts = kubelet.node.memory.nodes.values()
     for resource, offered in allocatable(settings.reservation).items():
         if offered and (resource == MEMORY or resource.startswith("hugepages-")):
+            left = max(0, offered - kubelet.used.get(resource, 0))
             tables = [one.memory[resource] for one in accounts if resource in one.memory]
-            left = max(0, offered - used.get(resource, 0))
-            if tables:
-                left = min(left, sum(one.free for one in tables))
-            parts = [(min(one.free, left), one.allocatable) for one in tables] or [(left, offered)]
-            yield resource, (left, offered, *_best(parts))
+            left = min(left, sum(one.free for one in tables)) if tables else left
+            parts = [(min(one.free, left), one.allocatable) for one in tables]
+            yield resource, (left, offered, *_best(parts or [(left, offered)]))
     state = kubelet.node.providers.devices
     for resource, devices in state.devices.items():
         ids = state.available(resource)
@@ -184,23 +193,11 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 ORDERS: Final[Mapping[str, Callable[[NodeTile, str], int]]] = {
     "most free": lambda one, resource: -one.free(resource),
     "least free": NodeTile.free,
-    "refused": lambda one, _: -one.refused,
+    "refused": lambda one, _: -len(one.refusals),
 }
 """How nodes can be sorted, besides by name."""
 View = Mapping[str, str]
 """What is shown of a cluster: fields of the page's form."""
-
-
-def _is_shown(node: NodeNow, one: NodeTile, resource: str, show: str) -> bool:
-    """Tell whether a node counts for the figure that a person has chosen."""
-    figures = {
-        "": True,
-        "unknown": not one.amounts,
-        "split": one.split(resource) > 0,
-        "cordoned": one.closed,
-        "differs": one.differs > 0,
-    }
-    return figures.get(show, any(pod.refusal == show for pod in node.refused))
 
 
 @dataclass(slots=True)
@@ -222,23 +219,25 @@ class TileSheet:
         Raises:
             InputError: the labels are no selector.
         """
-        everything, resource, show = cluster.all(), view.get("resource") or CPU, view.get("show", "")
-        if len(self._known) > len(everything):
-            names = {node.node.name for node in everything}
-            self._known = {name: one for name, one in self._known.items() if name in names}
+        everything, show = cluster.all(), view.get("show", "")
+        tiles = {node.node.name: self._tile(node, cluster.faults)[0] for node in everything}
+        self._known = {name: self._known[name] for name in tiles}
+        asked = view.get("resource", "")
+        resource = asked if any(asked in one.amounts for one in tiles.values()) else CPU
         searched = view.get("search", "").strip().lower()
         nodes = [one for one in with_labels(everything, view.get("labels", "")) if searched in one.node.name.lower()]
-        tiles = {node.node.name: self._tile(node, cluster.faults)[0] for node in nodes}
-        shown = [node for node in nodes if _is_shown(node, tiles[node.node.name], resource, show)]
-        if resource not in (CPU, MEMORY):
-            shown = [node for node in shown if resource in tiles[node.node.name].amounts]
+        found, figures, shown = [tiles[node.node.name] for node in nodes], Counter[str](), []
+        for node, one in zip(nodes, found, strict=True):
+            figures.update(own := one.figures(resource))
+            if own.get(show) and (resource in (CPU, MEMORY) or resource in one.amounts):
+                shown.append(node)
         if order := ORDERS.get(view.get("sort", "")):
             shown.sort(key=lambda node: order(tiles[node.node.name], resource))
         refused = [
             (pod, node.node.name)
             for node in nodes
             for pod in node.refused
-            if viewer.may_list(pod.pod.namespace) and show in (pod.refusal, *([""] if not show else []))
+            if viewer.may_list(pod.pod.namespace) and show in ("", pod.refusal)
         ]
         refused.sort(key=lambda entry: -entry[0].since)
         waiting = [one for one in cluster.waiting() if viewer.may_list(one.pod.namespace)]
@@ -246,10 +245,9 @@ class TileSheet:
             "cluster-body.html",
             resource=resource,
             show=show,
-            totals=_totals(tiles.values(), resource),
-            figures=[one for one in _figures(nodes, tiles.values(), resource) if one[1] != "0"],
-            groups=list(self._groups(shown, view, tiles, cluster.faults)),
-            nodes=len(nodes),
+            totals=_totals(found, resource),
+            figures=figures,
+            groups=list(self._groups(shown, resource, view.get("group", ""), cluster.faults)),
             many=len(shown) > FEW,
             agreement=agreement_by_release(node.shadow for node in nodes if node.shadow is not None),
             narrowed=any(view.get(name) for name in ("search", "labels", "show")),
@@ -258,14 +256,14 @@ class TileSheet:
             more=(max(0, len(refused) - MOST_LISTED), max(0, len(waiting) - MOST_LISTED)),
             links=self.links,
             title_of=title_of,
+            amount_text=amount_text,
         )
 
     def _groups(
-        self, shown: Sequence[NodeNow], view: View, tiles: Mapping[str, NodeTile], faults: NodeFaults
+        self, shown: Sequence[NodeNow], resource: str, group: str, faults: NodeFaults
     ) -> Iterator[tuple[str, int, str, str]]:
         """Yield name, nodes, sums and tiles of each group of nodes."""
-        resource, many = view.get("resource") or CPU, len(shown) > FEW
-        wanted = [(kind, LABELS[kind]) for kind in view.get("group", "").split(",") if kind in LABELS]
+        many, wanted = len(shown) > FEW, [(kind, LABELS[kind]) for kind in group.split(",") if kind in LABELS]
         groups: dict[str, list[NodeNow]] = {}
         for node in shown:
             found = [
@@ -275,7 +273,7 @@ class TileSheet:
             groups.setdefault(", ".join(found), []).append(node)
         for name, members in sorted(groups.items()):
             drawn = "".join(self._drawn(node, resource, faults, many=many) for node in members)
-            sums = dict(_totals((tiles[node.node.name] for node in members), resource))
+            sums = dict(_totals((self._known[node.node.name][1] for node in members), resource))
             yield name, len(members), sums.get(resource, ""), drawn
 
     def _waiting(
@@ -332,22 +330,6 @@ def _totals(tiles: Iterable[NodeTile], resource: str) -> list[tuple[str, str]]:
             total[1] += offered
     ordered = sorted(sums, key=lambda name: (name != CPU, name != MEMORY, name))
     return [(name, " of ".join(amount_text(name, amount) for amount in sums[name])) for name in ordered]
-
-
-def _figures(nodes: Iterable[NodeNow], tiles: Collection[NodeTile], resource: str) -> Iterator[tuple[str, str, str]]:
-    """Yield figures that narrow the nodes: what a click chooses, the number and what it counts.
-
-    Split is what pods on one NUMA node cannot use although the sums of their node promise it; refused pods are those
-    that are still listed.
-    """
-    yield "", f"{len(tiles):,}", "nodes"
-    for reason, count in Counter(pod.refusal for node in nodes for pod in node.refused).most_common():
-        yield reason, f"{count:,}", f"{'pod' if count == 1 else 'pods'} refused: {reason}"
-    split = sum(one.split(resource) for one in tiles)
-    yield "split", amount_text(resource, split) if split else "0", f"free {title_of(resource)} split across NUMA nodes"
-    yield "unknown", f"{sum(not one.amounts for one in tiles):,}", "nodes of unknown state"
-    yield "cordoned", f"{sum(one.closed for one in tiles):,}", "cordoned nodes"
-    yield "differs", f"{sum(one.differs for one in tiles):,}", "decisions that differ from the engine"
 
 
 def cluster_page(content: str, name: str, assets: tuple[str, str]) -> str:

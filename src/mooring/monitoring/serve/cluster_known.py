@@ -264,24 +264,15 @@ _MOST_ANSWERS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class NodesOfCause:
-    """Nodes that would not take a pod for one cause."""
-
-    cause: str
-    code: str
-    """Of the cause; empty for one of the scheduler."""
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Fitting:
     """Where a pod fits."""
 
     pod: str
     """``namespace/name``."""
     fits: tuple[str, ...]
-    causes: tuple[NodesOfCause, ...]
-    """Those of most nodes first."""
+    causes: tuple[tuple[str, str, tuple[str, ...]], ...]
+    """Why nodes would not take it, with the code (empty for a cause of the scheduler) and the nodes; those of most
+    nodes first."""
 
 
 @dataclass(slots=True)
@@ -309,7 +300,7 @@ class FittingSearch:
             else:
                 causes.setdefault(cause, []).append(one.node.name)
         ordered = sorted(causes.items(), key=lambda entry: (-len(entry[1]), entry[0]))
-        found = tuple(NodesOfCause(text, code, tuple(names)) for (text, code), names in ordered)
+        found = tuple((text, code, tuple(names)) for (text, code), names in ordered)
         return Fitting(f"{pod.namespace}/{pod.name}", tuple(fits), found)
 
     def cause(self, pod: Pod, shape: PodShape, node: NodeNow, fields: SchedulingFields) -> tuple[str, str] | None:

@@ -83,26 +83,15 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
         NodeNotice(f"{pod.namespace}/{pod.name} is bound and not yet in the node's state", namespace=pod.namespace)
         for pod in coming
     ]
-    refused = [
-        ShownPod(
-            one.pod.namespace,
-            one.pod.name,
-            one.pod.uid,
-            one.refusal,
-            admitted=False,
-            why=one.message,
-            since=one.since,
-            asked=one.pod,
-        )
+    refused = (
+        ShownPod(pod.namespace, pod.name, pod.uid, one.refusal, False, (), "", one.message, one.since, pod)
         for one in node.refused
-    ]
-    return NodeSnapshot(
-        found.view,
-        (*refused, *found.pods),
-        found.pending,
-        (*found.notices, *notices, *_shadow_notices(node)),
-        found.plan,
-        found.question,
+        for pod in [one.pod]
+    )
+    return replace(
+        found,
+        pods=(*refused, *found.pods),
+        notices=(*found.notices, *notices, *_shadow_notices(node)),
     )
 
 

@@ -27,7 +27,7 @@ from mooring.engine.core.decision import Endless, Placement, Rejection
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.pod import Container, Pod, with_entry
 from mooring.engine.cpumanager.policy import AllocationError
 from mooring.engine.cpumanager.static import near
 from mooring.engine.extensions import cpu_resize, memory_resize
@@ -262,7 +262,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     short = check_fit(pod, others, node.settings.reservation, node.settings.max_pods)
     if short is not None:
         return _refused(idle, pod, short, DEFERRED, waiting, observer)
-    stored = {**node.stored_hints, pod.uid: admission.stored} if admission.stored else node.stored_hints
+    stored = with_entry(node.stored_hints, pod.uid, admission.stored) if admission.stored else node.stored_hints
     active = {uid: pod if uid == pod.uid else one for uid, one in node.active.items()}
     after = replace(idle, providers=admission.providers, active=active, stored_hints=stored)
     if observer is not None:
