@@ -66,16 +66,13 @@ def scenario_documents(path: str | os.PathLike[str]) -> Iterator[reading.Documen
     for number, line in enumerate(_lines(path, name), 1):
         if not line.isspace():
             is_empty = False
-            yield reading.Document(_decoded(decoder, line, name, number), name, 1, number, line, is_alone=True)
+            try:
+                content = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                raise json_error(line, name, number) from None
+            yield reading.Document(content, name, 1, number, line, is_alone=True)
     if is_empty:
         raise InputError("nothing in it", source=name)
-
-
-def _decoded(decoder: msgspec.json.Decoder[reading.Value], line: bytes, name: str, number: int) -> reading.Value:
-    try:
-        return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise json_error(line, name, number) from None
 
 
 def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
@@ -99,16 +96,14 @@ def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
 
 
 def _unpacked(path: str | os.PathLike[str], stack: ExitStack) -> IO[bytes]:
-    packed = stack.enter_context(_opened(path))
+    packed: io.BufferedReader[Any]
+    if path == "-":
+        packed = io.BufferedReader(io.BytesIO(read_standard_input()))
+    else:
+        packed = stack.enter_context(Path(path).open("rb"))
     if packed.peek(2)[:2] == _GZIP:
         return cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=packed)))
     return packed
-
-
-def _opened(path: str | os.PathLike[str]) -> io.BufferedReader:
-    if path == "-":
-        return cast("io.BufferedReader", io.BufferedReader(io.BytesIO(read_standard_input())))
-    return Path(path).open("rb")
 
 
 _STEPS = (
