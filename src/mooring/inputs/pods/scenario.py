@@ -96,14 +96,16 @@ def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
 
 
 def _unpacked(path: str | os.PathLike[str], stack: ExitStack) -> IO[bytes]:
-    packed: io.BufferedReader[Any]
-    if path == "-":
-        packed = io.BufferedReader(io.BytesIO(read_standard_input()))
-    else:
-        packed = stack.enter_context(Path(path).open("rb"))
+    packed = stack.enter_context(_opened(path))
     if packed.peek(2)[:2] == _GZIP:
         return cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=packed)))
     return packed
+
+
+def _opened(path: str | os.PathLike[str]) -> io.BufferedReader:
+    if path == "-":
+        return cast("io.BufferedReader", io.BufferedReader(io.BytesIO(read_standard_input())))
+    return Path(path).open("rb")
 
 
 _STEPS = (
