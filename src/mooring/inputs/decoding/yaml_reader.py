@@ -129,11 +129,8 @@ def read_yaml(text: str, source: str) -> Iterator[Document]:
     except yaml.MarkedYAMLError as error:
         problem = error.problem or error.context or "it cannot be understood"
         place = _place(source, error.problem_mark or error.context_mark)
-        raise InputError(
-            f"not valid YAML: {problem}",
-            source=place,
-            remedy="indent with spaces, not tabs" if "cannot start any token" in problem else "",
-        ) from None
+        remedy = "indent with spaces, not tabs" if "cannot start any token" in problem else ""
+        raise InputError(f"not valid YAML: {problem}", source=place, remedy=remedy) from None
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {error}", source=source) from None
 

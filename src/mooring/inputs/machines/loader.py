@@ -187,11 +187,8 @@ def _read(path: str) -> bytes:
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as above; a named pipe would be waited for
-            raise InputError(
-                "is not a file",
-                source=path,
-                remedy="name a file with a machine, or pass it on standard input: --machine -",
-            )
+            remedy = "name a file with a machine, or pass it on standard input: --machine -"
+            raise InputError("is not a file", source=path, remedy=remedy)
         with open(path, "rb") as file:  # noqa: PTH123 - as above
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:
