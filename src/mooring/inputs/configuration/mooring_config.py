@@ -62,9 +62,8 @@ def _replace_offline(content: Mapping[str, Any]) -> str:
             raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
     rule = text_at(hotplug, "replace", config.SAME_NODES)
     if rule not in config.REPLACE:
-        raise InputError(
-            f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}"
-        )
+        problem = f"{rule!r:.60} is not a rule"
+        raise InputError(problem, field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}")
     return rule
 
 

@@ -224,9 +224,8 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     for entry in found:
         files.check_regular(entry)
     if not found:
-        raise InputError(
-            "the folder holds no manifests", source=files.shown(path), remedy=f"put {', '.join(SUFFIXES)} files there"
-        )
+        problem = "the folder holds no manifests"
+        raise InputError(problem, source=files.shown(path), remedy=f"put {', '.join(SUFFIXES)} files there")
     return found
 
 

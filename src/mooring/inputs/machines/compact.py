@@ -221,9 +221,8 @@ def _check(shape: Shape) -> None:
             if count % parts:
                 raise refusal(key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}")
     if shape.l3_caches % shape.sockets:
-        raise refusal(
-            "l3", f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}", "no L3 spans two sockets"
-        )
+        problem = f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}"
+        raise refusal("l3", problem, "no L3 spans two sockets")
     for key, count in (("sockets", shape.sockets), ("l3", shape.l3_caches), ("cpuless", shape.cpuless_nodes)):
         if count % shape.numa_nodes and (not count or shape.numa_nodes % count):
             problem = f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}"
@@ -237,9 +236,8 @@ def _check_memory(shape: Shape) -> None:
         ("cpuless-memory", shape.cpuless_memory, shape.cpuless_nodes),
     ):
         if nodes and size % (nodes * PAGE):
-            raise refusal(
-                key, f"{size} bytes do not make whole pages on {nodes} nodes", "use a size that divides evenly"
-            )
+            problem = f"{size} bytes do not make whole pages on {nodes} nodes"
+            raise refusal(key, problem, "use a size that divides evenly")
         if size and not nodes:
             raise refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
     reserved = 0

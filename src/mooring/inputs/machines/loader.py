@@ -193,13 +193,11 @@ def _read(path: str) -> bytes:
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(
-            f"cannot be read: {problem}", source=path, remedy="check the path and its permissions"
-        ) from None
+        problem = f"cannot be read: {problem}"
+        raise InputError(problem, source=path, remedy="check the path and its permissions") from None
     if len(data) > MAX_DESCRIPTION_BYTES:
-        raise InputError(
-            f"is larger than {MAX_DESCRIPTION_BYTES} bytes", source=path, remedy="is it a machine description?"
-        )
+        problem = f"is larger than {MAX_DESCRIPTION_BYTES} bytes"
+        raise InputError(problem, source=path, remedy="is it a machine description?")
     return data
 
 

@@ -296,9 +296,8 @@ class _DocumentReader:
             missing = _MISSING.match(complaint)
             if missing:
                 field = f"{field}.{missing[1]}".strip(".")
-            raise InputError(
-                _problem(complaint), source=self.places((field,))[field], field=field, remedy=_REMEDY
-            ) from None
+            problem = _problem(complaint)
+            raise InputError(problem, source=self.places((field,))[field], field=field, remedy=_REMEDY) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
             raise json_error(self.data, self.source, self.line) from None
 

@@ -88,9 +88,8 @@ def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile):
         remedy = "copy the file again"
-        raise InputError(
-            "the compressed data is damaged or cut short", source=f"{name}:{number + 1}", remedy=remedy
-        ) from None
+        problem = "the compressed data is damaged or cut short"
+        raise InputError(problem, source=f"{name}:{number + 1}", remedy=remedy) from None
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=name) from None
 

@@ -60,9 +60,8 @@ def read_hwloc(root: Element) -> Description:
     version = root.attributes.get("version", "")
     if version.partition(".")[0] not in ("2", "3"):
         shown = f"of version {version}" if version else "of hwloc 1"
-        raise root.error(
-            f"XML {shown}, which is another format", "version", f"capture it with hwloc 2: {HWLOC_CAPTURE}"
-        )
+        problem = f"XML {shown}, which is another format"
+        raise root.error(problem, "version", f"capture it with hwloc 2: {HWLOC_CAPTURE}")
     machine = root.first("object")
     if machine is None or machine.attributes.get("type") != "Machine":
         raise root.error("has no object of type Machine", remedy=f"capture it again: {HWLOC_CAPTURE}")
