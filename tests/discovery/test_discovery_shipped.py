@@ -111,7 +111,8 @@ def test_the_gpu_memory_of_a_gb200_is_on_nodes_without_cpus() -> None:
     nodes = {node.node_id: node for node in shipped_machine("gb200-4gpu").info.topology}
     assert len(nodes) == 34
     assert [one for one in sorted(nodes) if nodes[one].memory] == [0, 1, 2, 10, 18, 26]
-    assert [min(nodes[one].distances[:2]) == nodes[one].distances[0] for one in (2, 10, 18, 26)] == [
+    distances = [nodes[one].distances or () for one in (2, 10, 18, 26)]
+    assert [min(row[:2]) == row[0] for row in distances] == [
         True,
         True,
         False,

@@ -146,9 +146,13 @@ def live(seed: int) -> tuple[str, bool]:
     return kind, True
 
 
-@pytest.mark.parametrize(
-    "seeds", [pytest.param(range(300), id="300"), pytest.param(range(300, 10_300), id="10000", marks=pytest.mark.long)]
-)
+MORE = [
+    pytest.param(range(first, first + 2500), id=str(first), marks=pytest.mark.long)
+    for first in range(300, 10_300, 2500)
+]
+
+
+@pytest.mark.parametrize("seeds", [pytest.param(range(300), id="0"), *MORE])
 def test_the_kubelet_starts_on_what_was_written_and_running_containers_keep_their_cpus(seeds: range) -> None:
     seen = Counter(live(seed) for seed in seeds)
     needed = {kind for (kind, is_needed) in seen if is_needed}

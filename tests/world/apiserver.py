@@ -64,6 +64,8 @@ class APIServer:
         self.history: dict[str, list[Change]] = defaultdict(list)
         self.watches: list[Watch] = []
         self.away_until = 0.0
+        self.lags: dict[str, float] = {}
+        """Until when watches of a program show nothing, by its name."""
         self.has_topologies = faults.numbers("server").random() < 0.5
 
     # What others do with objects.
@@ -227,6 +229,7 @@ class Watch(httpx2.SyncByteStream):
         numbers, bookmark = faults.numbers("watches"), world.now + _BOOKMARKS
         while True:
             world.wait(lambda: self.end.is_closed or len(history) > self._place, min(bookmark, self._until) - world.now)
+            self._rests(max(self._server.lags.get(self.end.program.name, 0.0) - world.now, 0.0))
             if faults.hit("watch stale"):
                 self._rests(numbers.choice([0.3, 2.0, 15.0, 60.0]))
             if faults.hit("watch silent"):

@@ -21,7 +21,7 @@ from mooring.cluster.extender.run import Extender, extender_with, take_part
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import total_requests
-from mooring.published import publisher
+from mooring.published import publisher, restored
 from mooring.published.publisher import PublisherThread
 from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError
 from mooring.service.lease import Election
@@ -43,6 +43,8 @@ _PATIENCE = 5.0
 # Looks at what has changed are most of the work of a world in which almost always nothing has.
 setattr(extender_module, "_LOOK_PERIOD", 0.5)  # noqa: B010 - as said above
 setattr(publisher, "LOOKING", 0.5)  # noqa: B010 - as said above
+# So small that facts are dropped before the state comes that refers to them.
+setattr(restored, "_MOST_SPARE", restored._KIND_SIZE + 20 * restored._CORE_SIZE)  # noqa: B010, SLF001 - as just said
 # The collector is this process's.
 setattr(extender_module, "settle", lambda whole: None)  # noqa: ARG005, B010 - as said above
 
@@ -100,6 +102,10 @@ class Replica:
     told: list[str] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=dict)
     """The version of pods that it had heard of when it was asked to bind a pod, by uid."""
+    is_open: bool = False
+    """Whether its server takes requests."""
+    requests: int = 0
+    """That are under way."""
 
     def run(self, process: Process, server: APIServer, options: ExtenderOptions) -> None:
         """Be the process, as :func:`mooring.cluster.extender.run.run_extender` is."""
@@ -107,18 +113,37 @@ class Replica:
         def report(about: str, problem: str) -> None:
             self.told.append(f"{about}: {problem}")
 
-        self.known = {}
+        self.known, self.requests = {}, 0
         election = Election(self.way, process.name, TIME.monotonic)
         extender = self.extender = extender_with(options, connector(server), report, election=election)
+        self.is_open = True
         try:
             extender.start()
             # Another replica has the Lease: this process ends, and starts again.
             with suppress(ClusterError):
-                take_part(election, lambda: extender.has_listed and not extender.hang(), process.stop, report)
+                try:
+                    take_part(election, lambda: extender.has_listed and not extender.hang(), process.stop, report)
+                finally:
+                    self.is_open = False
+                    process.threads.wait(lambda: not self.requests, 5.0)
                 extender.service.finish_binds()
                 election.release()
         finally:
             extender.stop()
+
+    def answer(self, path: str, body: bytes, found: list[tuple[int, bytes]]) -> None:
+        """Answer a request, unless the server is closed."""
+        assert self.extender is not None
+        self.requests += 1
+        try:
+            if self.is_open:
+                found.append(answered(self.extender.service.app, path, body))
+        except RuntimeError:
+            # A request that the server has cut off as it closed.
+            if self.is_open:
+                raise
+        finally:
+            self.requests -= 1
 
     @property
     def is_ready(self) -> bool:
@@ -153,8 +178,8 @@ class Machine:
     """When pods were decided about, by uid."""
     refused: dict[str, str] = field(default_factory=dict)
     """Reasons by uid."""
-    departures: list[tuple[int, float]] = field(default_factory=list)
-    """Versions and times of ends of pods."""
+    surprises: list[tuple[int, float]] = field(default_factory=list)
+    """Versions and times of ends of pods, and of pods that others bound."""
     at: int = 0
     """How many events it has seen."""
 
@@ -183,7 +208,7 @@ class Machine:
         if stored is None or pod["status"]["phase"] in ("Failed", "Succeeded"):
             return
         if "deletionTimestamp" in pod["metadata"]:
-            self.departures.append((int(pod["metadata"]["resourceVersion"]), self.threads.now))
+            self.surprises.append((int(pod["metadata"]["resourceVersion"]), self.threads.now))
             if uid in self.kubelet.node.active:
                 self.kubelet = counted(self.kubelet.remove(uid)[0])
             self.server.delete(PODS, name)
@@ -199,7 +224,7 @@ class Machine:
         """Let a pod end by itself."""
         self.kubelet = counted(self.kubelet.remove(uid)[0])
         stored = next(one for one in self.server.objects[PODS].values() if one["metadata"]["uid"] == uid)
-        self.departures.append((self._tell(stored, "Succeeded", ""), self.threads.now))
+        self.surprises.append((self._tell(stored, "Succeeded", ""), self.threads.now))
 
     def _tell(self, stored: dict[str, Any], phase: str, reason: str) -> int:
         return self.server.put(PODS, {**stored, "status": {"phase": phase, "reason": reason}})
@@ -285,12 +310,12 @@ class Scheduler:
 
     def _answer(self, replica: Replica, path: str, body: bytes, uid: str) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
-        extender, program = replica.extender, replica.process.program
-        if extender is None or program.is_dead:
+        program = replica.process.program
+        if replica.extender is None or program.is_dead:
             return found
         if uid:
             replica.known.setdefault(uid, replica.newest)
-        self._threads.spawn(program, f"asked {path}", lambda: found.append(answered(extender.service.app, path, body)))
+        self._threads.spawn(program, f"asked {path}", lambda: replica.answer(path, body, found))
         return found
 
 

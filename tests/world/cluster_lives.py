@@ -48,7 +48,7 @@ class Promise:
 class ClusterLife(Life):
     """One life."""
 
-    STEPS = 30
+    STEPS, CALM = 60, 0.05
     RATES: ClassVar = {**apiserver.RATES, **cluster.RATES}
 
     def __init__(self, root: Path, seed: int, steps: int = 0, left_out: frozenset[str] = frozenset()) -> None:
@@ -105,7 +105,7 @@ class ClusterLife(Life):
             one.keep()
 
     def run_pods(self, numbers: random.Random) -> None:
-        for _ in range(numbers.choice([1, 1, 2, 4])):
+        for _ in range(numbers.choice([1, 2, 3, 5])):
             self._pods += 1
             cpus = numbers.choice(
                 [["1"], ["1"], ["2"], ["2"], ["3"], ["4"], ["1", "1"], ["2", "1"], ["1", "3"], ["6"], ["500m"]]
@@ -113,8 +113,19 @@ class ClusterLife(Life):
             self.server.put(PODS, pod_object(self._pods, cpus, numbers.choice(["64Mi", "1Gi", "3Gi"])))
         self._rest(numbers)
 
+    def run_foreign_pod(self, numbers: random.Random) -> None:
+        """Run a pod that nobody has asked an extender about, as of a DaemonSet; perhaps one hears of it late."""
+        if numbers.random() < 0.5:
+            self.lag(numbers)
+        machine = numbers.choice([*self.machines.values()])
+        self._pods += 1
+        pod = pod_object(self._pods, numbers.choice([["2"], ["4"], ["6"]]), "64Mi")
+        pod["spec"]["nodeName"] = machine.name
+        machine.surprises.append((self.server.put(PODS, pod), self.threads.now))
+        self.run_pods(numbers)
+
     def delete_pod(self, numbers: random.Random) -> None:
-        for _ in range(numbers.choice([1, 1, 2, 3])):
+        for _ in range(numbers.choice([1, 2, 4])):
             if pods := self._stored(lambda one: one["status"]["phase"] != "Failed"):
                 self._delete(numbers.choice(pods))
         self._rest(numbers)
@@ -129,19 +140,23 @@ class ClusterLife(Life):
 
     def finish_pod(self, numbers: random.Random) -> None:
         for pod in self._stored(lambda one: one["status"]["phase"] == "Running"):
-            if "deletionTimestamp" not in pod["metadata"] and numbers.random() < 0.3:
+            if "deletionTimestamp" not in pod["metadata"] and numbers.random() < 0.4:
                 self.machines[pod["spec"]["nodeName"]].finish(pod["metadata"]["uid"])
         self._rest(numbers)
 
     def _stored(self, is_so: Any) -> list[dict[str, Any]]:
         return [one for one in self.server.objects[PODS].values() if is_so(one)]
 
+    def _replica(self, numbers: random.Random) -> Replica:
+        """Return one that decides, if there is such a one."""
+        return numbers.choice([one for one in self.replicas if one.is_ready] or self.replicas)
+
     def kill_extender(self, numbers: random.Random) -> None:
-        numbers.choice(self.replicas).process.end(numbers.choice([0.0, 2.0, 30.0]))
+        self._replica(numbers).process.end(numbers.choice([0.0, 2.0, 30.0]))
         self._rest(numbers)
 
     def stop_extender(self, numbers: random.Random) -> None:
-        numbers.choice(self.replicas).process.stop.set()
+        self._replica(numbers).process.stop.set()
         self._rest(numbers)
 
     def kill_publisher(self, numbers: random.Random) -> None:
@@ -152,7 +167,7 @@ class ClusterLife(Life):
         """Let an extender stand still; with late requests for less than nobody else takes its Lease."""
         if self.threads.now - self._paused > 20.0:
             self._paused = self.threads.now
-            numbers.choice(self.replicas).process.program.paused = self.threads.now + numbers.choice([0.2, 1.0, 2.0])
+            self._replica(numbers).process.program.paused = self.threads.now + numbers.choice([0.2, 1.0, 2.0])
         self._rest(numbers)
 
     def cut_watches(self, numbers: random.Random) -> None:
@@ -161,13 +176,18 @@ class ClusterLife(Life):
             self.server.compact()
         self._rest(numbers)
 
+    def lag(self, numbers: random.Random) -> None:
+        """Let an extender's watches show nothing for a while; when it reads or lists it is told what is."""
+        name = numbers.choice([self._replica(numbers), *self.replicas]).process.name
+        self.server.lags[name] = self.threads.now + numbers.choice([3.0, 15.0, 60.0])
+
     def be_away(self, numbers: random.Random) -> None:
         self.server.away_until = self.threads.now + numbers.choice([0.5, 5.0, 30.0])
         self.server.cut()
         self._rest(numbers)
 
     def bar_lease(self, numbers: random.Random) -> None:
-        way = numbers.choice(self.replicas).way
+        way = self._replica(numbers).way
         way.is_barred = not way.is_barred
         self._rest(numbers)
 
@@ -196,7 +216,7 @@ class ClusterLife(Life):
             lambda one: (
                 one["spec"].get("nodeName") == node
                 and one["status"]["phase"] not in _ENDED
-                and one["metadata"]["uid"] not in machine.refused
+                and one["metadata"]["uid"] in self.promises.keys() - machine.refused.keys()
             )
         )
         config = KINDS[machine.kind]
@@ -217,10 +237,10 @@ class ClusterLife(Life):
         for machine in self.machines.values():
             self.hash.update(f"{machine.kubelet.files.cpu}{machine.refused}".encode())
             for uid, reason in machine.refused.items():
-                promise = self.promises[uid]
-                # Nobody can allow for the end of a pod that was not heard of.
-                is_excused = any(
-                    version > promise.known and when <= machine.came[uid] for version, when in machine.departures
+                promise = self.promises.get(uid)
+                # Nobody can allow for pods that came or ended and were not heard of.
+                is_excused = promise is None or any(
+                    version > promise.known and when <= machine.came[uid] for version, when in machine.surprises
                 )
                 self.hold(is_excused, f"a promise is broken: {uid} on {machine.name}, {reason}")
 
@@ -228,6 +248,7 @@ class ClusterLife(Life):
         """Let everything come to rest without faults, and check what must be so then."""
         self.faults.is_quiet = True
         self.server.away_until = 0.0
+        self.server.lags.clear()
         self.server.cut()
         for replica in self.replicas:
             replica.way.is_barred = False
@@ -292,7 +313,7 @@ class ClusterLife(Life):
             machine.refused[uid]
             for machine in self.machines.values()
             for uid in machine.refused
-            if self.promises[uid].program is replica.process.program
+            if uid in self.promises and self.promises[uid].program is replica.process.program
         )
         if named != broken:
             yield f"broken promises are not named: {dict(broken)} by {replica.process.name}, which counts {dict(named)}"
@@ -341,6 +362,7 @@ def _without_sequence(state: Any) -> tuple[object, ...]:
 
 ClusterLife.EVENTS = {
     "run pods": (30, ClusterLife.run_pods),
+    "foreign pod": (5, ClusterLife.run_foreign_pod),
     "delete pod": (16, ClusterLife.delete_pod),
     "finish pod": (12, ClusterLife.finish_pod),
     "kill extender": (5, ClusterLife.kill_extender),
@@ -349,6 +371,7 @@ ClusterLife.EVENTS = {
     "pause": (5, ClusterLife.pause),
     "cut watches": (3, ClusterLife.cut_watches),
     "server away": (3, ClusterLife.be_away),
+    "watches lag": (6, ClusterLife.lag),
     "lease barred": (5, ClusterLife.bar_lease),
     "slow kubelet": (6, ClusterLife.slow_down),
     "clock jump": (2, ClusterLife.jump),

@@ -25,7 +25,7 @@ _BUDGET = 0.5
 class NodeLife(Life):
     """One life."""
 
-    STEPS = 24
+    STEPS, CALM = 24, 0.15
     RATES = RATES
 
     def __init__(self, root: Path, seed: int, steps: int = 0, left_out: frozenset[str] = frozenset()) -> None:

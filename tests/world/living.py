@@ -38,6 +38,8 @@ class Life(ABC):
     """One life."""
 
     STEPS: ClassVar[int]
+    CALM: ClassVar[float]
+    """Share of the steps after which everything comes to rest."""
     RATES: ClassVar[Mapping[str, tuple[float, ...]]]
     EVENTS: ClassVar[Mapping[str, tuple[int, Callable[[Any, random.Random], object]]]]
     """By name: how often it comes, and what happens."""
@@ -91,7 +93,7 @@ class Life(ABC):
         self.before_step()
         self.EVENTS[what][1](self, numbers)
         self.look()
-        if numbers.random() < 0.15:
+        if numbers.random() < self.CALM:
             self.settle()
 
     def say(self, text: str) -> None:

@@ -89,7 +89,7 @@ def numa_table(view: NodeView, width: int = 80) -> RenderableType:
     bars = _bars(view, spare + 2, with_memory=with_memory)
     table = _figures(columns if apart else [*columns, *held], bars)
     # What does not fit beside the figures stands below, with the numbers of the NUMA nodes again.
-    below = [Text(""), _figures([columns[0], *held], {})] if apart else []
+    below: list[RenderableType] = [Text(""), _figures([columns[0], *held], {})] if apart else []
     if not bars:
         return Group(table, *below)
     signs = ", ".join(["█ taken", *(f"{MARKS[use]} {use.value}" for use in uses if use is not CPUUse.EXCLUSIVE)])

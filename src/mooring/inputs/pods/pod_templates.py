@@ -250,8 +250,8 @@ def _executors(spec: Mapping[str, Any], conf: Mapping[str, str], instances: Any)
     prefix = "spark.dynamicAllocation."
     told = {**{name.removeprefix(prefix): text for name, text in conf.items() if name.startswith(prefix)}, **dynamic}
     is_dynamic = str(told.get("enabled")).lower() == "true"
-    counts = {"instances": instances} | ({name: told.get(name) for name in _AT_START} if is_dynamic else {})
-    whole = {name: int(text) if str(text).isdecimal() else text for name, text in counts.items()}
+    counts = [("instances", instances), *((name, told.get(name)) for name in (_AT_START if is_dynamic else ()))]
+    whole = {name: int(text) if str(text).isdecimal() else text for name, text in counts}
     return max(count_at(whole, name, 0 if is_dynamic else 1, least=0) for name in whole)
 
 

@@ -82,6 +82,8 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
     """
     counts = {runs_of(cpus) for cpus in cpus_of_node.values() if cpus}
     runs = counts.pop() if len(counts) == 1 else 1
+    if runs not in description.ASSUMED_THREADS:
+        return 1
     is_even = all(len(cpus) % runs == 0 and len(cpus) > runs for cpus in cpus_of_node.values() if cpus)
     equal = is_even and all(
         runs_of(cpus[start : start + len(cpus) // runs]) == 1
@@ -90,13 +92,6 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
         for start in range(0, len(cpus), len(cpus) // runs)
     )
     return runs if equal else 1
-
-
-def assumed_threads(threads: int) -> str:
-    """Return how threads that were found by :func:`threads_of` are listed as an assumption."""
-    return (
-        description.ASSUMED_CORES if threads == 1 else f"{threads} threads a core, as the runs of CPU numbers suggest"
-    )
 
 
 def described_lists(
@@ -125,7 +120,9 @@ def described_lists(
         (description.ASSUMED_MEMORY,) if sizes is None else ()
     )
     return Description(
-        MachineOrigin(form, tuple(unknown), (assumed_threads(threads), description.ASSUMED_SOCKETS, *missing)),
+        MachineOrigin(
+            form, tuple(unknown), (description.ASSUMED_THREADS[threads], description.ASSUMED_SOCKETS, *missing)
+        ),
         places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
         tuple(
             DescribedNode(

@@ -23,9 +23,22 @@ ASSUMED_MEMORY: Final = "4Gi of memory for each CPU"
 ASSUMED_DISTANCES: Final = f"distances {LOCAL_DISTANCE} and {REMOTE_DISTANCE}"
 ASSUMED_CORES: Final = "every CPU is a core"
 OF_DISTANCES: Final = "distances"
-OF_PART: Final = {ASSUMED_MEMORY: OF_MEMORY, ASSUMED_NODE_MEMORY: OF_MEMORY, ASSUMED_DISTANCES: OF_DISTANCES}
-"""What was assumed -> what the format leaves open."""
 ASSUMED_SOCKETS: Final = "every NUMA node is a socket"
+ASSUMED_NODES: Final = "every socket is a NUMA node"
+ASSUMED_ONE_NODE: Final = "one NUMA node"
+ASSUMED_THREADS: Final = {1: ASSUMED_CORES} | {
+    threads: f"{threads} threads a core, as the runs of CPU numbers suggest" for threads in range(2, 9)
+}
+"""Threads of a core -> how they are listed as an assumption."""
+OF_PART: Final = {
+    ASSUMED_MEMORY: OF_MEMORY,
+    ASSUMED_NODE_MEMORY: OF_MEMORY,
+    ASSUMED_DISTANCES: OF_DISTANCES,
+    ASSUMED_SOCKETS: "sockets",
+    ASSUMED_NODES: "NUMA nodes",
+    ASSUMED_ONE_NODE: "NUMA nodes",
+} | dict.fromkeys(ASSUMED_THREADS.values(), "cores")
+"""What was assumed -> what the format leaves open."""
 
 
 @dataclass(frozen=True, slots=True)

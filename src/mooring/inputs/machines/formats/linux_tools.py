@@ -26,7 +26,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.machines.formats import description
-from mooring.inputs.machines.formats.cpulists import assumed_threads, described_lists, places_of, threads_of
+from mooring.inputs.machines.formats.cpulists import described_lists, places_of, threads_of
 from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 
 LSCPU_CAPTURE: Final = "lscpu -J -e > FILE"
@@ -164,7 +164,7 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
                 "PCI devices",
             ),
             (
-                *(["every socket is a NUMA node"] if by_socket else []),
+                *([description.ASSUMED_NODES] if by_socket else []),
                 *([] if "socket" in columns else [description.ASSUMED_SOCKETS]),
                 description.ASSUMED_MEMORY,
                 *([description.ASSUMED_DISTANCES] if len(ids) > 1 else []),
@@ -276,8 +276,10 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
     offline = _cpus(reported, _OFFLINE, source) if _OFFLINE in reported else CPUSet()
     guessed = (
         (["CPUs of the NUMA nodes in the order of their cores"] if spread else [])
-        + ([] if _THREADS in reported else [assumed_threads(threads)])
+        + ([] if _THREADS in reported else [description.ASSUMED_THREADS[threads]])
         + ([] if _SOCKETS in reported else [description.ASSUMED_SOCKETS])
+        # The whole output of a machine without NUMA nodes has no line about them.
+        + ([] if nodes or not {_NODES, "Architecture"}.isdisjoint(reported) else [description.ASSUMED_ONE_NODE])
     )
     several = is_numa and len(lists) > 1
     return Description(
