@@ -89,7 +89,7 @@ def test_labels_are_whole_or_not_there(drawn: Mapping[str, str], name: str) -> N
 def test_no_text_lies_on_another_or_leaves_its_box(
     chromium: Browser, drawn: Mapping[str, str], width: int, scheme: str
 ) -> None:
-    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page, found = context.new_page(), {}
     for name, svg in drawn.items():
         page.set_content(f"<body style='margin:0'>{svg}</body>")

@@ -238,7 +238,7 @@ def serve(
         opened.callback(server.close)
         address = server.address
     if options.pod_resources_socket:
-        opened.callback(PodResourcesService(options.pod_resources_socket, provider, log).close)
+        opened.callback(PodResourcesService(options.pod_resources_socket, provider.snapshot, log).close)
     if options.claims_socket:
         opened.callback(ClaimsService(options.claims_socket, provider, holder, log).close)
     return address
