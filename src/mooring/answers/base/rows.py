@@ -240,13 +240,12 @@ def hugepage_lines(plan: Plan) -> Iterator[str]:
 
 
 def device_lines(plan: Plan) -> Iterator[str]:
-    """Yield a line for each resource with devices that no column of NUMA nodes tells: far from all, or unhealthy."""
+    """Yield a line for each resource of devices, with who holds which."""
     devices = plan.kubelet.node.providers.devices
     holders = device_holders(plan, plan.kubelet)
     for resource, offered in sorted(devices.devices.items()):
-        parts = [_device(one, holders.get((resource, one.id), "")) for one in offered if not (one.numa and one.healthy)]
-        if parts or not offered:
-            yield f"{resource}: {'; '.join(parts) or 'no device'}."
+        parts = [_device(one, holders.get((resource, one.id), "")) for one in offered]
+        yield f"{resource}: {'; '.join(parts) or 'no device'}."
 
 
 def _device(device: Device, holder: str) -> str:

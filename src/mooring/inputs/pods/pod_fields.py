@@ -147,7 +147,7 @@ def with_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     spec, status = mapping_at(obj, "spec"), mapping_at(obj, "status")
     changed: dict[str, Any] = {}
     for field, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
-        told = {name_at(one, "name"): one for one in list_at(status, statuses) if isinstance(one, dict)}
+        told = {text_at(one, "name"): one for one in list_at(status, statuses) if isinstance(one, dict)}
         items = list_at(spec, field)
         made = [_item(item, told) for item in items]
         if any(new is not old for new, old in zip(made, items, strict=True)):
