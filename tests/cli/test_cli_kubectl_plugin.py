@@ -50,7 +50,7 @@ def test_usage_lines_say_how_it_was_called() -> None:
 @needs_kubectl
 @needs_plugin
 def test_kubectl_completes_the_plugin() -> None:
-    told = kubectl("__complete", "mooring", "topology", "--machine", "grac").stdout.splitlines()
+    told = kubectl("__complete", "mooring", "topology", "--machine", "grace-1").stdout.splitlines()
     assert told[0].startswith("grace-1s\t")
     assert told[1] == ":4"
 

@@ -94,7 +94,7 @@ def test_dumps_of_the_pod_resources_api_are_devices_and_holders(folder: Path) ->
     answer = plan(folder, *devices, "--active", written(folder, "list.json", json.dumps(HELD)))
     assert answer.code == 0
     assert "GPU-0 (NUMA 0) held by default/runs/c; GPU-1 (NUMA 1) held" in answer.out
-    assert "c          exclusive     4  0     whole cores, one L3  1-2,17-18" in answer.out
+    assert "c          exclusive     4  0     GPU-0    whole cores, one L3  1-2,17-18" in answer.out
     assert "main       exclusive     4  1" in answer.out
 
 

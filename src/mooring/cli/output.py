@@ -98,7 +98,7 @@ def needs_extra(name: str, *, source: str) -> Iterator[None]:
         if (error.name or "mooring").startswith("mooring"):
             raise
         raise errors.InputError(
-            f"the package {error.name} is missing",
+            f"the package {(error.name or '').partition('.')[0]} is missing",
             source=source,
             remedy=f"install its packages: pip install '{DISTRIBUTION}[{name}]'",
         ) from None
