@@ -178,3 +178,53 @@ def test_what_kubectl_describes_is_refused_with_the_command_that_helps(folder: P
     assert answer.code == 2
     assert "this is output of kubectl for people" in answer.err
     assert "kubectl get pods -o yaml" in answer.err
+
+
+AROUND = {
+    "prompt above": "[root@worker-1 ~]# cat file\n{}",
+    "prompt below": "{}\nroot@worker-1:~# \n",
+    "dollar": "$ cat file\n{}",
+    "fence": "It says:\n\n```\n{}\n```\n",
+}
+BOTTLEROCKET = """[settings.kubernetes]
+cpu-manager-policy = "static"
+topology-manager-policy = "restricted"
+[settings.kubernetes.kube-reserved]
+cpu = "1"
+"""
+GIVEN = {
+    "kubelet.yaml": "kind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n",
+    "kubelet.json": '{"kind": "KubeletConfiguration", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}',
+    "flags.txt": "--cpu-manager-policy=static --reserved-cpus=0\n",
+    "bottlerocket.toml": BOTTLEROCKET,
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", GIVEN)
+def test_prompts_and_fences_around_a_configuration_and_pods_change_nothing(
+    name: str, around: str, tmp_path: Path
+) -> None:
+    pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: "
+    pod += "{cpu: 2, memory: 1Gi}}}]}}"
+
+    def placed(form: str) -> list[object]:
+        (tmp_path / name).write_text(form.format(GIVEN[name]) if "{}" in form else GIVEN[name])
+        (tmp_path / "pod.yaml").write_text(form.replace("{}", pod))
+        words = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi", "--config", tmp_path / name)
+        answered = mooring("plan", "-f", tmp_path / "pod.yaml", *words, "-o", "json")
+        document = answered.document
+        return [answered.code, document["pods"][0]["containers"], document["reservedCPUs"], document["sharedPool"]]
+
+    assert placed(AROUND[around]) == placed("{}")
+
+
+def test_toml_that_is_damaged_in_one_line_is_not_read_in_part(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(BOTTLEROCKET.replace('cpu = "1"', 'cpu = "1'))
+    (tmp_path / "pod.yaml").write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}"
+    )
+    answered = mooring("plan", "-f", tmp_path / "pod.yaml", "--machine", "cores=4", "--config", file)
+    assert answered.code == 2
+    assert "not valid TOML" in answered.complaint

@@ -52,6 +52,7 @@ _OWN_KINDS: Final = ("KubeletConfiguration", "MooringConfiguration", "NodeDevice
 _OWN_KEYS: Final = frozenset({KUBELET_ARGUMENTS, BOOTSTRAP_OPTIONS, "kubeletconfig"})
 _TOML: Final = re.compile(r"^[ \t]*\[\[?[a-z][\w.\"' -]+\]?\]\s*$|^[ \t]*[\w-]+(?:\.[\w-]+)+\s*=", re.MULTILINE)
 _YAML: Final = re.compile(r"^(?:apiVersion|kind)\s*:|^---", re.MULTILINE)
+_TABLE: Final = re.compile(r"^\[settings\.", re.MULTILINE)
 HINT: Final = re.compile(r"kubelet|(?:cpu|memory|topology)-?manager-?policy|reserved", re.IGNORECASE)
 _CALLOUT: Final = re.compile(r"^[ \t]*[1-9][0-9]?[ \t]*$", re.MULTILINE)
 """A line that is the number of a remark below, as pages of documentation have it."""
@@ -126,7 +127,12 @@ def sources_in(
     try:
         given = _written(data, text, name, json_only=json_only)
         known = all(isinstance(one.document.content, dict) and _is_own(one.document.content) for one in given)
-        return given if known and not chosen else embedded.embedded(given, name, chosen, depth)
+        if known and not chosen:
+            return given
+        found = embedded.embedded(given, name, chosen, depth)
+        if any(isinstance(one.document.content, dict) for one in found) or pasted(text) == [text]:
+            return found
+        texts = pasted(text)
     except InputError:
         texts = pasted(text)
         if texts == [text] and not _CALLOUT.search(text):
@@ -156,6 +162,9 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
         try:
             given = [_toml(text, name)]
         except InputError as error:
+            if _TABLE.search(text):
+                # Some of its lines alone do not say what it says.
+                raise
             problem = error
     try:
         given = given or list(sources_of(documents_in(data, name, json_only=json_only)))
@@ -203,10 +212,16 @@ def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
 
 
 def _toml(text: str, name: str) -> ConfigurationSource:
-    try:
-        content: dict[str, Value] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"not valid TOML: {error}", source=name, remedy="check the quotes and brackets") from None
+    content: dict[str, Value] = {}
+    problem: Exception | None = None
+    for part in (text, *pasted(text)):
+        try:
+            content, problem = tomllib.loads(part), None
+            break
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            problem = problem or error
+    if problem is not None:
+        raise InputError(f"not valid TOML: {problem}", source=name, remedy="check the quotes and brackets") from None
     lines = text.split("\n")
 
     def places(fields: Iterable[str]) -> dict[str, str]:

@@ -160,7 +160,15 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
         if _OF_SPARK.match(text):
             remedy = "give its pods, kubectl get pods -l spark-role -o yaml, or a SparkApplication with the same values"
             raise InputError("this is a command of Spark, which makes the pods itself", source=name, remedy=remedy)
-        documents += _parse(text, name, json_only=json_only)
+        try:
+            documents += _parse(text, name, json_only=json_only)
+        except InputError as error:
+            if (parts := files.pasted(text)) == [text]:
+                raise
+            try:
+                documents += [one for part in parts for one in _parse(part, name, json_only=json_only)]
+            except InputError:
+                raise error from None
     return documents
 
 

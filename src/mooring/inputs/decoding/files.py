@@ -306,11 +306,13 @@ def text_of(data: bytes, source: str) -> str:
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _FENCE: Final = re.compile(r"([ \t>]*)(?:`{3,}|~{3,})[^`]*")
 _DESCRIBED: Final = re.compile(r"(?ms)^[\w.-]+:\n----\n(.*?)(?=^[\w.-]+:\n----\n|^BinaryData|^Events:|\Z)")
+_PROMPT: Final = re.compile(r"(?:\([\w.-]+\) ?)?(?:\[?[\w.-]+@[\w.-]+(?:[: ][^\]#$%>]*)?\]?[ ]?[#$%>]|[$%])(?:\s.*)?")
+"""A line that is a prompt of a shell, with the command behind it."""
 _QUOTED: Final = re.compile(r"[ \t]*>[> ]?")
 
 
 def pasted(text: str) -> list[str]:
-    r"""Return what a person copied from a terminal, an e-mail or a page: without colours, quote marks and fences.
+    r"""Return what a person copied from a terminal, an e-mail or a page: without colours, quotes, fences and prompts.
 
     Each text has its lines where they were. Markdown with fenced blocks is one text for each of them.
 
@@ -320,6 +322,7 @@ def pasted(text: str) -> list[str]:
     lines = _COLOUR.sub("", text).replace("\r", "").replace("\xa0", " ").split("\n")
     if 2 * sum(line.lstrip().startswith(">") for line in lines) > sum(bool(line.strip()) for line in lines):
         lines = [_QUOTED.sub("", line, count=1) if _QUOTED.match(line) else "" for line in lines]
+    lines = ["" if _PROMPT.fullmatch(line) else line for line in lines]
     found, begins, indent = list[str](), -1, ""
     if "Data" in lines and "----" in lines:  # kubectl describe configmap: each key above a line of dashes
         text = "\n".join(lines)
