@@ -24,7 +24,14 @@ CLUSTER = {
     "apiVersion": "mooring/v1alpha1",
     "kind": "Cluster",
     "metadata": {"name": "large"},
-    "groups": [{"name": "one", "count": 100, "machine": NODE[1], "kubelet": {"cpuManagerPolicy": "static"}}],
+    "groups": [
+        {
+            "name": "one",
+            "count": 100,
+            "machine": NODE[1],
+            "kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+        }
+    ],
 }
 SMALL = {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"memory": "2Mi"}}
 """Of a pod that lets the next one in."""
@@ -68,12 +75,12 @@ def _written(folder: Path, count: int) -> dict[str, str]:
     [
         ("plan -f PODS", 100_000, GB, 600),
         ("plan -o json -f PODS", 100_000, GB, 600),
-        ("show -o resources -f PODS", 20_000, GB, 300),
-        ("plan -f REFUSED", 1_000, GB // 2, 300),
-        ("plan -o json -f REFUSED", 1_000, GB // 2, 300),
-        ("explain -f PODS web-000000", 2_000, GB, 120),
-        ("whatif --set topologyManagerPolicy=restricted -f PODS", 2_000, GB, 120),
-        ("capacity --active PODS -f ONE", 4_000, GB, 120),
+        ("show -o resources -f PODS", 2_000, GB, 120),
+        ("plan -f REFUSED", 5_000, GB // 2, 300),
+        ("plan -o json -f REFUSED", 5_000, GB // 2, 300),
+        ("explain -f PODS web-000000", 10_000, GB, 120),
+        ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
+        ("capacity --active PODS -f ONE", 2_000, GB, 120),
         ("compare --all-options -f PODS", 1_000, GB // 2, 120),
         ("upgrade --from 1.34 -f PODS", 2_000, GB, 120),
         ("doctor --state STATE --active REFUSED", 1_000, GB, 120),
