@@ -259,6 +259,7 @@ $(SITE)/.installed: requirements-site.lock
 # The planner in the browser comes with it, skipped by name where there is no npm.
 site: $(SITE)/.installed $(STAMP)
 	$(BIN)/python scripts/build_playground.py
+	$(BIN)/python scripts/build_notebook.py
 	$(SITE)/bin/python scripts/build_site.py
 	$(BIN)/python -m mooring.documents.schemas build/site/schemas
 

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,12 +19,13 @@ import tarfile
 from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import yaml
 
 import mooring
-from mooring.inputs.machines.compact import shipped_names
+from mooring.inputs.machines.shipped import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "site" / "playground"
@@ -87,6 +89,24 @@ def _fetch(*command: str) -> None:
         raise UnavailableError(f"{' '.join(command[:4])}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
 
 
+def known() -> dict[str, list[Any]]:
+    """Return what the page offers: shipped machines and lessons."""
+    return {"machines": sorted(SHIPPED), "lessons": yaml.safe_load((PAGE / "lessons.yaml").read_text(encoding="utf-8"))}
+
+
+def licences() -> str:
+    """Return the licences of what the page loads, with their texts where the packages have them."""
+    texts = runpy.run_path(str(ROOT / "scripts" / "release" / "licences.py"))["texts"]
+    parts = [
+        f"Pyodide {PYODIDE}: MPL-2.0, source and text: https://github.com/pyodide/pyodide/tree/{PYODIDE}",
+        "CPython 3.14, in Pyodide: PSF-2.0, https://docs.python.org/3.14/license.html",
+    ]
+    for name in ("click", "PyYAML", *BUILT, mooring.DISTRIBUTION):
+        package = distribution(name)
+        parts += [f"{name} {package.version}", *texts(package)]
+    return "\n\n".join(parts) + "\n"
+
+
 def build(site: Path) -> None:
     """Write the page, and what it loads, into an empty folder.
 
@@ -99,9 +119,8 @@ def build(site: Path) -> None:
     for path in PAGE.iterdir():
         if path.suffix != ".yaml":
             shutil.copy(path, site)
-    lessons = yaml.safe_load((PAGE / "lessons.yaml").read_text(encoding="utf-8"))
-    known = {"machines": shipped_names(), "lessons": lessons}
-    (site / "lessons.json").write_text(json.dumps(known), encoding="utf-8")
+    (site / "licences.txt").write_text(licences(), encoding="utf-8")
+    (site / "lessons.json").write_text(json.dumps(known()), encoding="utf-8")
     with TemporaryDirectory() as folder:
         library, pyodide = Path(folder, "library"), Path(folder, "package")
         with tarfile.open(archive) as packed:

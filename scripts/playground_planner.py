@@ -45,7 +45,7 @@ def answer(machine: str, config: str, pods: str, asked: str) -> str:
                 for name, one in answers.items()
             ],
             "unasked": unasked,
-            "refusal": made.sentence if hasattr(made, "refusal") else "",
+            "refusal": getattr(made, "sentence", ""),
             "findings": [{"code": one.code, "text": one.message} for one in made.findings],
             "picture": made._repr_svg_(),
             "explained": explained,

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-LESSONS: list[dict[str, Any]] = yaml.safe_load((ROOT / "docs/site/playground/lessons.yaml").read_text(encoding="utf-8"))
+BUILDING = runpy.run_path(str(ROOT / "scripts" / "build_playground.py"))
+OFFERED = BUILDING["known"]()
+LESSONS: list[dict[str, Any]] = OFFERED["lessons"]
 answer = runpy.run_path(str(ROOT / "scripts" / "playground_planner.py"))["answer"]
 
 
@@ -37,6 +38,18 @@ def test_the_pod_of_a_lesson_is_rejected_as_it_says_and_admitted_after_the_fix(l
 
 def test_the_lessons_have_ten_ways_to_be_rejected() -> None:
     assert len({lesson["id"] for lesson in LESSONS if lesson["reason"]}) == 10
+
+
+def test_what_the_page_loads_has_its_licences() -> None:
+    text = BUILDING["licences"]()
+    assert all(name in text for name in ("Pyodide ", "CPython ", "click ", "PyYAML ", "msgspec ", "Apache License"))
+    assert text.count("Redistribution and use in source and binary forms") == 2
+    assert text.count("Permission is hereby granted, free of charge") == 1
+
+
+def test_the_machines_that_the_page_offers_can_be_planned_on() -> None:
+    assert {"hgx-8gpu", "small-1s8"} <= set(OFFERED["machines"])
+    assert all("picture" in answered(LESSONS[0] | {"machine": one, "pods": ""}) for one in OFFERED["machines"])
 
 
 @pytest.mark.parametrize(

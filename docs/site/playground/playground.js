@@ -2,6 +2,7 @@
 const part = (id) => document.getElementById(id);
 const fields = ["machine", "config", "pods"];
 const begun = performance.now();
+part("state").textContent = "Loading the planner …";
 const { machines, lessons } = await (await fetch("lessons.json")).json();
 let lesson = lessons[0];
 let asked = "";

@@ -294,10 +294,7 @@ class Simulation:
         if arrival.runs is not None:
             self.at(self.now + arrival.runs, lambda: self._gone(record, PodPhase.RAN, PodChange.SUCCEEDED))
         if arrival.asked.relations.has_terms:
-            self._wake_friends()
-
-    def _wake_friends(self) -> None:
-        """Try again pods that other pods decide about, when one came."""
-        for asked in self._queue.kinds():
-            if asked.relations.has_terms and feasible(self.nodes.table, asked).any():
-                self._retry(self._queue.wake(asked.key))
+            # Pods that other pods decide about are tried again, when one came.
+            for asked in self._queue.kinds():
+                if asked.relations.has_terms and feasible(self.nodes.table, asked).any():
+                    self._retry(self._queue.wake(asked.key))

@@ -60,12 +60,9 @@ class NodeGroup:
         """
         start = start_on(self.machine, self.config, self.mooring, StateTexts())
         if isinstance(start, NotStarted):
-            raise InputError(
-                f"the kubelet would not start: {start.refusal.message}",
-                source=self.source,
-                field=f"groups.{self.name}",
-                remedy="see mooring plan with this machine and configuration",
-            )
+            problem = f"the kubelet would not start: {start.refusal.message}"
+            remedy = "see mooring plan with this machine and configuration"
+            raise InputError(problem, source=self.source, field=f"groups.{self.name}", remedy=remedy)
         return start.with_devices(DeviceState(dict(self.devices)))
 
 

@@ -145,7 +145,8 @@ class KubeletSource:
             UnsettledError: files and API contradict each other.
         """
         self._check_restart()
-        marks, now = self._current_marks(), self._clock()
+        # What changes when a file is replaced, without reading any.
+        marks, now = tuple(_mark(self._root / name) for name in _FILES), self._clock()
         if self._seen is not None and marks == self._marks and now - self._listed < _LISTING:
             return self._seen
         reading, pods = self._settled()
@@ -185,10 +186,6 @@ class KubeletSource:
                 return found.st_ino, found.st_ctime_ns
         return self._born
 
-    def _current_marks(self) -> Marks:
-        """Return what changes when a file is replaced, without reading any."""
-        return tuple(_mark(self._root / name) for name in _FILES)
-
     def _settled(self) -> tuple[_Reading, tuple[ListedPod, ...]]:
         """Read until everything is of one moment."""
         problem = ""
@@ -202,7 +199,8 @@ class KubeletSource:
                 problem = "the state files change all the time"
                 continue
             pods = pods_in(answer)
-            problem = self._contradiction(before[0], pods)
+            is_told = any(container.cpus for pod in pods for container in pod.containers)
+            problem = disagreement(pods, _sets(self._start(before[0]))) if is_told else ""
             if not problem:
                 return _Reading(before[0], before[1], answer, devices), pods
         raise UnsettledError(f"{self._root}: {problem}")
@@ -210,11 +208,6 @@ class KubeletSource:
     def _files(self) -> tuple[StateTexts, str | None]:
         folder = StateFolder(self._root)
         return StateTexts(folder.read_cpu(), folder.read_memory()), read_device_file(self._root)
-
-    def _contradiction(self, files: StateTexts, pods: tuple[ListedPod, ...]) -> str:
-        if not any(container.cpus for pod in pods for container in pod.containers):
-            return ""
-        return disagreement(pods, _sets(self._start(files)))
 
     def _start(self, files: StateTexts) -> Kubelet | str:
         """Return the kubelet that starts on the files, or why it would not."""

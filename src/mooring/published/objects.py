@@ -230,7 +230,13 @@ def state_document(state: NodeState, exclusive: ExclusiveCPUs | None = None) -> 
             held=list(_held(state.devices.held)),
             pods=[_Pod(pod.namespace, pod.name, pod.uid or UNSET) for pod in state.pods],
             offline=list_text(state.offline) if hotplug else UNSET,
-            displaced=list(_replacements(state.displaced)) if hotplug else UNSET,
+            displaced=[
+                _Replacement(pod, *pair)
+                for pod, pairs in sorted(state.displaced.items())
+                for pair in sorted(pairs.items())
+            ]
+            if hotplug
+            else UNSET,
         )
     )
     if exclusive is None:
@@ -279,12 +285,6 @@ def _displaced(found: list[_Replacement]) -> dict[str, dict[int, int]]:
     for one in found:
         displaced.setdefault(one.pod, {})[one.lost] = one.by
     return displaced
-
-
-def _replacements(displaced: Mapping[str, Mapping[int, int]]) -> Iterator[_Replacement]:
-    for pod, pairs in sorted(displaced.items()):
-        for lost, by in sorted(pairs.items()):
-            yield _Replacement(pod, lost, by)
 
 
 def _text(found: str | UnsetType | None) -> str | None:

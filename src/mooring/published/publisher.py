@@ -114,8 +114,6 @@ class Publisher:
         begun = self._cpu()
         try:
             self._write(self._seen)
-        except ClusterError as error:
-            self._failed(error, error.pause)
         except MooringError as error:
             self._failed(error)
         else:
@@ -186,15 +184,12 @@ class Publisher:
             self._waking = self._waking.done(now)
             self.counts.wakes += 1
 
-    def _failed(self, error: MooringError, pause: float = 0.0) -> None:
+    def _failed(self, error: MooringError) -> None:
         self.close()
         self._owner, self._known_facts = None, ""
-        self._pace = self._pace.failed(self._clock(), self._node, pause)
+        self._pace = self._pace.failed(self._clock(), self._node, error)
         self.counts.failures += 1
-        if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
-            missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
-            remedy = "; apply the definitions of deploy/crds" if missing else ""
-            message = f"{self._node} is not published (attempt {self._pace.failures}): {error}{remedy}"
+        if message := self._pace.complaint(f"{self._node} is not published", error):
             self._report(Finding("warning", _SUBJECT, message))
 
     def _write(self, seen: Observation) -> None:

@@ -25,10 +25,11 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
+from mooring.engine.core.errors import MooringError
 from mooring.published import observation
 from mooring.published.objects import API_VERSION, FACTS, GROUP, NODE_LABEL, PLURALS, SHADOW, STATE, encoded
 from mooring.published.observation import Observation, exclusive_cpus_of, zones_of
-from mooring.service.apiserver import asked, cluster_errors
+from mooring.service.apiserver import ClusterError, asked, cluster_errors
 from mooring.service.following import objects_at, pause_before
 
 MANAGER: Final = "mooring"
@@ -205,21 +206,33 @@ class Pace:
         """Return the pace after a write of everything."""
         return Pace(self.rhythm, last=now)
 
-    def failed(self, now: float, node: str, pause: float = 0.0) -> Pace:
+    def failed(self, now: float, node: str, error: MooringError) -> Pace:
         """Return the pace after a write that failed.
 
         Args:
             now: the time.
             node: of whom; nodes differ a little in how long they wait.
-            pause: seconds that the server wants.
+            error: why; the server may want a pause.
         """
-        failures = self.failures + 1
+        failures, pause = self.failures + 1, error.pause if isinstance(error, ClusterError) else 0.0
         return replace(
             self,
             first=now if self.first is None else self.first,
             failures=failures,
             barred=now + max(pause_before(failures, node), pause),
         )
+
+    def complaint(self, what: str, error: MooringError) -> str:
+        """Return how the newest failure is reported; empty where it is not: only the first ones are, and now and then.
+
+        Args:
+            what: did not come about, in words.
+            error: why.
+        """
+        if self.failures > 2 and self.failures % 20:
+            return ""
+        missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
+        return f"{what} (attempt {self.failures}): {error}{'; apply the definitions of deploy/crds' if missing else ''}"
 
 
 ANNOTATION: Final = f"{GROUP}/room"

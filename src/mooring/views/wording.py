@@ -157,7 +157,7 @@ def _box_facts(box: BoxView, view: NodeView) -> tuple[str, ...]:
 def _cpu_fact(node: NUMAView) -> str:
     """Return how many CPUs of a NUMA node are free, or what else is to be said of its CPUs."""
     if not node.cpus:
-        return "memory only"
+        return "memory only" if node.memory_bytes else "empty"
     if node.counts.get(CPUUse.FREE) or node.counts.get(CPUUse.EXCLUSIVE):
         return f"{node.counts.get(CPUUse.FREE, 0)} of {len(node.cpus)} free"
     return plural(len(node.cpus), "CPU")

@@ -19,7 +19,7 @@ from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswere
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, KnownContainer, Phase, claimed_cpus
-from mooring.agent.status.snapshot import AlignmentCounts, Snapshot, SnapshotProvider, alignment_counts, exclusive_cpus
+from mooring.agent.status.snapshot import AlignmentCounts, Published, Snapshot, alignment_counts, exclusive_cpus
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node.metrics.metrics import exposition
@@ -49,7 +49,7 @@ _REPAIRS = {
 class AgentMetrics(ProgramMetrics):
     """Counters of one agent, and the page on which they stand."""
 
-    def __init__(self, provider: SnapshotProvider) -> None:
+    def __init__(self, provider: Published) -> None:
         """Begin at zero.
 
         Args:
@@ -241,7 +241,7 @@ def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
     yield family
 
 
-def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCountsPart]) -> Pages:
+def status_pages(provider: Published, counts: Callable[[], AgentCountsPart]) -> Pages:
     """Return the pages of the socket."""
 
     def status() -> Page:
@@ -326,7 +326,7 @@ def _unenforced(state: AgentState) -> Iterator[str]:
         yield f"the CPUs of containers cannot be read ({len(lost)}), the newest: {lost[-1]}"
 
 
-def health_pages(provider: SnapshotProvider, heartbeat: Heartbeat) -> Pages:
+def health_pages(provider: Published, heartbeat: Heartbeat) -> Pages:
     """Return the pages ``/healthz`` and ``/readyz``."""
     return {
         "/healthz": lambda: _verdict(lambda: dead(heartbeat)),

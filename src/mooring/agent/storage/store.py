@@ -178,7 +178,11 @@ class Store:
         self._sequence += 1
         try:
             make_folder(self.folder)
-            self._keep_damaged()
+            damaged, self._damaged = self._damaged, ""
+            if damaged:
+                # Kept beside the one that is about to take its place.
+                with suppress(InputError):
+                    write_atomically(self.folder / DAMAGED_FILE, damaged)
             self._file.write(self._writer.text(state, self._sequence))
         except InputError as error:
             return str(error)
@@ -308,13 +312,6 @@ class Store:
         changed = {name: text for name, text in texts.items() if before.get(name) != text or not self._has(name)}
         write_together(self.folder, changed)
         self._written = texts
-
-    def _keep_damaged(self) -> None:
-        """Keep a damaged journal beside the one that is about to take its place."""
-        damaged, self._damaged = self._damaged, ""
-        if damaged:
-            with suppress(InputError):
-                write_atomically(self.folder / DAMAGED_FILE, damaged)
 
     def _has(self, name: str) -> bool:
         return os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path costs more than the question

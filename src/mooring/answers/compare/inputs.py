@@ -224,7 +224,7 @@ def _asked(options: CompareOptions) -> tuple[tuple[Question, tuple[Document, ...
     if len(options.machines) > 1 and STANDARD_INPUT in options.node.config:
         remedy = "give the configuration as a file"
         raise InputError("can be read only once", source="standard input", field="--config", remedy=remedy)
-    of_pairs = [(*options.node.config, *filter(None, [file])) for file in options.devices]
+    of_pairs: list[tuple[str, ...]] = [(*options.node.config, *filter(None, [file])) for file in options.devices]
     files = of_pairs or [tuple(options.node.config)] * max(len(options.machines), 1)
     read = read_inputs(replace(options.node, config=files[0]))
     question = question_from(read)

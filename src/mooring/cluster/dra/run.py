@@ -120,7 +120,11 @@ class Plugin:
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
         with ExitStack() as opened:
-            opened.callback(self._served(self._endpoint, DRA_SERVICE, self._dra()))
+            methods: Methods = {
+                "NodePrepareResources": Method(NodePrepareResourcesRequestMessage, self._prepare),
+                "NodeUnprepareResources": Method(NodeUnprepareResourcesRequestMessage, self._unprepare),
+            }
+            opened.callback(self._served(self._endpoint, DRA_SERVICE, methods))
             place = str(registry / f"{driver.name}-reg.sock")
             opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()))
             self._closing = opened.pop_all()
@@ -135,12 +139,6 @@ class Plugin:
 
     def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
         return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
-
-    def _dra(self) -> Methods:
-        return {
-            "NodePrepareResources": Method(NodePrepareResourcesRequestMessage, self._prepare),
-            "NodeUnprepareResources": Method(NodeUnprepareResourcesRequestMessage, self._unprepare),
-        }
 
     def _registration(self) -> Methods:
         return {

@@ -19,13 +19,10 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.fleet import answer, nodes, ranking, simulation, text, trials
     from mooring.fleet.report import charts, page, report
-    from mooring.views.html.document import plot_page_text
-    from mooring.views.svg import plot
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation
     from mooring.fleet.trials import Figures, FinishedTrials, FleetTrial
-    from mooring.views.svg.plot import Plot
 
 
 SIMULATE_EXAMPLES = """\b
@@ -83,10 +80,6 @@ def _run(simulated: Simulation) -> Simulation:
         signal.signal(signal.SIGINT, before)
 
 
-def _drawn(found: Plot, form: str) -> str:
-    return plot_page_text(found) if form == "html" else plot.plot_svg(found)
-
-
 COMPARE_EXAMPLES = """\b
 Examples:
   mooring fleet compare --cluster cluster.yaml -f work.yaml --strategy LeastAllocated --strategy LeastAllocated+extender
@@ -139,12 +132,9 @@ def compare_command(
     works = [inputs.read_work(number) for number in range(seeds)]
     asked = ranking.variants(cluster, works, chosen, settings, inputs.seed)
     found = _figures(asked, jobs, dask, trials.FinishedTrials(resume) if resume else None)
-    if form == "json":
-        emit_document(json_text(ranking.comparison_document(works[0].name, found)), to)
-    elif form != "text":
-        emit_document(_drawn(text.comparison_plot(cluster.name, works[0], found), form), to)
-    else:
-        emit(text.parts_text(text.comparison_parts(cluster.name, works[0], found), to), to)
+    plot = text.comparison_plot(cluster.name, works[0], found)
+    parts = text.comparison_parts(cluster.name, works[0], found)
+    common.print_answer(form, to, ranking.comparison_document(works[0].name, found), parts, plot)
     return YES
 
 
@@ -210,10 +200,7 @@ def size_command(
     goal = ranking.Goal(refused, longest_wait=within)
     trial = trials.FleetTrial("", cluster, work, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     sizes = [ranking.size_of(trial, group, groups, goal, most) for group in groups]
-    if form == "json":
-        emit_document(json_text(ranking.sizes_document(work.name, sizes)), to)
-    elif form != "text":
-        emit_document(_drawn(text.sizes_plot(cluster.name, work, sizes), form), to)
-    else:
-        emit(text.parts_text(text.sizes_parts(cluster.name, work, sizes, goal), to), to)
+    plot = text.sizes_plot(cluster.name, work, sizes)
+    parts = text.sizes_parts(cluster.name, work, sizes, goal)
+    common.print_answer(form, to, ranking.sizes_document(work.name, sizes), parts, plot)
     return YES if any(one.fewest is not None for one in sizes) else NO

@@ -169,6 +169,20 @@ _AKS_PATHS: Final = {
 }
 
 
+_OF_KARPENTER = """
+    clusterDNS cpuCFSQuota evictionHard evictionMaxPodGracePeriod evictionSoft evictionSoftGracePeriod
+    imageGCHighThresholdPercent imageGCLowThresholdPercent kubeReserved maxPods podsPerCore systemReserved
+"""
+_KARPENTER: Final = frozenset(_OF_KARPENTER.split())
+BLOCK_FIELDS: Final = (
+    ("karpenter.k8s.aws/", _KARPENTER),
+    ("karpenter.sh/v1beta1", _KARPENTER),
+    ("karpenter.sh/v1alpha5", _KARPENTER | {"containerRuntime"}),
+    ("karpenter.sh/", frozenset[str]()),
+    ("eks.amazonaws.com/", frozenset[str]()),
+)
+"""API version, or the beginning of it -> all fields that a kubelet's block has in its objects. Source:
+https://karpenter.sh/docs/concepts/nodeclasses (spec.kubelet; since v1 no NodePool has it); EKS Auto Mode has none."""
 EKS_VERSION: Final = "node.eks.aws/v1alpha1"
 _CONFIG: Final = "spec.kubelet.config"
 _FLAGS: Final = "spec.kubelet.flags"

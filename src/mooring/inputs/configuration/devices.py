@@ -140,12 +140,9 @@ def check_nodes(declared: Declared, machine: MachineInfo, *, source: str) -> Non
         for index, device in enumerate(devices if isinstance(devices, tuple) else ()):
             if missing := sorted(set(device.numa or ()) - known):
                 nodes = ", ".join(map(str, sorted(known - {NOWHERE})))
-                raise InputError(
-                    f"{device.id} is on NUMA node {missing[0]}, which the machine does not have: it has {nodes}",
-                    source=source,
-                    field=f"devices.{resource}[{index}].numa",
-                    remedy="give the machine of these devices, or their nodes on it",
-                )
+                problem = f"{device.id} is on NUMA node {missing[0]}, which the machine does not have: it has {nodes}"
+                remedy = "give the machine of these devices, or their nodes on it"
+                raise InputError(problem, source=source, field=f"devices.{resource}[{index}].numa", remedy=remedy)
 
 
 def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str, Preference]:
@@ -185,11 +182,8 @@ def offered_devices(declared: Declared, machine: Machine) -> dict[str, tuple[Dev
 def _selector(content: Mapping[str, Any], field: str) -> PCISelector:
     chosen = mapping_at(content, "pci") if set(content) == {"pci"} else {}
     if not chosen or not set(chosen) <= set(_SELECTORS):
-        raise InputError(
-            "must list devices or choose them",
-            field=field,
-            remedy='write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}',
-        )
+        remedy = 'write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}'
+        raise InputError("must list devices or choose them", field=field, remedy=remedy)
     texts = {name: text_at(chosen, name).lower().removeprefix("0x") for name in _SELECTORS}
     for name, text in texts.items():
         if not all(digit in "0123456789abcdef" for digit in text):
@@ -211,11 +205,8 @@ def _device(item: Any, field: str) -> Device:
         raise wrong_kind(item, "a device", field)
     unknown = sorted(str(name) for name in item if name not in _DEVICE_FIELDS)
     if unknown:
-        raise InputError(
-            "is not a field of a device",
-            field=f"{field}.{unknown[0]:.60}",
-            remedy=f"fields are {', '.join(_DEVICE_FIELDS)}",
-        )
+        problem = "is not a field of a device"
+        raise InputError(problem, field=f"{field}.{unknown[0]:.60}", remedy=f"fields are {', '.join(_DEVICE_FIELDS)}")
     numa = item.get("numa")
     if numa is not None and not (
         isinstance(numa, list) and all(type(node) is int and NOWHERE <= node <= HIGHEST_NODE for node in numa)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, MAPS_OF_TEXTS, Holds, KubeletField
-from mooring.inputs.configuration import sources
+from mooring.inputs.configuration import clouds, sources
 from mooring.inputs.configuration.formats import format_of
 from mooring.inputs.configuration.kubelet_config import KIND, is_kubelet_config
 from mooring.inputs.configuration.kubelet_flags import READINGS, carried_flags, kubelet_flags, merged_configuration
@@ -53,48 +53,14 @@ _SIGNALS: Final = {
     for place in ("memory", "nodefs", "imagefs", "containerfs", "pid")
     for what in ("available", "inodesFree")
 }
-_TELLING: Final = frozenset(
-    (
-        "cpuManagerPolicy",
-        "cpuManagerPolicyOptions",
-        "topologyManagerPolicy",
-        "topologyManagerScope",
-        "topologyManagerPolicyOptions",
-        "memoryManagerPolicy",
-        "reservedMemory",
-        "reservedSystemCPUs",
-        "kubeReserved",
-        "systemReserved",
-    )
-)
+_NAMES_OF_KUBELETS = """
+    cpuManagerPolicy cpuManagerPolicyOptions topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions
+    memoryManagerPolicy reservedMemory reservedSystemCPUs kubeReserved systemReserved
+"""
+_TELLING: Final = frozenset(_NAMES_OF_KUBELETS.split())
 """Fields that no other program has: one of them makes a mapping a kubelet's configuration."""
 _ARGUMENTS: Final = re.compile(r"arg|flag|option", re.IGNORECASE)
 _LITERAL: Final = re.compile(r"[|>][-+0-9]*\s*(?:#.*)?$")
-_KARPENTER: Final = frozenset(
-    (
-        "clusterDNS",
-        "cpuCFSQuota",
-        "evictionHard",
-        "evictionMaxPodGracePeriod",
-        "evictionSoft",
-        "evictionSoftGracePeriod",
-        "imageGCHighThresholdPercent",
-        "imageGCLowThresholdPercent",
-        "kubeReserved",
-        "maxPods",
-        "podsPerCore",
-        "systemReserved",
-    )
-)
-_API_FIELDS: Final = (
-    ("karpenter.k8s.aws/", _KARPENTER),
-    ("karpenter.sh/v1beta1", _KARPENTER),
-    ("karpenter.sh/v1alpha5", _KARPENTER | {"containerRuntime"}),
-    ("karpenter.sh/", frozenset[str]()),
-    ("eks.amazonaws.com/", frozenset[str]()),
-)
-"""API version, or the beginning of it -> all fields that a kubelet's block has in its objects. Source:
-https://karpenter.sh/docs/concepts/nodeclasses (spec.kubelet; since v1 no NodePool has it); EKS Auto Mode has none."""
 _OF_EKS: Final = ("eksctl.io/", "karpenter.k8s.aws/")
 _TOGETHER: Final = re.compile(r"files|units|drop-?ins|patches|commands|cmd|contents|args|arguments", re.IGNORECASE)
 """Lists whose entries are of one node; the entries of all other lists are different nodes."""
@@ -246,7 +212,7 @@ def _in_mapping(content: dict[str, Any], path: str, source: ConfigurationSource,
     if "kind" in content and isinstance(content.get("apiVersion"), str):
         source = replace(source, api=content["apiVersion"])
     block = path.rpartition(".")[2] in ("kubelet", "kubeletConfiguration")
-    known = next((fields for api, fields in _API_FIELDS if block and source.api.startswith(api)), None)
+    known = next((fields for api, fields in clouds.BLOCK_FIELDS if block and source.api.startswith(api)), None)
     if known is not None:
         source = replace(source, refused=tuple(f"{path}.{key}" for key in content if key not in known))
         content = {key: value for key, value in content.items() if key in known}

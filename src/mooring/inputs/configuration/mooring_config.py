@@ -62,19 +62,15 @@ def _replace_offline(content: Mapping[str, Any]) -> str:
             raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
     rule = text_at(hotplug, "replace", config.SAME_NODES)
     if rule not in config.REPLACE:
-        raise InputError(
-            f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}"
-        )
+        problem = f"{rule!r:.60} is not a rule"
+        raise InputError(problem, field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}")
     return rule
 
 
 def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -> DeviceAlignments:
     if "deviceAlignment" in content and config.DEVICE_ALIGNMENT not in extensions:
-        raise InputError(
-            f"needs the extension {config.DEVICE_ALIGNMENT}",
-            field="deviceAlignment",
-            remedy=f"name {config.DEVICE_ALIGNMENT} among the extensions",
-        )
+        remedy = f"name {config.DEVICE_ALIGNMENT} among the extensions"
+        raise InputError(f"needs the extension {config.DEVICE_ALIGNMENT}", field="deviceAlignment", remedy=remedy)
     found = mapping_at(content, "deviceAlignment")
     with within("deviceAlignment"):
         reading.check_names(found, frozenset({"default", "classes"}))
@@ -123,10 +119,8 @@ def _resources_of_class(name: str, content: Mapping[str, Any]) -> tuple[str, ...
         if not isinstance(resource, str) or not resource:
             raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
     if not resources and name not in CLASSES:
-        raise InputError(
-            f"is not one of the known classes {', '.join(sorted(CLASSES))}",
-            remedy="write {alignment: follow, resources: [vendor.example/device]}",
-        )
+        problem = f"is not one of the known classes {', '.join(sorted(CLASSES))}"
+        raise InputError(problem, remedy="write {alignment: follow, resources: [vendor.example/device]}")
     return tuple(resources)
 
 

@@ -294,11 +294,8 @@ def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
         # Empty lines before a part keep its lines those of the file.
         yield from sources_of(documents_in(("\n" * before + body).encode(), name))
     if not found:
-        raise InputError(
-            "no part configures the kubelet",
-            source=name,
-            remedy=f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh",
-        )
+        remedy = f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh"
+        raise InputError("no part configures the kubelet", source=name, remedy=remedy)
 
 
 _LARGEST: Final = 4 * 2**20

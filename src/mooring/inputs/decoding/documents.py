@@ -181,12 +181,8 @@ def located(document: Document) -> Iterator[None]:
     except InputError as error:
         if error.source not in ("", document.source):
             raise
-        raise InputError(
-            error.problem,
-            source=places_of(document, [error.field])[error.field],
-            field=error.field,
-            remedy=error.remedy,
-        ) from None
+        place = places_of(document, [error.field])[error.field]
+        raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
 def places_of(document: Document, fields: Sequence[str]) -> dict[str, str]:
@@ -228,9 +224,8 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     for entry in found:
         files.check_regular(entry)
     if not found:
-        raise InputError(
-            "the folder holds no manifests", source=files.shown(path), remedy=f"put {', '.join(SUFFIXES)} files there"
-        )
+        problem = "the folder holds no manifests"
+        raise InputError(problem, source=files.shown(path), remedy=f"put {', '.join(SUFFIXES)} files there")
     return found
 
 

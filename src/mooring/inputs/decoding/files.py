@@ -295,11 +295,8 @@ def text_of(data: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise InputError(
-            f"not UTF-8 text (byte 0x{data[error.start]:02x})",
-            source=f"{source}:{line}:{column}",
-            remedy="save it as UTF-8",
-        ) from None
+        problem = f"not UTF-8 text (byte 0x{data[error.start]:02x})"
+        raise InputError(problem, source=f"{source}:{line}:{column}", remedy="save it as UTF-8") from None
     zero = text.find("\0")
     if zero >= 0:
         raise InputError("a NUL character: this is not a text file", source=shown_place(source, text, zero))

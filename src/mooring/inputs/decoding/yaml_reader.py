@@ -129,11 +129,8 @@ def read_yaml(text: str, source: str) -> Iterator[Document]:
     except yaml.MarkedYAMLError as error:
         problem = error.problem or error.context or "it cannot be understood"
         place = _place(source, error.problem_mark or error.context_mark)
-        raise InputError(
-            f"not valid YAML: {problem}",
-            source=place,
-            remedy="indent with spaces, not tabs" if "cannot start any token" in problem else "",
-        ) from None
+        remedy = "indent with spaces, not tabs" if "cannot start any token" in problem else ""
+        raise InputError(f"not valid YAML: {problem}", source=place, remedy=remedy) from None
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {error}", source=source) from None
 
@@ -155,15 +152,6 @@ class _Open:
     merged: list[Value] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchored:
-    """A value that aliases can repeat."""
-
-    value: Value
-    nodes: int
-    height: int
-
-
 @dataclass(slots=True)
 class _Reader:
     """Builds one document after the other from parser events."""
@@ -176,8 +164,8 @@ class _Reader:
     nodes: int = 0
     aliased: int = 0
     open: list[_Open] = field(default_factory=list)
-    anchors: dict[str, _Anchored | None] = field(default_factory=dict)
-    """Anchor -> value; None while the value is still open."""
+    anchors: dict[str, tuple[Value, int, int] | None] = field(default_factory=dict)
+    """Anchor -> value that aliases can repeat, its nodes and its height; None while the value is still open."""
 
     def take(self, event: Any) -> Document | None:
         """Take one event; return the document that it ends, if it ends one."""
@@ -204,7 +192,7 @@ class _Reader:
         self._count(event)
         value = self._scalar_value(event)
         if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored(value, 1, 0)
+            self.anchors[event.anchor] = value, 1, 0
         self._put(value, event, 0, plain=event.implicit[0])
 
     def _scalar_value(self, event: Any) -> Scalar:
@@ -248,7 +236,7 @@ class _Reader:
                 self._merge(event, closed.value, merged)
         if closed.anchor is not None:
             nodes = self.nodes - closed.first_node + 1
-            self.anchors[closed.anchor] = _Anchored(closed.value, nodes, closed.height)
+            self.anchors[closed.anchor] = closed.value, nodes, closed.height
         self._put(closed.value, event, closed.height)
 
     def _merge(self, event: Any, into: dict[str, Value], merged: Value) -> None:
@@ -265,13 +253,14 @@ class _Reader:
         known = self.anchors[event.anchor]
         if known is None:
             raise self._error(event, f"the alias *{event.anchor} refers to a value that contains it")
-        self.nodes += known.nodes
-        self.aliased += known.nodes
+        value, nodes, height = known
+        self.nodes += nodes
+        self.aliased += nodes
         if self.aliased > MOST_ALIASED_NODES:
             raise self._error(event, f"aliases repeat more than {MOST_ALIASED_NODES} nodes", "write the values out")
-        if len(self.open) + known.height > DEEPEST:
+        if len(self.open) + height > DEEPEST:
             raise self._too_deep(event)
-        self._put(known.value, event, known.height)
+        self._put(value, event, height)
 
     def _put(self, value: Value, event: Any, height: int, *, plain: bool = False) -> None:
         if not self.open:

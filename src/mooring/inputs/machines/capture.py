@@ -24,6 +24,7 @@ from typing import Final
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
+from mooring.inputs.machines.isolation import words_of
 from mooring.inputs.machines.process import processes
 from mooring.inputs.machines.tree import Tree, live_tree
 
@@ -114,11 +115,7 @@ def kernel_words(text: str) -> str:
     >>> kernel_words("BOOT_IMAGE=/vmlinuz root=/dev/sda1 isolcpus=2-7 quiet\n")
     'isolcpus=2-7\n'
     """
-    words = text.split()
-    if "--" in words:
-        # What follows is for the first program, not for the kernel.
-        words = words[: words.index("--")]
-    return f"{' '.join(word for word in words if word.partition('=')[0] in _KERNEL_WORDS)}\n"
+    return f"{' '.join(word for word in words_of(text) if word.partition('=')[0] in _KERNEL_WORDS)}\n"
 
 
 def _interrupt_names(text: str) -> str:

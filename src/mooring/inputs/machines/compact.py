@@ -104,11 +104,8 @@ def parse_shape(text: str) -> Shape:
             raise refusal(key, "is given twice", "keep one")
         if key not in _KEYS and not key.startswith(HUGEPAGES):
             close = difflib.get_close_matches(key, _KEYS, n=1)
-            raise refusal(
-                key,
-                "is not a key of a machine",
-                f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}",
-            )
+            problem = "is not a key of a machine"
+            raise refusal(key, problem, f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}")
         values[key] = value
     sockets = count_of(values, "sockets", 1)
     numa = count_of(values, "numa", sockets)
@@ -224,16 +221,12 @@ def _check(shape: Shape) -> None:
             if count % parts:
                 raise refusal(key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}")
     if shape.l3_caches % shape.sockets:
-        raise refusal(
-            "l3", f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}", "no L3 spans two sockets"
-        )
+        problem = f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}"
+        raise refusal("l3", problem, "no L3 spans two sockets")
     for key, count in (("sockets", shape.sockets), ("l3", shape.l3_caches), ("cpuless", shape.cpuless_nodes)):
         if count % shape.numa_nodes and (not count or shape.numa_nodes % count):
-            raise refusal(
-                "numa",
-                f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}",
-                "make one divide the other",
-            )
+            problem = f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}"
+            raise refusal("numa", problem, "make one divide the other")
     _check_memory(shape)
 
 
@@ -243,9 +236,8 @@ def _check_memory(shape: Shape) -> None:
         ("cpuless-memory", shape.cpuless_memory, shape.cpuless_nodes),
     ):
         if nodes and size % (nodes * PAGE):
-            raise refusal(
-                key, f"{size} bytes do not make whole pages on {nodes} nodes", "use a size that divides evenly"
-            )
+            problem = f"{size} bytes do not make whole pages on {nodes} nodes"
+            raise refusal(key, problem, "use a size that divides evenly")
         if size and not nodes:
             raise refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
     reserved = 0
@@ -255,11 +247,8 @@ def _check_memory(shape: Shape) -> None:
             raise refusal(f"hugepages of {pool.page_size}Ki", problem, f"use a multiple of {shape.numa_nodes}")
         reserved += pool.page_size * 1024 * pool.num_pages
     if reserved > shape.memory:
-        raise refusal(
-            "memory",
-            f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages",
-            "give more memory or fewer pages",
-        )
+        problem = f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages"
+        raise refusal("memory", problem, "give more memory or fewer pages")
 
 
 def refusal(key: str, problem: str, remedy: str) -> InputError:

@@ -243,6 +243,12 @@ class KernelWords:
     """Words whose list cannot be understood."""
 
 
+def words_of(line: str) -> list[str]:
+    """Return the words of a command line; what stands behind ``--`` is for the first program, not for the kernel."""
+    words = line.split()
+    return words[: words.index("--")] if "--" in words else words
+
+
 def kernel_words(line: str, online: CPUSet) -> KernelWords:
     """Read a command line; of a word that is repeated the last one counts, as in the kernel.
 
@@ -250,11 +256,7 @@ def kernel_words(line: str, online: CPUSet) -> KernelWords:
     >>> str(words.isolated), words.flags, str(words.tickless), str(words.callbacks_elsewhere)
     ('2-3', ('domain', 'managed_irq'), '2-3', '1-3')
     """
-    # What stands behind -- is for the first program, not for the kernel.
-    words = line.split()
-    if "--" in words:
-        words = words[: words.index("--")]
-    given = {name: value.strip('"') for name, sign, value in (word.partition("=") for word in words) if sign}
+    given = {name: value.strip('"') for name, sign, value in (word.partition("=") for word in words_of(line)) if sign}
     misunderstood: list[str] = []
 
     def cpus(name: str, text: str) -> CPUSet:

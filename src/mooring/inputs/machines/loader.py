@@ -19,7 +19,7 @@ from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding, Machine, MachineOrigin
-from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
 from mooring.lazy import lazily
 
 with lazily():
@@ -187,22 +187,17 @@ def _read(path: str) -> bytes:
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as above; a named pipe would be waited for
-            raise InputError(
-                "is not a file",
-                source=path,
-                remedy="name a file with a machine, or pass it on standard input: --machine -",
-            )
+            remedy = "name a file with a machine, or pass it on standard input: --machine -"
+            raise InputError("is not a file", source=path, remedy=remedy)
         with open(path, "rb") as file:  # noqa: PTH123 - as above
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(
-            f"cannot be read: {problem}", source=path, remedy="check the path and its permissions"
-        ) from None
+        problem = f"cannot be read: {problem}"
+        raise InputError(problem, source=path, remedy="check the path and its permissions") from None
     if len(data) > MAX_DESCRIPTION_BYTES:
-        raise InputError(
-            f"is larger than {MAX_DESCRIPTION_BYTES} bytes", source=path, remedy="is it a machine description?"
-        )
+        problem = f"is larger than {MAX_DESCRIPTION_BYTES} bytes"
+        raise InputError(problem, source=path, remedy="is it a machine description?")
     return data
 
 
@@ -263,19 +258,17 @@ def without_cpus(machine: Machine, cpus: CPUSet) -> Machine:
 
 
 def _info(info: MachineInfo, cpus: CPUSet) -> MachineInfo:
-    topology = tuple(_node(node, cpus) for node in info.topology)
+    topology = []
+    for node in info.topology:
+        left = (replace(one, thread_ids=tuple(cpu for cpu in one.thread_ids if cpu not in cpus)) for one in node.cores)
+        topology.append(replace(node, cores=tuple(core for core in left if core.thread_ids)))
     cores = [core for node in topology for core in node.cores]
     return replace(
         info,
         num_cores=sum(len(core.thread_ids) for core in cores),
         num_sockets=len({core.socket_id for core in cores}),
-        topology=topology,
+        topology=tuple(topology),
     )
-
-
-def _node(node: NUMANode, cpus: CPUSet) -> NUMANode:
-    cores = (replace(core, thread_ids=tuple(cpu for cpu in core.thread_ids if cpu not in cpus)) for core in node.cores)
-    return replace(node, cores=tuple(core for core in cores if core.thread_ids))
 
 
 def _hardware(hardware: Hardware, cpus: CPUSet) -> Hardware:

@@ -106,7 +106,7 @@ def described_hardware(info: MachineInfo) -> Hardware:
         offline=CPUSet(),
         allowed=online,
         isolated=CPUSet(),
-        nodes=tuple(_node(node) for node in info.topology),
+        nodes=tuple(map(_node, info.topology)),
         distances=rows if square else None,
         distance_nodes=ids if square else (),
         num_cores=len({cpu.core for cpu in cpus}),

@@ -164,11 +164,8 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine
         return parse_machine_lines(data, source, names[0])
     problem = f"holds no machine {name!r}" if name else f"holds {len(names)} machines"
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    raise InputError(
-        problem,
-        source=source,
-        remedy=f"write {source}#NAME with one of: {listed}" if names else "is it the right file?",
-    )
+    remedy = f"write {source}#NAME with one of: {listed}" if names else "is it the right file?"
+    raise InputError(problem, source=source, remedy=remedy)
 
 
 def machines_of_lines(data: bytes, source: str) -> Iterator[DescribedMachine]:
@@ -299,9 +296,8 @@ class _DocumentReader:
             missing = _MISSING.match(complaint)
             if missing:
                 field = f"{field}.{missing[1]}".strip(".")
-            raise InputError(
-                _problem(complaint), source=self.places((field,))[field], field=field, remedy=_REMEDY
-            ) from None
+            problem = _problem(complaint)
+            raise InputError(problem, source=self.places((field,))[field], field=field, remedy=_REMEDY) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
             raise json_error(self.data, self.source, self.line) from None
 

@@ -98,12 +98,8 @@ def fragment_of(documents: Iterable[Document]) -> Fragment:
     for document in documents:
         found = list(_containers(document.content))
         if not found:
-            raise InputError(
-                "has no container",
-                source=document.source,
-                field="--inject",
-                remedy="give a container (name, resources), a list of containers, or a pod template",
-            )
+            remedy = "give a container (name, resources), a list of containers, or a pod template"
+            raise InputError("has no container", source=document.source, field="--inject", remedy=remedy)
         own = [one for init, one in found if init], [one for init, one in found if not init]
         spec = {"initContainers": own[0], "containers": own[1] or [{"name": "app"}]}
         pod_from_object({"metadata": {"name": "inject"}, "spec": spec}, source=document.source)

@@ -89,23 +89,20 @@ def scale_down_grace(
     if text is None:
         return None
     if not _WHOLE.fullmatch(text) or int(text) > LONGEST_SCALE_DOWN:
-        raise InputError(
-            f"{text!r:.40} is not a delay", field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY
-        )
+        problem = f"{text!r:.40} is not a delay"
+        raise InputError(problem, field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY)
     return int(text)
 
 
 def _of_field(spec: Mapping[str, Any], gates: PodGates, *, stored: bool) -> int:
     seconds = count_at(spec, SCALE_DOWN_FIELD, 0)
     if not 0 <= seconds <= LONGEST_SCALE_DOWN:
-        raise InputError(
-            f"must be between 0 and {LONGEST_SCALE_DOWN}, but is {seconds}", field=SCALE_DOWN_FIELD, remedy=_REMEDY
-        )
+        problem = f"must be between 0 and {LONGEST_SCALE_DOWN}, but is {seconds}"
+        raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=_REMEDY)
     if not gates.delay and not stored:
         remedy = f"switch on the feature gate {DELAY_GATE}, or use the annotation {SCALE_DOWN_ANNOTATION}"
-        raise InputError(
-            f"is forbidden while the feature gate {DELAY_GATE} is off", field=SCALE_DOWN_FIELD, remedy=remedy
-        )
+        problem = f"is forbidden while the feature gate {DELAY_GATE} is off"
+        raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=remedy)
     return seconds
 
 

@@ -136,11 +136,8 @@ def standing_finding(node: str, elsewhere: int, asked: int = 0) -> Finding:
         elsewhere: how many pods are bound to others.
         asked: how many of the pods that are given as running are pending.
     """
-    parts = []
-    if elsewhere:
-        parts.append(f"{elsewhere} {'pod is' if elsewhere == 1 else 'pods are'} bound to other nodes and left out")
-    if asked:
-        parts.append(f"{asked} {'pod is' if asked == 1 else 'pods are'} pending and not counted as running")
+    left_out = ((elsewhere, "bound to other nodes and left out"), (asked, "pending and not counted as running"))
+    parts = [f"{count} {'pod is' if count == 1 else 'pods are'} {why}" for count, why in left_out if count]
     return Finding("warning", f"node {node}" if node else "active pods", "; ".join(parts), OTHER_PODS)
 
 

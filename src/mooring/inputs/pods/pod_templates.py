@@ -177,6 +177,7 @@ def job_pods(spec: Mapping[str, Any]) -> int:
 _SIZE: Final = re.compile(r"(\d+)(b|[kmgtp]b?|)", re.IGNORECASE)
 _UNITS: Final = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _LEAST_OVERHEAD: Final = "384m"
+_OF_METADATA: Final = ("labels", "annotations")
 _AT_START: Final = ("minExecutors", "initialExecutors")
 _OVERHEAD, _OVERHEAD_OF_SCRIPTS = 0.1, 0.4
 
@@ -229,19 +230,16 @@ def spark_pods(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, An
             limits["memory"] = f"{_mebibytes(given['memoryLimit'], f'{role}.memoryLimit')}Mi"
         if gpu:
             limits[text_at(gpu, "name")] = str(gpu.get("quantity"))
-        container = {"name": f"spark-kubernetes-{role}", **base, "resources": {"requests": requests, "limits": limits}}
+        container: dict[str, Any] = {
+            "name": f"spark-kubernetes-{role}",
+            **base,
+            "resources": {"requests": requests, "limits": limits},
+        }
         containers = [container, *others, *list_at(given, "sidecars")]
-        metadata: dict[str, Any] = {
-            **mapping_at(template, "metadata"),
-            **{key: given[key] for key in ("labels", "annotations") if key in given},
-        }
+        metadata = mapping_at(template, "metadata") | {key: given[key] for key in _OF_METADATA if key in given}
         pods = 1 if role == "driver" else _executors(spec, conf, told("instances"))
-        inner = {
-            **mapping_at(template, "spec"),
-            "containers": containers,
-            "initContainers": list_at(given, "initContainers"),
-        }
-        yield role, pods, {"metadata": metadata, "spec": inner}
+        inner = {"containers": containers, "initContainers": list_at(given, "initContainers")}
+        yield role, pods, {"metadata": metadata, "spec": mapping_at(template, "spec") | inner}
 
 
 def _executors(spec: Mapping[str, Any], conf: Mapping[str, str], instances: Any) -> int:
@@ -250,8 +248,9 @@ def _executors(spec: Mapping[str, Any], conf: Mapping[str, str], instances: Any)
     prefix = "spark.dynamicAllocation."
     told = {**{name.removeprefix(prefix): text for name, text in conf.items() if name.startswith(prefix)}, **dynamic}
     is_dynamic = str(told.get("enabled")).lower() == "true"
-    counts = [("instances", instances), *((name, told.get(name)) for name in (_AT_START if is_dynamic else ()))]
-    whole = {name: int(text) if str(text).isdecimal() else text for name, text in counts}
+    counts: dict[str, Any] = {name: told.get(name) for name in (_AT_START if is_dynamic else ())}
+    counts["instances"] = instances
+    whole = {name: int(text) if str(text).isdecimal() else text for name, text in counts.items()}
     return max(count_at(whole, name, 0 if is_dynamic else 1, least=0) for name in whole)
 
 

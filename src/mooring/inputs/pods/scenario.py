@@ -66,16 +66,13 @@ def scenario_documents(path: str | os.PathLike[str]) -> Iterator[reading.Documen
     for number, line in enumerate(_lines(path, name), 1):
         if not line.isspace():
             is_empty = False
-            yield reading.Document(_decoded(decoder, line, name, number), name, 1, number, line, is_alone=True)
+            try:
+                content = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                raise json_error(line, name, number) from None
+            yield reading.Document(content, name, 1, number, line, is_alone=True)
     if is_empty:
         raise InputError("nothing in it", source=name)
-
-
-def _decoded(decoder: msgspec.json.Decoder[reading.Value], line: bytes, name: str, number: int) -> reading.Value:
-    try:
-        return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise json_error(line, name, number) from None
 
 
 def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
@@ -91,9 +88,8 @@ def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile):
         remedy = "copy the file again"
-        raise InputError(
-            "the compressed data is damaged or cut short", source=f"{name}:{number + 1}", remedy=remedy
-        ) from None
+        problem = "the compressed data is damaged or cut short"
+        raise InputError(problem, source=f"{name}:{number + 1}", remedy=remedy) from None
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=name) from None
 

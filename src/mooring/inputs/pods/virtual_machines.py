@@ -142,11 +142,9 @@ def _check_expanded(owner: Mapping[str, Any]) -> None:
     kind = mapping_at(mapping_at(owner, "spec"), "instancetype")
     if kind:
         name = str(mapping_at(owner, "metadata").get("name", ""))
-        raise InputError(
-            f"CPUs and memory are in the instance type {kind.get('name', '')}",
-            field=TYPE_FIELD,
-            remedy=f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}",
-        )
+        problem = f"CPUs and memory are in the instance type {kind.get('name', '')}"
+        remedy = f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}"
+        raise InputError(problem, field=TYPE_FIELD, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,11 +53,8 @@ def template_paths(given: Sequence[str]) -> TemplatePaths:
     for text in given:
         kind, _, path = text.partition("=")
         if not kind.isalnum() or not path:
-            raise InputError(
-                f"{text!r:.60} is not KIND=PATH",
-                source="--pod-template-path",
-                remedy="write one such as InferenceService=spec.predictor",
-            )
+            remedy = "write one such as InferenceService=spec.predictor"
+            raise InputError(f"{text!r:.60} is not KIND=PATH", source="--pod-template-path", remedy=remedy)
         paths[kind] = (*paths.get(kind, ()), path)
     return paths
 
@@ -228,11 +225,8 @@ def _at_paths(content: Mapping[str, Any], field: str, kind: str, paths: tuple[st
         found = [one for one in pod_templates.templates_in(content, at_path(path)) if isinstance(one, FoundTemplate)]
         if not found:
             name = str(mapping_at(content, "metadata").get("name", ""))
-            raise InputError(
-                f"{kind} {name} has nothing there".replace("  ", " "),
-                field=path,
-                remedy="name the field that holds containers, or spec with containers",
-            )
+            remedy = "name the field that holds containers, or spec with containers"
+            raise InputError(f"{kind} {name} has nothing there".replace("  ", " "), field=path, remedy=remedy)
         for one in found:
             template = one.content if isinstance(one.content.get("spec"), dict) else {"spec": one.content}
             yield _templated(content, field, replace(one, content=template))

@@ -205,6 +205,10 @@ def _token(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
 
 
+async def _asset(text: str, kind: str, _request: Request) -> Response:
+    return Response(text, media_type=kind, headers=_FOR_EVER)
+
+
 def application(
     routes: list[Route], entrance: Entrance, found: Assets, heartbeat: Heartbeat, *, loopback: bool
 ) -> SecuredApplication:
@@ -229,10 +233,7 @@ def application(
         return PlainTextResponse("ok\n")
 
     own = [
-        *(
-            Route(f"/assets/{name}", Response(text, media_type=kind, headers=_FOR_EVER), methods=["GET"])
-            for name, (text, kind) in found.items()
-        ),
+        *(Route(f"/assets/{name}", partial(_asset, *one)) for name, one in found.items()),
         Route("/sign-in", entrance.signed_in, methods=["POST"]),
         Route("/healthz", healthy),
     ]

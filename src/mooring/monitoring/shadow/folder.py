@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import msgspec
 
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
@@ -32,7 +31,7 @@ from mooring.monitoring.shadow.tally import Tally, now_text, write_counts
 from mooring.published.objects import NodeFacts
 from mooring.published.shadow_document import shadow_document
 from mooring.published.writing import Pace, Rhythm, apply, node_uid
-from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
+from mooring.service.apiserver import Cluster, ClusterOnDemand
 
 MACHINES: Final = "machines.jsonl"
 RECORDING: Final = "recording-{:06}.jsonl"
@@ -306,10 +305,6 @@ class ShadowPublisher:
 
     def _failed(self, error: MooringError) -> None:
         self._cluster.close()
-        pause = error.pause if isinstance(error, ClusterError) else 0.0
-        self._pace = self._pace.failed(self._clock(), self._tally.node, pause)
-        if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
-            missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
-            remedy = "; apply the definitions of deploy/crds" if missing else ""
-            message = f"the counts are not published (attempt {self._pace.failures}): {error}{remedy}"
+        self._pace = self._pace.failed(self._clock(), self._tally.node, error)
+        if message := self._pace.complaint("the counts are not published", error):
             self._report(Finding("warning", _SUBJECT, message))

@@ -96,7 +96,9 @@ def _owner(owner: OwnerView, devices: str, area: Area, names: int) -> tuple[str,
         nodes = " · ".join(part for part in (nodes, f"memory {numbers(owner.memory_nodes)}") if part)
     cpus = str(owner.cpus)
     counted = f"{plural(len(owner.cpus), 'CPU')}: {cpus}" if owner.cpus else ""
-    list_x, nodes_x = area.x + 38 + min(int(area.width * 0.42), names), area.x + int(area.width * 0.78)
+    list_x = area.x + 38 + min(int(area.width * 0.42), names)
+    nodes_x = area.x + min(int(area.width * 0.78), area.width - ceil(text_width(nodes, TEXT_SIZE)))
+    nodes_x = max(nodes_x, area.x + int(area.width * 0.6))
     lines = _held_lines(counted, devices, nodes_x - list_x - 10, area.x + area.width - list_x)
     element = group(
         _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),

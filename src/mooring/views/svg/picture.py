@@ -162,6 +162,7 @@ def cell_size(view: NodeView) -> CellSize:
 def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> CellMetrics:
     """Return the sizes of everything on the map, in pixels; a map that changes has room for names everywhere."""
     named = {CPUUse.EXCLUSIVE, CPUUse.RESERVED, CPUUse.BROKEN}
+    is_dense = sum(1 for _ in view.cpus()) >= _DENSE
     return CellMetrics(
         cell_width=cell.width,
         cell_height=cell.height + 1,
@@ -171,7 +172,8 @@ def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> Cel
         strip_height=lambda box: _STRIP if changes or any(cpu.use in named for cpu in box.cpus()) else 0,
         row_gap=8,
         gap_x=12,
-        slack=240 if sum(1 for _ in view.cpus()) < _DENSE else 60,
+        slack=120 if is_dense else 240,
+        side_by_side=is_dense,
         gap_y=12,
         device_width=device_cells(view).width,
         device_height=HEIGHT,
@@ -279,7 +281,7 @@ MARGIN = 24
 """Room around everything, in pixels."""
 
 _NARROWEST_PAGE = 760
-_WIDE_PAGE = 1680
+_WIDE_PAGE = 1760
 _DENSE = 512
 """CPUs from which a free L3 is one block, and the page as wide as a screen."""
 

@@ -196,7 +196,7 @@ def cluster_node(options: NodeOptions) -> NodeArchive:
             # The name can be that of a workload.
             if not options.node:
                 raise
-    name = options.node or node_that_names(pod or {}, options.named[0])
+    name = options.node or node_that_names(kubectl, pod or {}, options.named[0])
     described: object = None
     new: list[ArchivePart] = []
     try:

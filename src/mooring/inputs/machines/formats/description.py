@@ -140,19 +140,15 @@ def check_ids(description: Description, source: str) -> None:
     node = max((node.id for node in description.nodes), default=0)
     lowest = min((*description.cpus, *(node.id for node in description.nodes)), default=0)
     largest = max((*(node.size for node in description.nodes), description.memory))
-    problem = ""
-    if not description.cpus:
-        problem = "has no online CPU"
-    elif highest >= MAX_CPUS:
-        problem = f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"
-    elif node >= MAX_NODES:
-        problem = f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"
-    elif lowest < 0:
-        problem = f"has the negative number {lowest} as a CPU or NUMA node"
-    elif largest > MAX_BYTES:
-        problem = f"has {largest} bytes of memory; at most 1Ei is possible"
-    if problem:
-        raise InputError(problem, source=source, remedy="capture it again")
+    for is_wrong, problem in (
+        (not description.cpus, "has no online CPU"),
+        (highest >= MAX_CPUS, f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"),
+        (node >= MAX_NODES, f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"),
+        (lowest < 0, f"has the negative number {lowest} as a CPU or NUMA node"),
+        (largest > MAX_BYTES, f"has {largest} bytes of memory; at most 1Ei is possible"),
+    ):
+        if is_wrong:
+            raise InputError(problem, source=source, remedy="capture it again")
 
 
 _CPUS: Final = "sys/devices/system/cpu"

@@ -60,9 +60,8 @@ def read_hwloc(root: Element) -> Description:
     version = root.attributes.get("version", "")
     if version.partition(".")[0] not in ("2", "3"):
         shown = f"of version {version}" if version else "of hwloc 1"
-        raise root.error(
-            f"XML {shown}, which is another format", "version", f"capture it with hwloc 2: {HWLOC_CAPTURE}"
-        )
+        problem = f"XML {shown}, which is another format"
+        raise root.error(problem, "version", f"capture it with hwloc 2: {HWLOC_CAPTURE}")
     machine = root.first("object")
     if machine is None or machine.attributes.get("type") != "Machine":
         raise root.error("has no object of type Machine", remedy=f"capture it again: {HWLOC_CAPTURE}")
@@ -222,30 +221,22 @@ def _distances(root: Element) -> dict[int, dict[int, int]]:
     return {}
 
 
-def _places(found: _Objects, homes: Mapping[int, int]) -> dict[int, DescribedCPU]:
+def _places(objects: _Objects, homes: Mapping[int, int]) -> dict[int, DescribedCPU]:
     parts = {
         label: {cpu: ((mask & -mask).bit_length() - 1, number) for mask, number in sets for cpu in members(mask)}
-        for label, sets in found.sets.items()
+        for label, sets in objects.sets.items()
     }
 
     def part(label: str, cpu: int) -> tuple[int, int | None] | None:
         return parts.get(label, {}).get(cpu)
 
     places = {}
-    for cpu in found.cpus:
+    for cpu in objects.cpus:
         core, package = part("Core", cpu) or (cpu, cpu), part("Package", cpu) or (-1, -1)
-        die, cluster, book, drawer = (part(label, cpu) for label in ("Die", "Cluster", "Book", "Drawer"))
-        places[cpu] = DescribedCPU(
-            core=core[0],
-            core_id=core[0] if core[1] is None else core[1],
-            package=package[0],
-            package_id=-1 if package[1] is None else package[1],
-            node=homes.get(cpu),
-            die=None if die is None else die[0],
-            cluster=None if cluster is None else cluster[0],
-            book=None if book is None else book[1],
-            drawer=None if drawer is None else drawer[1],
-        )
+        die, cluster = (found[0] if (found := part(label, cpu)) else None for label in ("Die", "Cluster"))
+        book, drawer = (found[1] if (found := part(label, cpu)) else None for label in ("Book", "Drawer"))
+        core_id, package_id = core[0] if core[1] is None else core[1], -1 if package[1] is None else package[1]
+        places[cpu] = DescribedCPU(core[0], core_id, package[0], package_id, homes.get(cpu), die, cluster, book, drawer)
     return places
 
 

@@ -222,18 +222,13 @@ def _number_of(zone: Mapping[str, Any], known: Container[int]) -> int:
 
 def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
     """Return the whole CPUs, bytes or devices of a zone's resources; without a capacity what can be allocated."""
-    amounts: dict[str, int] = {}
-    for index, entry in enumerate(list_at(zone, "resources")):
-        with within(f"resources[{index}]"):
-            resource = as_mapping(entry)
-            name = name_at(resource, "name")
-            found = next((one for one in (field, "allocatable", "capacity") if resource.get(one) is not None), field)
-            amounts[name] = _amount(resource, found, MAX_CPUS - 1 if name == "cpu" else MAX_BYTES)
-    return amounts
+    return dict(each_at(zone, "resources", lambda resource: _amount(resource, field)))
 
 
-def _amount(resource: Mapping[str, Any], field: str, most: int) -> int:
-    value = resource.get(field)
+def _amount(resource: Mapping[str, Any], wanted: str) -> tuple[str, int]:
+    name = name_at(resource, "name")
+    field = next((one for one in (wanted, "allocatable", "capacity") if resource.get(one) is not None), wanted)
+    most, value = MAX_CPUS - 1 if name == "cpu" else MAX_BYTES, resource.get(field)
     try:
         amount = Quantity.parse(quantity_text(value)).nano // 10**9
     except QuantitySyntaxError as error:
@@ -242,7 +237,7 @@ def _amount(resource: Mapping[str, Any], field: str, most: int) -> int:
         raise reading.inside(error, field) from None
     if not 0 <= amount <= most:
         raise InputError(f"{value!r:.60} is not between 0 and {most}", field=field)
-    return amount
+    return name, amount
 
 
 def _costs(zone: Mapping[str, Any]) -> dict[int, int]:

@@ -252,15 +252,8 @@ def _host(root: Element, cells: Element) -> Description:
 
 def _place(cpu: Element, number: int, node: int) -> DescribedCPU:
     package = cpu.required("socket_id")
-    return DescribedCPU(
-        core=min(_list(cpu, "siblings"), default=number),
-        core_id=cpu.required("core_id"),
-        package=package,
-        package_id=package,
-        node=node,
-        die=cpu.number("die_id"),
-        cluster=None,
-    )
+    core = min(_list(cpu, "siblings"), default=number)
+    return DescribedCPU(core, cpu.required("core_id"), package, package, node, cpu.number("die_id"))
 
 
 def _list(element: Element, attribute: str) -> CPUSet:

@@ -155,25 +155,14 @@ def _cpus(
             first = firsts[id(branch)]
             for kind in branch.kinds:
                 places.setdefault(kind, first)
-            if "package" in branch.kinds and package is None:
-                package = branch.kinds["package"]
+            if package is None:
+                package = branch.kinds.get("package")
             if branch.group is not None and not branch.kinds and masks[id(branch)] != whole:
                 places.setdefault(branch.group[1], first)
+        core, first_cpu, die, l2, l3 = map(places.get, ("core", "package", "die", "l2", "l3"))
+        groups = map(places.get, ("Cluster", "Book", "Drawer"))
         shown.append(
-            HardwareCPU(
-                id=cpu,
-                core=places.get("core"),
-                package=package,
-                package_first_cpu=places.get("package"),
-                numa=tuple(numa),
-                die=places.get("die"),
-                l2=places.get("l2"),
-                l3=places.get("l3"),
-                efficiency=efficiencies.get(cpu),
-                cluster=places.get("Cluster"),
-                book=places.get("Book"),
-                drawer=places.get("Drawer"),
-            )
+            HardwareCPU(cpu, core, package, first_cpu, tuple(numa), die, l2, l3, efficiencies.get(cpu), *groups)
         )
     return tuple(shown)
 
