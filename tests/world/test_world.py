@@ -35,6 +35,7 @@ FOUND_IN_A_CLUSTER_WITHIN = {
     "binds to one node have no lock": 10,
     "pods that a state names first are not noted": 16,
     "deleted pods stay": 3,
+    "pods that a list lacks stay": 8,
     "reservations of pods that are gone stay": 3,
     "broken promises are not counted": 3,
     "facts that were dropped are not listed again": 3,
