@@ -30,8 +30,6 @@ class LifeEnd:
     faults: tuple[str, ...]
     events: Counter[str]
     lines: tuple[str, ...]
-    kinds: frozenset[str]
-    """Of events and faults that there can be."""
 
 
 class Life(ABC):
@@ -80,7 +78,6 @@ class Life(ABC):
             tuple(self.faults.happened),
             self.events,
             (*self.lines, *(self.last_words() if broken else ())),
-            frozenset({*self.RATES, *self.EVENTS}),
         )
 
     def _step(self, number: int) -> None:

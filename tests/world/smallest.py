@@ -20,8 +20,13 @@ def smallest(end: LifeEnd, live: Live) -> tuple[int, frozenset[str], LifeEnd]:
         best = live(end.seed, steps, left_out)
         if best.broken[:12] == law:
             break
-    happened = [line.split(" ", 1)[1] for line in best.lines if line.partition(" ")[2].rpartition(":")[0] in end.kinds]
-    for one in [*sorted(end.kinds), *happened, *best.faults]:
+    kinds = {*best.events, *(one.partition(":")[0] for one in best.faults)}
+    happened = [
+        line.split(" ", 1)[1] for line in best.lines if line.partition(" ")[2].rpartition(":")[0] in best.events
+    ]
+    for one in [*sorted(kinds), *happened, *best.faults]:
+        if one.rpartition(":")[0] in left_out:
+            continue
         tried = live(end.seed, steps, left_out | {one})
         if tried.broken[:12] == law:
             left_out, best = left_out | {one}, tried

@@ -28,6 +28,22 @@ FOUND_WITHIN = {
     "lost answers are not made up for": 160,
 }
 """By defect: the lives, from the first seed on, in which the world finds it; about twice what it took."""
+FOUND_IN_A_CLUSTER_WITHIN = {
+    "a bind is repeated without asking where the pod is": 10,
+    "a bind without an answer counts as not bound": 40,
+    "a bind counts when it is confirmed": 3,
+    "binds to one node have no lock": 10,
+    "pods that a state names first are not noted": 16,
+    "deleted pods stay": 3,
+    "pods that a list lacks stay": 8,
+    "reservations of pods that are gone stay": 3,
+    "broken promises are not counted": 3,
+    "facts that were dropped are not listed again": 3,
+    "an expired version is asked for again": 3,
+    "a standby decides too": 3,
+    "a Lease is taken over at once": 3,
+    "a state that could not be written waits for the heartbeat": 6,
+}
 
 
 def lived(*given: str) -> tuple[int, str]:
@@ -40,12 +56,12 @@ def lived(*given: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("world", ["node", "cluster"])
 def test_a_seed_lives_the_same_lives_each_time(world: str) -> None:
-    first, second = (lived("--world", world, "--lives", "3", "--seed", "7")[1] for _ in range(2))
+    first, second = (lived("--world", world, "--lives", "2", "--seed", "7")[1] for _ in range(2))
     traces = [[line for line in one.splitlines() if line.startswith("trace:")] for one in (first, second)]
     assert traces[0] == traces[1] != []
 
 
-@pytest.mark.parametrize(("world", "lives"), [("node", 15), ("cluster", 8)])
+@pytest.mark.parametrize(("world", "lives"), [("node", 15), ("cluster", 4)])
 def test_all_laws_hold_in_the_first_lives(world: str, lives: int) -> None:
     status, said = lived("--world", world, "--lives", str(lives), "--seed", "1")
     assert (status, f"{lives} lives" in said) == (0, True), said
@@ -58,7 +74,14 @@ def test_a_defect_put_back_is_found() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("defect", FOUND_WITHIN)
-def test_each_defect_put_back_is_found(defect: str) -> None:
-    status, said = lived("--lives", str(FOUND_WITHIN[defect]), "--findings", "1", "--defect", defect)
+@pytest.mark.parametrize(
+    ("world", "defect", "lives"),
+    [
+        *(("node", defect, lives) for defect, lives in FOUND_WITHIN.items()),
+        *(("cluster", defect, lives) for defect, lives in FOUND_IN_A_CLUSTER_WITHIN.items()),
+    ],
+)
+def test_each_defect_put_back_is_found(world: str, defect: str, lives: int) -> None:
+    status, said = lived("--world", world, "--lives", str(lives), "--findings", "1", "--defect", defect)
     assert status == 1, said
+    assert "broken" in said
