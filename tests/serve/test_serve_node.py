@@ -60,8 +60,13 @@ def site(recorded: Recording) -> Iterator[Site]:
 def test_the_page_has_the_map_of_show_in_two_widths(site: Site, recorded: Recording) -> None:
     got = site.ask("/")
     assert got.status == 200
-    for width in (1100, 366):
-        assert drawn(svg_text(recorded.now.snapshot.view, width, bare=True)) in got.text
+    for form, width in (("wide", 1100), ("narrow", 366)):
+        map_ = drawn(svg_text(recorded.now.snapshot.view, width, bare=True))
+        assert map_ in got.text
+        assert [map_ in site.ask(f"/body?form={one}").text for one in ("wide", "narrow")] == [
+            form == "wide",
+            form == "narrow",
+        ]
 
 
 def test_every_answer_forbids_inline_scripts_frames_and_other_origins(site: Site) -> None:

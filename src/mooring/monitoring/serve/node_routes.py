@@ -37,8 +37,8 @@ def drawn(picture: str) -> str:
     return picture.replace(style_sheet(), "").replace(PATTERNS, "")
 
 
-def body_html(seen: Recorded, *, current: bool, trouble: str = "") -> str:
-    """Return the part of the page that changes."""
+def body_html(seen: Recorded, *, current: bool, trouble: str = "", form: str = "") -> str:
+    """Return the part of the page that changes, with the map in one form; without one, in all."""
     shown = seen.snapshot
     owners: dict[str, list[OwnerView]] = {pod.uid: [] for pod in shown.pods}
     others = [owner for owner in shown.view.owners if owner.uid not in owners]
@@ -47,7 +47,9 @@ def body_html(seen: Recorded, *, current: bool, trouble: str = "") -> str:
     return part_text(
         "node-body.html",
         shown=shown,
-        maps={name: drawn(svg_text(shown.view, width, bare=True)) for name, width in _FORMS.items()},
+        maps={
+            name: drawn(svg_text(shown.view, width, bare=True)) for name, width in _FORMS.items() if form in ("", name)
+        },
         owners=owners,
         others=others,
         refused=sorted((pod for pod in shown.pods if not pod.admitted), key=lambda pod: -pod.since),
@@ -125,7 +127,7 @@ class NodeRoutes:
     up: str
     """Address of the page of the cluster; empty where there is none."""
     assets: tuple[str, str]
-    _made: LRUCache[tuple[int, bool, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
+    _made: LRUCache[tuple[object, ...], str] = field(default_factory=lambda: LRUCache(_KEPT))
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Of many clients that ask for a new part at once, the first makes it."""
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -140,7 +142,8 @@ class NodeRoutes:
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as it is or was."""
         number = moment_of(request)
-        return HTMLResponse(await self._body(self.recording.at(number), viewer, current=not number))
+        form = asked if (asked := request.query_params.get("form", "")) in _FORMS else ""
+        return HTMLResponse(await self._body(self.recording.at(number), viewer, current=not number, form=form))
 
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Explain a pod that is on the node now, or was at a moment."""
@@ -188,14 +191,14 @@ class NodeRoutes:
         first, now = self.recording.span()  # between two readings a thread may record more
         return {"number": now.number, "first": first, "at": now.at}
 
-    async def _body(self, seen: Recorded, viewer: Viewer, *, current: bool) -> str:
+    async def _body(self, seen: Recorded, viewer: Viewer, *, current: bool, form: str = "") -> str:
         trouble = self.recording.trouble if current else ""
-        key = (seen.number, current, trouble, viewer.namespaces)
+        key = (seen.number, current, trouble, viewer.namespaces, form)
         async with self._making:
             if key not in self._made:
                 snapshot = seen.snapshot.seen_by(viewer.may_list)
                 shown = Recorded(seen.number, seen.at, snapshot)
-                self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble)
+                self._made[key] = await run_in_threadpool(body_html, shown, current=current, trouble=trouble, form=form)
             return self._made[key]
 
 

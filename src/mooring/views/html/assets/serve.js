@@ -6,6 +6,7 @@ const link = document.getElementById("link");
 const moment = document.getElementById("moment");
 const form = document.getElementById("view");
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const narrow = matchMedia("(max-width: 760px)"); // as in the styles
 const RETRY = 2000; // milliseconds until a body that could not be fetched is asked for again
 let fetching = false;
 let again = false;
@@ -79,7 +80,7 @@ function arrange() {
 
 /** What of it is shown: a moment of the timeline, or what the form asks for. */
 function viewOf() {
-  if (moment) return isNow() ? "" : `?number=${moment.value}`;
+  if (moment) return `?form=${narrow.matches ? "narrow" : "wide"}${isNow() ? "" : `&number=${moment.value}`}`;
   const fields = [...new FormData(form)].filter(([, value]) => value);
   return fields.length ? `?${new URLSearchParams(fields)}` : "";
 }
@@ -222,4 +223,5 @@ setInterval(countTime, 1000);
 listenToEvents();
 openNamed();
 addEventListener("hashchange", openNamed);
+if (moment) narrow.addEventListener("change", refresh);
 performance.mark("interactive");
