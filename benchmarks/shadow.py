@@ -274,7 +274,7 @@ def main(minutes: float, more: list[str]) -> None:
             (root / name).mkdir(parents=True)
         node = played(root)
         socket = str(root / "pod-resources/kubelet.sock")
-        service = PodResourcesService(socket, node, Log("benchmark"))
+        service = PodResourcesService(socket, node.snapshot, Log("benchmark"))
         # The agent's socket is replaced when the first client connects; a kubelet's is not.
         client = PodResourcesClient(socket)
         client.listed()

@@ -27,6 +27,9 @@ MOVED = {"README.md": "readme.md"} | {
     )
 }  # fmt: skip
 """Pages of the repository's root, and where they stand in the site."""
+DOORS = "| you ask | begin with |\n|---|---|\n"
+PLAYGROUND = '<a href="playground/index.html">the planner in your browser, with lessons</a>'
+"""Stands beside the pages (scripts/build_playground.py)."""
 
 
 def main() -> int:
@@ -118,6 +121,8 @@ def _write_index() -> None:
     index = SOURCE / "README.md"
     text = index.read_text(encoding="utf-8")
     index.unlink()
+    if (SITE / "playground" / "index.html").exists():
+        text = text.replace(DOORS, f"{DOORS}| Can I try it here? | {PLAYGROUND} |\n", 1)
     parts = [text]
     found = list(SECTION.finditer(text))
     for section, following in zip(found, [*found[1:], None], strict=True):

@@ -104,7 +104,8 @@ def roles() -> list[Role]:
 def policies() -> list[Policy]:
     """Return all admission policies."""
     found = []
-    for document in documents("ValidatingAdmissionPolicy"):
+    of_accounts = (one for one in documents("ValidatingAdmissionPolicy") if "matchConditions" in one["spec"])
+    for document in of_accounts:
         spec = document["spec"]
         [account] = {
             match[1]

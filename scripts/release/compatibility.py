@@ -20,8 +20,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from mooring import __version__
-from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import Published, Snapshot
+from mooring.agent.status.api import AgentMetrics, device_gauges
+from mooring.agent.status.snapshot import AlignmentCounts, Published, Snapshot
 from mooring.cluster.dra.run import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.command.main import cli
@@ -30,6 +30,7 @@ from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS
 from mooring.explanations.codes import all_codes
 from mooring.inputs.machines.loader import load_machine
 from mooring.published.publisher import PublisherCounts, PublisherMetrics
+from mooring.service.http import ProgramMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "documents" / "released"
@@ -122,15 +123,20 @@ def _metrics() -> Iterator[tuple[str, str]]:
     for metric in (*METRICS, *SCALE_DOWN_METRICS):
         yield metric.name, _metric_type(metric.type.value, metric.labels)
     agent = AgentMetrics(Published(Snapshot(load_machine("small-1s8"))))
-    for program in (agent, ExtenderMetrics(dict), DriverMetrics(lambda: True)):
+    programs: tuple[ProgramMetrics, ...] = (agent, ExtenderMetrics(dict), DriverMetrics(lambda: True))
+    for program in programs:
         yield from _registered(program._registry)  # noqa: SLF001 - programs show their numbers, not their names
-    for family in PublisherMetrics(PublisherCounts(written_at=0.0), lambda: 0.0).collect():
+    for family in (
+        *(family for program in programs for family in program.seen()),
+        *device_gauges(AlignmentCounts({}, {}, 0), "", 0),
+        *PublisherMetrics(PublisherCounts(written_at=0.0), lambda: 0.0).collect(),
+    ):
         yield family.name, _metric_type(family.type, getattr(family, "_labelnames", ()))
 
 
 def _registered(registry: CollectorRegistry) -> Iterator[tuple[str, str]]:
     for collector in registry._collector_to_names:  # noqa: SLF001 - as above
-        for family in collector.describe():
+        for family in collector.collect():
             labels = getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ())
             yield family.name, _metric_type(family.type, labels)
 

@@ -136,7 +136,7 @@ def plan(
             configured.mooring,
             tuple(load_pods(pods, configured)),
             tuple(load_pods(active, configured)),
-            devices=offered_devices(configured.devices, known.pci),
+            devices=offered_devices(configured.devices, known),
             preferences=configured.preferences,
             findings=configured.findings,
         )

@@ -64,7 +64,7 @@ def asked(machine: str, config: Path | None = None, pods: Path | None = None) ->
         configuration.kubelet,
         configuration.mooring,
         tuple(load_pods([str(pods)])) if pods else (),
-        devices=offered_devices(configuration.devices, loaded.pci),
+        devices=offered_devices(configuration.devices, loaded),
         findings=configuration.findings,
     )
     return report_of(make_plan(question))

@@ -127,7 +127,7 @@ def test_no_text_of_a_decision_is_cut_at_an_edge(page: Page, nodes: int) -> None
             tuple(DecisionCell(mark, *texts[(node + place) % 4], required=node == 1) for node in range(nodes)),
             "r" * 200,
         )
-        for place, (mark, name) in enumerate(zip(SIGNS, ["cpu", "vendor.example/" + "g" * 238] * 4, strict=True))
+        for place, (mark, name) in enumerate(zip(SIGNS, ["cpu", "vendor.example/" + "g" * 238] * 5, strict=True))
     )
     panel = DecisionPanel(LONG, tuple(range(nodes)), rows, "verdict " * 40, refused=True)
     view = DecisionView(LONG, "cause " * 60, "policies " * 40, (panel, panel), ("note " * 60, LONG))

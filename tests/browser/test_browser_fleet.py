@@ -32,7 +32,7 @@ OpenFleet = Callable[..., Visit]
 def page_text() -> str:
     history = NodeHistory()
     result = Simulation(cluster(group("a", 6), group("b", 300, gpus=0)), work_of("w", WORK), history=history).run()
-    return fleet_page_text(fleet_view(answer_of(result), history))
+    return fleet_page_text(fleet_view(answer_of(result), result, history))
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def visit(chromium: Browser) -> Iterator[Visit]:
     for context in contexts:
         context.close()
     # A test that ends its server cuts the stream of changes; a page behind the sign-in and a bad question are refused.
-    expected = ("net::ERR", "status of 400", "status of 401")
+    expected = ("net::ERR", "status of 400", "status of 401", "status of 404")
     assert [one for one in complaints if not any(words in one for words in expected)] == []
 
 
@@ -98,7 +98,7 @@ def cluster_site(cluster: KnownCluster) -> Iterator[Site]:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_on_a_node_that_is_used(visit: Visit, site: Site, dark: bool) -> None:
     page = visit(site, dark=dark)
-    page.locator("#live button[data-uid]", has_text="solver").click()
+    page.locator("#live [data-uid]", has_text="solver").click()
     page.wait_for_selector("#story-body svg")
     page.locator("#manifest").fill(MANIFEST)
     page.locator("#whatif button").click()
@@ -111,7 +111,7 @@ def test_axe_finds_nothing_on_a_node_that_is_used(visit: Visit, site: Site, dark
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_on_a_cluster_that_is_used(visit: Visit, cluster_site: Site, dark: bool) -> None:
     page = visit(cluster_site, dark=dark)
-    page.locator("#live button[data-uid]").first.click()
+    page.locator("#live [data-uid]").first.click()
     page.wait_for_selector("#story-body article")
     page.locator("#manifest").fill(MANIFEST)
     page.locator("#whatif button").click()
@@ -125,9 +125,9 @@ def test_the_page_follows_the_node_and_keeps_the_focus(visit: Visit) -> None:
     recorded = recording()
     with node_site(recorded) as site:
         page = visit(site)
-        page.locator("#live button[data-uid]").first.focus()
+        page.locator("#live [data-uid]", has_text="core/upf-0").focus()
         recorded.take(snapshot_of(replace(question(), pods=question().pods[:2])))
-        expect(page.locator("#live button[data-uid]")).to_have_count(2)
+        expect(page.locator("#live [data-uid]")).to_have_count(2)
         assert page.evaluate("document.activeElement.dataset.uid") == question().pods[0].uid
 
 
@@ -138,12 +138,12 @@ def test_the_timeline_goes_back_and_to_now_again(visit: Visit) -> None:
         page = visit(site)
         page.locator("#moment").focus()
         page.keyboard.press("ArrowLeft")
-        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
+        expect(page.locator("#live [data-uid]")).to_have_count(len(question().pods))
         recorded.take(snapshot_of(replace(question(), pods=())))
         expect(page.locator("#moment")).to_have_attribute("max", "3")
-        expect(page.locator("#live button[data-uid]")).to_have_count(len(question().pods))
+        expect(page.locator("#live [data-uid]")).to_have_count(len(question().pods))
         page.locator("#now").click()
-        expect(page.locator("#live button[data-uid]")).to_have_count(0)
+        expect(page.locator("#live [data-uid]")).to_have_count(0)
 
 
 def test_a_click_on_a_cpu_explains_its_pod(visit: Visit, site: Site) -> None:
@@ -168,7 +168,7 @@ def test_a_delay_is_counted_down(visit: Visit) -> None:
 def test_a_hostile_name_runs_nothing(visit: Visit) -> None:
     with node_site(recording(hostile())) as site:
         page = visit(site)
-        page.locator("#live button[data-uid]").first.click()
+        page.locator("#live [data-uid]").first.click()
         page.wait_for_selector("#story-body article")
         assert page.evaluate("window.hacked") is None
 
@@ -186,7 +186,7 @@ def test_a_question_to_a_server_that_is_gone_is_answered(visit: Visit) -> None:
     page.locator("#manifest").fill(MANIFEST)
     page.locator("#whatif button").click()
     expect(page.locator("#answer")).to_have_text("The server does not answer.")
-    page.locator("#live button[data-uid]").first.click()
+    page.locator("#live [data-uid]").first.click()
     expect(page.locator("#story-body")).to_have_text("The server does not answer.")
     page.close()
 
@@ -254,14 +254,14 @@ def test_a_person_signs_in_with_a_token(visit: Visit) -> None:
         page.locator("#token").fill("core")
         page.locator("button").click()
         expect(page.locator("#link")).to_have_text("live")
-        names = page.locator("#live button[data-uid]").all_inner_texts()
+        names = page.locator("#live [data-uid]").all_inner_texts()
         assert names
         assert all(name.startswith("core/") for name in names)
 
 
 def test_nodes_of_a_cause_are_unfolded_and_lead_there_and_back(visit: Visit, cluster_site: Site) -> None:
     page = visit(cluster_site)
-    page.locator("#live button[data-uid]", has_text="team-b/picky").click()
+    page.locator("#live [data-uid]", has_text="team-b/picky").click()
     summary = page.locator("#story-body summary").first
     expect(page.locator("#story-body details a").first).to_be_hidden()
     summary.focus()
@@ -277,10 +277,10 @@ def test_nodes_of_a_cause_are_unfolded_and_lead_there_and_back(visit: Visit, clu
 
 def test_labels_that_are_no_selector_are_answered_in_words(visit: Visit, cluster_site: Site) -> None:
     page = visit(cluster_site)
-    page.locator("#filter").fill("pool!=gpu")
+    page.get_by_label("Labels").fill("pool!=gpu")
     expect(page.locator("#live")).to_contain_text("is not a selector")
-    page.locator("#filter").fill("pool=none")
-    expect(page.locator("#live")).to_contain_text("No node has these labels.")
+    page.get_by_label("Labels").fill("pool=none")
+    expect(page.locator("#live")).to_contain_text("No node is like this.")
 
 
 def test_a_node_that_publishes_nothing_says_so(visit: Visit, cluster_site: Site) -> None:
@@ -293,7 +293,7 @@ def test_a_node_that_publishes_nothing_says_so(visit: Visit, cluster_site: Site)
 def test_labels_narrow_the_nodes_and_a_tile_opens_its_node(visit: Visit, cluster_site: Site) -> None:
     page = visit(cluster_site)
     expect(page.locator(".node-tile")).to_have_count(40)
-    page.locator("#filter").fill("zone=a")
+    page.get_by_label("Labels").fill("zone=a")
     expect(page.locator(".node-tile")).to_have_count(20)
     page.locator(".node-tile").nth(1).focus()
     page.keyboard.press("Enter")
@@ -309,7 +309,115 @@ def test_a_change_of_a_node_changes_its_tile(visit: Visit, cluster: KnownCluster
     expect(page.locator("[data-node=node-0004]")).to_contain_text("53/63")
 
 
-@pytest.mark.parametrize("width", [320, 768])
+def names_of(page: Page) -> list[str]:
+    return [str(one.get_attribute("data-node")) for one in page.locator(".node-tile").all()]
+
+
+def test_nodes_are_searched_sorted_and_grouped_and_the_address_says_how(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site)
+    page.locator("[name=search]").fill("000")
+    expect(page.locator(".node-tile")).to_have_count(10)
+    page.get_by_label("Sort by").select_option("most free")
+    expect(page.locator(".node-tile").nth(1)).to_have_attribute("data-node", "node-0004")
+    page.get_by_label("Group by").select_option("pool,zone")
+    expect(page.locator("#live h3").first).to_contain_text("pool cpu, zone a")
+    shown = names_of(page)
+    again = visit(cluster_site, page.url.partition("127.0.0.1")[2].partition("/")[2].join(["/", ""]))
+    assert names_of(again) == shown
+    assert again.get_by_label("Sort by").input_value() == "most free"
+
+
+def test_figures_narrow_the_nodes_and_switch_the_resource(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site)
+    figure = page.locator("[data-show=TopologyAffinityError]")
+    figure.click()
+    expect(page.locator(".node-tile")).to_have_count(1)
+    expect(figure).to_have_attribute("aria-pressed", "true")
+    assert page.evaluate("document.activeElement.dataset.show") == "TopologyAffinityError"
+    figure.click()
+    expect(page.locator(".node-tile")).to_have_count(40)
+    page.locator("[data-resource=memory]").click()
+    expect(page.locator("[data-node=node-0000]")).to_contain_text("GiB")
+
+
+def test_a_refused_pod_of_the_cluster_opens_and_leads_to_its_node(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site)
+    row = page.locator("tr", has_text="team-b/refused")
+    expect(row.locator("time")).to_have_text(re.compile(r"^\d+ d$"))
+    row.locator("[data-uid]").click()
+    expect(page.locator("#story-body")).to_contain_text("Resources cannot be allocated")
+    row.locator("a", has_text="node-0002").click()
+    expect(page.locator("#story-title")).to_have_text("team-b/refused")
+    expect(page.locator("#story-body")).to_contain_text("Nearest change")
+
+
+def test_a_pending_pod_has_its_request_and_the_node_that_would_take_it(visit: Visit, cluster_site: Site) -> None:
+    page = visit(cluster_site, "/#pod=team-b/picky")
+    expect(page.locator("#story-title")).to_have_text("team-b/picky")
+    cells = page.locator("tr", has_text="team-a/waits").locator("td")
+    expect(cells.nth(1)).to_have_text("30 CPU 64 MiB")
+    cells.nth(2).locator("a").click()
+    expect(page.locator("h1")).to_have_text("node-0000")
+
+
+def test_pods_of_a_node_are_searched_and_sorted_and_stay_so_after_a_change(visit: Visit) -> None:
+    recorded = recording()
+    with node_site(recorded) as site:
+        page = visit(site)
+        rows = page.locator("#pods-here tbody tr")
+        page.locator("#pods-here thead button", has_text="CPUs").click()
+        expect(rows.first).to_contain_text("kube-system/logs")
+        page.locator("#pods-here thead button", has_text="CPUs").click()
+        expect(rows.first).to_contain_text("core/upf-0")
+        search = page.get_by_label("Search")
+        search.fill("database")
+        expect(page.locator("#pod-count")).to_have_text("4 of 11")
+        recorded.take(snapshot_of(replace(question(), pods=question().pods[:-1])))
+        expect(page.locator("#live")).to_have_attribute("data-updates", "1")
+        expect(search).to_have_value("database")
+        expect(search).to_be_focused()
+        expect(page.locator("[data-row]:visible")).to_have_count(4)
+        expect(page.locator("#pods-here [aria-sort=descending]")).to_have_count(1)
+
+
+def test_an_address_opens_a_pod_or_a_code(visit: Visit, site: Site) -> None:
+    page = visit(site, "/#pod=hpc/solver")
+    expect(page.locator("#story-title")).to_have_text("hpc/solver")
+    page.locator("#story-body .code").click()
+    expect(page.locator("#story-title")).to_have_text("MOOR-102")
+    expect(page.locator("#story-body")).to_contain_text("What to do")
+    page.go_back()
+    expect(page.locator("#story-title")).to_have_text("hpc/solver")
+    assert visit(site, "/#code=MOOR-105").locator("#story-title").inner_text() == "MOOR-105"
+    gone = visit(site, "/#pod=no/such-pod")
+    expect(gone.locator("#story-body")).to_contain_text("not on the node")
+
+
+def test_refused_pods_are_a_list_with_age_and_reason(visit: Visit, site: Site) -> None:
+    page = visit(site)
+    refused = page.locator("section", has=page.locator("#refused-title")).locator("li")
+    expect(refused).to_have_count(3)
+    expect(refused.nth(1)).to_contain_text("SMTAlignmentError")
+    expect(refused.nth(1).locator("time")).to_have_text(re.compile(r"^\d+ (s|min|h)$"))
+    refused.nth(1).locator("[data-uid]").click()
+    expect(page.locator("#story-body svg")).to_have_count(1)
+
+
+def test_the_map_is_left_of_the_pods_and_stays_and_below_them_on_a_narrow_screen(visit: Visit, site: Site) -> None:
+    place = "document.querySelector('{}').getBoundingClientRect().{}"
+    for width, beside in ((390, False), (1024, True), (1920, True)):
+        page = visit(site, width=width)
+        page.evaluate("document.getElementById('whatif-title').scrollIntoView()")
+        map_, pods = (page.evaluate(place.format(one, "left")) for one in (".left", "#pods-here"))
+        assert (map_ < pods) == beside
+        below = page.evaluate(place.format(".left", "top")) >= page.evaluate(place.format("#answer", "bottom"))
+        assert below != beside
+        if beside:
+            assert page.evaluate(place.format(".left", "top")) > -20
+        assert page.locator(".map:visible").count() == 1
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
 def test_a_narrow_window_needs_no_scrolling_sideways(visit: Visit, site: Site, cluster_site: Site, width: int) -> None:
     for one in (site, cluster_site):
         page = visit(one, width=width)

@@ -388,7 +388,30 @@ class TestAPublishedNode:
         words = self.words(write, topology())
         answered = planned(write, a_pod(cpu="20", memory="10Gi"), *words, "--active", write("runs.json", running))
         assert answered.code == 0
-        assert "running pods are given" in messages(answered)
+        assert (
+            "containers hold 26 CPUs of NUMA node 0, 20 GiB memory of NUMA node 0, 3 vendor.example/gpu of NUMA node "
+            "0, 26 CPUs of NUMA node 1 and 25 GiB memory of NUMA node 1; the running pods that are given, which hold 2 "
+            "CPUs, count alone: give all, or none"
+        ) in messages(answered)
+        [severity] = [one["severity"] for one in answered.document["findings"] if one["code"] == "MOOR-528"]
+        assert severity == "warning"
+
+    def test_pods_that_hold_as_many_cpus_as_it_says_are_no_warning(self, write: Write) -> None:
+        content = topology(zones=[zone(0, cpu=("40", "38", "34")), zone(1, cpu=("40", "40", "40"))])
+        running = {**a_pod(cpu="4", memory="1Gi"), "metadata": {"name": "runs", "uid": "runs"}}
+        words = ("--active", write("runs.json", running))
+        answered = planned(write, a_pod(cpu="34", memory="1Gi"), *self.words(write, content), *words)
+        found = [
+            (one["severity"], one["message"]) for one in answered.document["findings"] if one["code"] == "MOOR-528"
+        ]
+        told = "the NodeResourceTopology says that containers hold 4 CPUs of NUMA node 0; the running pods that are "
+        assert (answered.code, found) == (0, [("info", f"{told}given count in their place")])
+        assert answered.document["pods"][-1]["containers"]["main"]["cpus"] != ""
+
+    def test_alone_it_says_what_its_amounts_are(self, write: Write) -> None:
+        content = topology(zones=[zone(0, cpu=("40", "38", "34"))])
+        told = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *self.words(write, content)).err
+        assert "containers hold 4 CPUs of NUMA node 0: a pod of each node stands for them" in told
 
     def test_pods_of_a_list_that_run_count_in_place_of_its_amounts(self, write: Write) -> None:
         runs = {**a_pod(cpu="2", memory="1Gi"), "metadata": {"name": "runs"}, "status": {"phase": "Running"}}
@@ -430,3 +453,62 @@ class TestSecondMachine:
         answered = mooring("topology", "--machine", "sockets=2 cores=16", "--machine", "sockets=1")
         assert answered.code == 2
         assert "sockets: is given twice" in answered.complaint
+
+
+NUMA_LINES = "NUMA node0 CPU(s): 0-3,8-11\nNUMA node1 CPU(s): 4-7,12-15\n"
+WHOLE = {**KUBELET, "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}
+PARTS = [
+    (NUMA_LINES, {}, "3", 1, ["cores"], "2 threads a core, as the runs of CPU numbers suggest (assumed)"),
+    (NUMACTL, {}, "3", 0, ["cores"], "every CPU is a core (assumed)"),
+    (NUMACTL, {}, "2", 0, None, ""),
+    ("CPU(s): 8\nOn-line CPU(s) list: 0-7\n", {}, "2", 0, ["NUMA nodes"], "one NUMA node (assumed)"),
+    ("CPU(s): 8\nOn-line CPU(s) list: 0-7\n", {"topologyManagerPolicy": "best-effort"}, "2", 0, None, ""),
+    ("CPU(s): 8\nOn-line CPU(s) list: 0-7\nArchitecture: armv7l\n", {}, "2", 0, None, ""),
+]
+
+
+@pytest.mark.parametrize(("machine", "config", "cpus", "code", "assumed", "text"), PARTS)
+def test_cores_sockets_and_numa_nodes_that_no_file_tells_are_marked_where_they_decide(
+    write: Write,
+    machine: str,
+    config: dict[str, Any],
+    cpus: str,
+    code: int,
+    assumed: list[str] | None,
+    text: str,
+) -> None:
+    kubelet = {**WHOLE, "memoryManagerPolicy": "None", "reservedMemory": [], **config}
+    words = ("--machine", write("machine.txt", machine), "--config", write("kubelet.json", kubelet))
+    answered = planned(write, a_pod(cpu=cpus, memory="1Gi"), *words)
+    pod = answered.document["pods"][0]
+    assert (answered.code, pod.get("assumed")) == (code, assumed), answered.out
+    assert text in pod["why"]
+    told = [one for one in answered.document["findings"] if "its admission rests on" in one["message"]]
+    assert len(told) == (code == 0 and assumed is not None)
+
+
+def test_lscpu_beside_numactl_leaves_no_cores_assumed(write: Write) -> None:
+    lscpu = "Architecture: x86_64\nCPU(s): 8\nOn-line CPU(s) list: 0-7\nThread(s) per core: 1\nCore(s) per socket: 4\n"
+    lscpu += "Socket(s): 2\nNUMA node(s): 2\nNUMA node0 CPU(s): 0-3\nNUMA node1 CPU(s): 4-7\n"
+    kubelet = {**WHOLE, "memoryManagerPolicy": "None", "reservedMemory": []}
+    words = ("--machine", write("numactl.txt", NUMACTL), "--machine", write("lscpu.txt", lscpu))
+    answered = planned(write, a_pod(cpu="3", memory="1Gi"), *words, "--config", write("kubelet.json", kubelet))
+    assert "assumed" not in answered.document["pods"][0]
+
+
+@pytest.mark.parametrize(("option", "assumed"), [({"align-by-socket": "true"}, ["sockets"]), ({}, None)])
+def test_sockets_that_no_file_tells_are_marked_where_align_by_socket_rejects(
+    write: Write, option: dict[str, str], assumed: list[str] | None
+) -> None:
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    strict = {"topologyManagerPolicy": "restricted", "memoryManagerPolicy": "None", "reservedMemory": []}
+    kubelet = {**KUBELET, **strict, "featureGates": gates, "cpuManagerPolicyOptions": option}
+    containers = [{"name": name, "resources": {"limits": {"cpu": "3", "memory": "1Gi"}}} for name in "abde"]
+    last = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+    pod = {**a_pod(), "spec": {"containers": [*containers, last]}}
+    nodes = (f"node {node} cpus: {' '.join(str(4 * node + cpu) for cpu in range(4))}\n" for node in range(4))
+    sizes = "".join(f"node {node} size: 8192 MB\n" for node in range(4))
+    numactl = f"available: 4 nodes (0-3)\n{''.join(nodes)}{sizes}"
+    words = ("--machine", write("numactl.txt", numactl), "--config", write("kubelet.json", kubelet))
+    answered = planned(write, pod, *words)
+    assert (answered.code, answered.document["pods"][0].get("assumed")) == (1, assumed), answered.out

@@ -121,6 +121,25 @@ def pod(name: str, cpus: int = 4) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("form", ["text", "json", "machineinfo", "resources"])
+def test_the_topology_of_a_node_of_the_cluster_is_that_which_it_published(form: str, cluster: FakeCluster) -> None:
+    published(cluster)
+    told = mooring("topology", "--node", "edge-7", "-o", form)
+    of_archive = mooring("topology", "--node", EXAMPLES / "node", "-o", form)
+    assert (told.code, of_archive.code) == (0, 0), told
+    figures = {"text": "CPUs online", "json": '"cpus"', "machineinfo": '"num_cores"', "resources": "cpu"}[form]
+    assert figures in told.out
+    assert figures in of_archive.out
+
+
+def test_the_topology_of_a_node_without_a_word_names_what_to_add(cluster: FakeCluster) -> None:
+    told = mooring("topology", "--node", "edge-7")
+    assert told.code == 2
+    assert "add --debug-image IMAGE to collect it in a pod" in told.complaint
+    assert mooring("topology", "--node", "edge-9").code == 2
+    (cluster.folder / "root").mkdir()
+
+
 def test_a_published_node_is_drawn_as_its_publisher_sees_it(cluster: FakeCluster) -> None:
     published(cluster)
     drawn = mooring("show", "--node", "edge-7", "-o", "svg")
@@ -307,6 +326,45 @@ def test_a_pod_that_waits_is_asked_about_on_the_node_that_it_names(
 
 
 @pytest.mark.usefixtures("rejected")
+@pytest.mark.parametrize(
+    ("events", "nodes", "named"),
+    [
+        (["Pod should schedule on: nodeclaim/pool-x7, node/edge-7"], None, True),
+        (['0/3 nodes are available: node "edge-7" cannot align pod.'], None, True),
+        (
+            ["0/2 nodes are available: edge-7: Insufficient cpu, b: node(s) had taints"],
+            ["edge-7", "edge-8"],
+            False,
+        ),
+        (["2/3 nodes are unavailable; cannot align pod on edge-7."], ["edge-7", "edge-8"], True),
+        (["0/1 nodes are available: 1 Insufficient cpu."], ["edge-7"], True),
+        (
+            ["0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."],
+            ["edge-7", "edge-8"],
+            False,
+        ),
+        (["0/2 nodes are available", "Pod should schedule on: node/edge-7"], ["edge-7", "edge-8"], True),
+    ],
+)
+def test_a_node_that_the_events_of_a_waiting_pod_name_is_asked_about(
+    rejected: FakeCluster, events: list[str], nodes: list[str] | None, named: bool
+) -> None:
+    waiting = pod("waiting", 10) | {"status": {"phase": "Pending"}}
+    del waiting["spec"]["nodeName"]
+    rejected.has("pod-waiting", waiting)
+    times = [f"2026-11-29T10:00:{59 - number}Z" for number in range(len(events))]
+    listed = [{"message": text, "lastTimestamp": at} for text, at in zip(events, times, strict=True)]
+    rejected.has("events", {"kind": "List", "items": listed[::-1]})
+    if nodes is not None:
+        rejected.has("nodes", {"kind": "List", "items": [{"metadata": {"name": name}} for name in nodes]})
+    answered = mooring("explain", "shop/waiting", *MACHINE)
+    if named:
+        assert (answered.code, "shop/waiting is rejected" in answered.out) == (1, True), answered
+    else:
+        assert f"waits and names no node: {events[0]}" in answered.complaint
+        assert answered.code == 2
+
+
 @pytest.mark.parametrize("name", ["shop/none", "shop/--all", "a/../b"])
 def test_a_pod_that_the_cluster_does_not_have_is_named(name: str) -> None:
     answered = mooring("explain", name)

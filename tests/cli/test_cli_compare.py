@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -13,6 +14,7 @@ from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
 from mooring.answers.compare import command as verb
 from mooring.answers.compare.measures import MEASURES
 from mooring.answers.compare.variant import Dimension
+from mooring.inputs.archive.reader import ALLOCATABLE
 
 VARIED = (*PODS, *NODE, "--vary", "topology-policy")
 
@@ -262,6 +264,26 @@ def test_rows_that_differ_in_nothing_shown_are_one(tmp_path: Path) -> None:
     assert len({tuple(row[1:]) for row in rows}) == len(rows)
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_node_archive_is_a_machine_with_its_devices(is_packed: bool, tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    shutil.copytree(EXAMPLES / "node", node)
+    offered = [{"id": f"vf{number}", "numa": [0]} for number in range(2)]
+    devices = {"apiVersion": "mooring/v1alpha1", "kind": "NodeDevices", "devices": {"example.com/vf": offered}}
+    (node / ALLOCATABLE).parent.mkdir(exist_ok=True)
+    (node / ALLOCATABLE).write_text(yaml.safe_dump(devices))
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump({**devices, "devices": {"example.com/vf": offered[:1]}}))
+    pod = "{{apiVersion: v1, kind: Pod, metadata: {{name: p{}}}, spec: {{containers: [{}]}}}}"
+    container = "{name: c, resources: {limits: {cpu: 1, memory: 1Mi, example.com/vf: 1}}}"
+    (tmp_path / "pods.yaml").write_text("\n---\n".join(pod.format(number, container) for number in range(4)))
+    archive = Path(shutil.make_archive(str(tmp_path / "packed"), "gztar", node)) if is_packed else node
+    asked = ("compare", "-f", tmp_path / "pods.yaml", "-o", "json")
+    pairs = ("--pair", archive, "--pair", f"cores=8 memory=8Gi,{tmp_path / 'other.yaml'}")
+    for order in (pairs, (*pairs[2:], *pairs[:2])):
+        found = mooring(*asked, *order).document["variants"]
+        assert sorted(one["admitted"] for one in found) == [1, 2]
+
+
 def test_a_machine_and_its_devices_are_one_pair(tmp_path: Path) -> None:
     """Virtual functions of one card, under NPS1 and NPS4: the NUMA nodes of the one are not those of the other."""
     (tmp_path / "kubelet.yaml").write_text(
@@ -280,4 +302,5 @@ def test_a_machine_and_its_devices_are_one_pair(tmp_path: Path) -> None:
     found = mooring(*asked, "--pair", pairs[0], "--pair", pairs[1]).document["variants"]
     assert [(one["machine"], one["admitted"]) for one in found] == [("epyc-7763-2s-nps1", 4), ("epyc-7763-2s-nps4", 2)]
     assert mooring(*asked, "--pair", "epyc-7763-2s-nps1").code == 2
+    assert mooring(*asked, "--pair", tmp_path / "nps1.yaml").code == 2
     assert mooring(*asked, "--pair", pairs[0], "--machine", "small-1s8").code == 2

@@ -14,7 +14,7 @@ from tests.cli.command import mooring
 
 from mooring.command.completion import SHELLS, cobra_lines
 from mooring.command.main import VERBS, cli
-from mooring.inputs.machines.compact import shipped_names
+from mooring.inputs.machines.shipped import SHIPPED
 
 BASH = """
 source {script}
@@ -53,7 +53,7 @@ def test_verbs_are_completed_without_importing_them() -> None:
     ("words", "expected"),
     [
         (("pl",), [("plain", "plan")]),
-        (("plan", "--machine", "xeon-8"), [("plain", "xeon-8480-2s")]),
+        (("plan", "--machine", "xeon-84"), [("plain", "xeon-8480-2s")]),
         (("plan", "--machine", "./no"), [("file", "./no")]),
         (("topology", "-o", "ma"), [("plain", "machineinfo")]),
         (("explain", "Topology"), [("plain", "TopologyAffinityError")]),
@@ -71,7 +71,7 @@ def test_words_are_completed_by_what_they_mean(words: tuple[str, ...], expected:
 
 
 def test_every_shipped_machine_is_a_candidate() -> None:
-    assert [value for _, value in candidates("topology", "--machine", "")] == list(shipped_names())
+    assert [value for _, value in candidates("topology", "--machine", "")] == list(SHIPPED)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -92,7 +92,7 @@ def test_another_shell_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(("mooring", "pl"), "plan"), (("mooring", "plan", "--machine", "grac"), "grace-1s")],
+    [(("mooring", "pl"), "plan"), (("mooring", "plan", "--machine", "sma"), "small-1s8")],
     ids=["verb", "machine"],
 )
 def test_the_shell_itself_completes(shell: str, words: tuple[str, ...], expected: str, tmp_path: Path) -> None:

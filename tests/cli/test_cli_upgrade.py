@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, mooring
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -177,3 +178,55 @@ def test_a_flag_that_the_new_release_lacks_stops_it_and_is_to_be_removed_from_it
     starts = mooring("upgrade", "--from", "1.33", "--to", "1.34", *given, "-o", "json")
     # Both reject the running pod at a restart (smt-check-before-existing).
     assert (starts.code, starts.document["startError"], starts.document["changed"]) == (1, None, False)
+
+
+LISTED = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: node-a}, status: {
+    capacity: {cpu: "16", memory: 64Gi, pods: "110"}, allocatable: {cpu: "15", memory: 63Gi, pods: "110"},
+    nodeInfo: {kubeletVersion: v1.OLD}}}
+"""
+
+
+def running(name: str, cpus: int, allocated: str = "") -> str:
+    """Return a pod that runs, whose status says what is allocated, or does not."""
+    size = f"{{cpu: {cpus}, memory: 1Gi}}"
+    return (
+        f"- {{apiVersion: v1, kind: Pod, metadata: {{name: {name}, uid: u-{name}}}, spec: {{nodeName: node-a, "
+        f"containers: [{{name: c, image: i, resources: {{requests: {size}, limits: {size}}}}}]}}, "
+        f"status: {{phase: Running, containerStatuses: [{{name: c, state: {{running: {{}}}}{allocated}}}]}}}}\n"
+    )
+
+
+@pytest.mark.parametrize(("old", "new"), [("33.13", "34.4"), ("35.4", "34.4"), ("36.3", "37.2")])
+def test_live_pods_whose_statuses_allocate_nothing_keep_what_they_were_admitted_with_here_and_in_fleet(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    """What was admitted had no status yet; what the old kubelet refuses already is no loss by the upgrade."""
+    cluster, config = tmp_path / "live.yaml", tmp_path / "kubelet.yaml"
+    cluster.write_text(LISTED.replace("OLD", old) + running("a", 6) + running("b", 6) + running("c", 6))
+    config.write_text(CONFIG.replace("0,4", "0,8") + "topologyManagerPolicy: single-numa-node\n")
+    machine = "sockets=2 cores=8 threads=2 memory=64Gi"
+    shared = ("--config", config, "-o", "json")
+    here = mooring("upgrade", "--to", f"1.{new}", "-f", cluster, "--machine", machine, *shared).document
+    assert [(one["name"], one["outcome"], one["before"]["c"]["cpus"]) for one in here["pods"] if one["running"]] == [
+        ("a", "kept", "1-3,9-11"),
+        ("b", "kept", "4-6,12-14"),
+    ]
+    assert [one["subject"] for one in here["findings"] if one["code"] == "MOOR-582"] == ["default/c"]
+    rest = ("--release", f"v1.{new}", "--cluster", cluster, "--machine", f"*:{machine}", "--config", config)
+    fleet = mooring("fleet", "upgrade", *rest)
+    assert fleet.code == 0
+    assert "refused in that order, counted in sums only: default/c" in " ".join(fleet.out.split())
+    assert "every pod runs in the end" in fleet.out
+
+
+def test_a_running_pod_counts_with_what_is_allocated_while_its_resize_waits(tmp_path: Path) -> None:
+    cluster, config = tmp_path / "live.yaml", tmp_path / "kubelet.yaml"
+    cluster.write_text(LISTED.replace("OLD", "36.3") + running("a", 2, ", allocatedResources: {cpu: 4, memory: 1Gi}"))
+    config.write_text(CONFIG.replace("0,4", "0,8"))
+    machine = ("--machine", "sockets=2 cores=8 threads=2 memory=64Gi")
+    found = mooring("upgrade", "--to", "1.37", "-f", cluster, *machine, "--config", config, "-o", "json").document
+    assert found["pods"][0]["before"]["c"]["cpus"] == "1-2,9-10"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
 from mooring.inputs.configuration.devices import declared_devices, device_table, offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
+from mooring.inputs.machines.compact import parse_compact
 
+MACHINE = parse_compact("cores=2")
 GPU = PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 0)
 FAR_GPU = PCIDevice("0000:af:00.0", "030200", "10de", "2330", None)
 NIC = PCIDevice("0000:5e:00.0", "020000", "15b3", "1021", 1)
@@ -27,7 +30,7 @@ def document(devices: Any) -> dict[str, Any]:
 def test_listed_devices_keep_their_nodes_and_health() -> None:
     items = [{"id": "a", "numa": [0, 1]}, {"id": "b", "numa": None}, {"id": "c", "unhealthy": True}]
     declared = declared_devices(document({"example/x": items}), source="d.yaml")
-    assert offered_devices(declared, ()) == {
+    assert offered_devices(declared, replace(MACHINE, pci=())) == {
         "example/x": (Device("a", (0, 1)), Device("b"), Device("c", healthy=False)),
     }
 
@@ -43,7 +46,7 @@ def test_listed_devices_keep_their_nodes_and_health() -> None:
 )
 def test_pci_devices_are_chosen_by_class_vendor_and_device(selector: dict[str, str], chosen: list[PCIDevice]) -> None:
     declared = declared_devices(document({"example/x": {"pci": selector}}), source="d.yaml")
-    offered = offered_devices(declared, (GPU, FAR_GPU, NIC))["example/x"]
+    offered = offered_devices(declared, replace(MACHINE, pci=(GPU, FAR_GPU, NIC)))["example/x"]
     assert [device.id for device in offered] == [found.address for found in chosen]
     assert [device.numa for device in offered] == [None if found.numa is None else (found.numa,) for found in chosen]
 
@@ -97,7 +100,7 @@ def test_whatever_is_declared_is_understood_or_refused_in_one_line(devices: dict
         lines = str(error).splitlines()
         assert len(lines) == 1
     else:
-        assert offered_devices(declared, (GPU, NIC)).keys() == devices.keys()
+        assert offered_devices(declared, replace(MACHINE, pci=(GPU, NIC))).keys() == devices.keys()
 
 
 def test_no_devices_make_no_table() -> None:

@@ -84,13 +84,13 @@ GIVEN: dict[str, tuple[str, dict[str, Any], str]] = {
         STATIC,
         "given:7",
     ),
-    "NodePool of Karpenter": (
+    "AKSNodeClass of Karpenter": (
         (
-            "apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nspec:\n  template:\n    spec:\n      kubelet:\n"
-            "        cpuManagerPolicy: static\n        kubeReserved: {cpu: 1000m}\n"
+            "apiVersion: karpenter.azure.com/v1beta1\nkind: AKSNodeClass\nspec:\n  maxPods: 7\n  kubelet:\n"
+            "    cpuManagerPolicy: static\n    cpuCFSQuota: false\n"
         ),
-        {**STATIC, "kubeReserved.cpu": "1000m"},
-        "given:7:9",
+        {**BOTH, "kubeReserved.cpu": "180m", "cpuCFSQuota": False},
+        "given:6:5",
     ),
     "eksctl": (
         (
@@ -423,6 +423,65 @@ def test_a_configuration_is_found_in_documents_of_other_tools(name: str, tmp_pat
     effective = {one.name: one for one in found.effective()}
     assert {field: effective[field].value for field in expected} == expected
     assert str(effective["cpuManagerPolicy"].place).removeprefix(f"{tmp_path}/").startswith(place)
+
+
+KUBELET = "      kubelet:\n        cpuManagerPolicy: static\n        maxPods: 7\n"
+NODE_POOL = f"kind: NodePool\nspec:\n  template:\n    spec:\n{KUBELET}"
+
+
+@pytest.mark.parametrize(
+    ("text", "maximum", "refused"),
+    [
+        (f"apiVersion: karpenter.sh/v1beta1\n{NODE_POOL}", 7, "spec.template.spec.kubelet.cpuManagerPolicy"),
+        (
+            f"apiVersion: karpenter.sh/v1\n{NODE_POOL}",
+            110,
+            "spec.template.spec.kubelet.cpuManagerPolicy, spec.template.spec.kubelet.maxPods",
+        ),
+        (
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nspec: {kubelet: {topologyManagerPolicy: none}}\n",
+            110,
+            "spec.kubelet.topologyManagerPolicy",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems:\n- apiVersion: karpenter.k8s.aws/v1\n  kind: EC2NodeClass\n  spec:\n"
+            + KUBELET.replace("      ", "    ", 1),
+            7,
+            "items[0].spec.kubelet.cpuManagerPolicy",
+        ),
+        (
+            (
+                "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nspec: {kubeletConfiguration: {"
+                "containerRuntime: containerd, maxPods: 7, cpuManagerPolicy: static}}\n"
+            ),
+            7,
+            "spec.kubeletConfiguration.cpuManagerPolicy",
+        ),
+        (
+            "yaml_body = <<-YAML\n" + indented(f"apiVersion: karpenter.sh/v1beta1\n{NODE_POOL}", 2) + "YAML\n",
+            7,
+            "spec.template.spec.kubelet.cpuManagerPolicy",
+        ),
+    ],
+)
+def test_fields_that_karpenters_api_lacks_are_said_and_do_not_reach_the_kubelet(
+    text: str, maximum: int, refused: str, tmp_path: Path
+) -> None:
+    found = loaded(tmp_path, text)
+    assert (found.kubelet.cpu_manager_policy, found.kubelet.max_pods) == ("none", maximum)
+    (said,) = [one.message for one in found.findings if one.code == "MOOR-501"]
+    assert f" has no {refused}: the API server refuses or drops it" in said
+    assert "spec.userData" in said
+
+
+def test_user_data_of_a_node_class_reaches_the_kubelet_whose_block_lacks_the_field(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nspec:\n  kubelet: {maxPods: 7, cpuManagerPolicy: none}\n"
+        "  userData: |\n    apiVersion: node.eks.aws/v1alpha1\n    kind: NodeConfig\n    spec:\n      kubelet:\n"
+        "        config: {cpuManagerPolicy: static}\n",
+    )
+    assert (found.kubelet.cpu_manager_policy, found.kubelet.max_pods) == ("static", 7)
 
 
 TWO_GROUPS = (

@@ -87,10 +87,11 @@ def test_a_file_that_is_there_and_cannot_be_read_is_reported() -> None:
         """A tree in which one file is hidden from its reader."""
 
         name = "x"
+        is_live = False
 
         def __init__(self, inner: ArchiveTree) -> None:
             self.read, self.names, self.exists, self.is_dir = inner.read, inner.names, inner.exists, inner.is_dir
-            self.place, self._inner = inner.place, inner
+            self.place, self._inner, self.is_live = inner.place, inner, False
 
         def data(self, path: str) -> bytes | None:
             return None if path == "proc/meminfo" else self._inner.data(path)

@@ -11,8 +11,8 @@ import pytest
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
-from mooring.inputs.machines.compact import shipped_names
 from mooring.inputs.machines.loader import UNTOLD, load_machine
+from mooring.inputs.machines.shipped import SHIPPED
 
 TABLE = "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3\n" + "".join(
     f"{cpu},{cpu},{cpu // 2},{cpu // 2},,,,,\n" for cpu in range(4)
@@ -65,13 +65,14 @@ def test_both_views_and_the_whole_machine_have_the_amounts(lscpu: str) -> None:
     assert [(pool.page_size, pool.num_pages) for pool in machine.info.hugepages] == [(2048, 512)]
 
 
-@pytest.mark.parametrize("name", shipped_names())
+@pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_machine_takes_amounts(name: str) -> None:
     plain = load_machine(name)
     filled = [node.node_id for node in plain.info.topology if node.cores]
-    machine = load_machine(f"{name} hugepages-2Mi={len(filled)} memory={len(filled)}Gi")
+    no_others = "".join(f"hugepages-{pool.page_size}Ki=0 " for pool in plain.info.hugepages)
+    machine = load_machine(f"{name} hugepages-2Mi={len(filled)} {no_others}memory={len(filled)}Gi")
     assert {node.node_id: node.memory for node in machine.info.topology if node.cores} == dict.fromkeys(filled, 2**30)
-    assert machine.info.hugepages[0].num_pages == len(filled)
+    assert {pool.page_size: pool.num_pages for pool in machine.info.hugepages}[2048] == len(filled)
     assert [node.cores for node in machine.info.topology] == [node.cores for node in plain.info.topology]
 
 
@@ -135,6 +136,9 @@ def test_amounts_of_some_nodes_leave_the_others_assumed(lscpu: str) -> None:
     [
         ("small-1s8 node3.memory=1Gi", "node3.memory: the machine has no NUMA node 3; its nodes are 0"),
         ("small-1s8 cores=4", "cores: is no amount"),
+        ("small-1s8 nvidia.com/gpu=many", "nvidia.com/gpu: 'many' is not a count"),
+        ("small-1s8 node0.nvidia.com/gpu=5000", "NUMA node 0 would have 5000 devices"),
+        ("epyc-7763-2s-nps4 nvidia.com/gpu=4", "4 cannot be divided evenly by 8 NUMA nodes"),
         ("small-1s8 memory=1Gi memory=2Gi", "memory: is given twice"),
         ("small-1s8 hugepages-1Gi=128", "cannot hold 137438953472 bytes of huge pages"),
         ("small-1s8 memory=much", "memory: 'much' is not a size"),

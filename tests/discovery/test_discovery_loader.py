@@ -15,10 +15,10 @@ from msgspec import to_builtins
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines import loader
-from mooring.inputs.machines.compact import shipped_machine
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machine_document import machine_document
 from mooring.inputs.machines.machineinfo_json import machine_info_json
+from mooring.inputs.machines.shipped import shipped_machine
 
 CORPUS = Path(__file__).parents[1] / "corpora" / "machines.jsonl"
 SYSTEM = "sys/devices/system"
@@ -133,7 +133,7 @@ def test_text_with_an_equals_sign_is_compact() -> None:
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("epyc", "epyc: unknown machine; did you mean epyc-7763-2s-nps1 or epyc-7763-2s-nps4?"),
+        ("epyc", "epyc: unknown machine; did you mean epyc-7763-2s-nps1 or epyc-7763-2s-nps4 or epyc-telco-2s-nps4?"),
         ("xeon-8490-2s", "xeon-8490-2s: unknown machine; did you mean xeon-8480-2s"),
         ("zzz", "zzz: unknown machine; name a folder or file with a machine"),
         ("./missing", "./missing: no such file or folder"),

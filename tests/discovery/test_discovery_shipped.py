@@ -6,8 +6,9 @@ import pytest
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import discover_topology
-from mooring.inputs.machines.compact import SHIPPED, parse_shape, shipped_machine, shipped_names
-from mooring.inputs.machines.shape import Shape
+from mooring.inputs.configuration.devices import offered_devices
+from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.shipped import SHIPPED, shipped_machine
 
 MIB = 2**20
 GIB = 2**30
@@ -18,13 +19,18 @@ GIB = 2**30
     [
         ("epyc-7763-2s-nps1", 256, 128, 2, 2, 16),
         ("epyc-7763-2s-nps4", 256, 128, 2, 8, 16),
+        ("epyc-telco-2s-nps4", 128, 64, 2, 8, 16),
+        ("gb200-4gpu", 144, 144, 2, 2, 2),
         ("grace-1s", 72, 72, 1, 1, 1),
+        ("grace-2s", 144, 144, 2, 2, 2),
+        ("hgx-8gpu", 224, 112, 2, 2, 2),
         ("i7-1370p", 20, 14, 1, 1, 1),
         ("kunpeng-920-2s", 128, 128, 2, 4, 2),
         ("small-1s8", 8, 4, 1, 1, 1),
         ("xeon-6230-2s-snc2", 80, 40, 2, 4, 2),
         ("xeon-6338n-1s", 64, 32, 1, 1, 1),
         ("xeon-8480-2s", 224, 112, 2, 2, 2),
+        ("xeon-8592-2s-snc2-cxl", 256, 128, 2, 4, 2),
         ("xeonmax-9460-2s-snc4-flat", 160, 80, 2, 8, 2),
     ],
 )
@@ -41,14 +47,13 @@ def test_counts_are_those_of_the_real_machine(
 
 
 def test_every_name_is_covered_above_and_listed_in_order() -> None:
-    assert list(shipped_names()) == sorted(SHIPPED)
-    assert len(SHIPPED) == 10
+    assert list(SHIPPED) == sorted(SHIPPED)
+    assert len(SHIPPED) == 15
 
 
-@pytest.mark.parametrize("name", shipped_names())
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_description_is_one_line(name: str) -> None:
     assert "\n" not in SHIPPED[name].description
-    assert isinstance(parse_shape(SHIPPED[name].text), Shape)
 
 
 def test_the_big_epyc_has_its_details() -> None:
@@ -74,6 +79,45 @@ def test_the_laptop_is_hybrid() -> None:
     hardware = shipped_machine("i7-1370p").hardware
     assert hardware is not None
     assert [str(kind.cpus) for kind in hardware.kinds] == ["12-19", "0-11"]
+
+
+def test_a_shipped_machine_brings_its_devices_and_pages_and_tells_what_is_assumed() -> None:
+    machine = shipped_machine("epyc-telco-2s-nps4")
+    [(resource, devices)] = offered_devices({}, machine).items()
+    assert resource == "intel.com/intel_sriov_dpdk"
+    assert [device.numa for device in devices] == [(1,)] * 8 + [(5,)] * 8
+    assert (devices[0].id, devices[15].id) == ("intel_sriov_dpdk-0", "intel_sriov_dpdk-15")
+    assert {pool.num_pages for node in machine.info.topology for pool in node.hugepages} == {32}
+    assert machine.origin.unknown == ("memory", "huge pages", "devices")
+    assert "hugepages-1Gi=256" in machine.origin.assumed
+
+
+def test_every_machine_with_devices_names_its_source() -> None:
+    with_devices = [name for name in SHIPPED if shipped_machine(name).published]
+    assert len(with_devices) == 5
+    assert all(SHIPPED[name].source.startswith("https://") for name in with_devices)
+
+
+def test_amounts_behind_a_name_replace_its_own_and_are_assumed_no_more() -> None:
+    machine = load_machine("hgx-8gpu memory=1Ti hugepages-1Gi=64 node1.nvidia.com/gpu=2")
+    devices = offered_devices({}, machine)
+    assert {name: len(found) for name, found in devices.items()} == {"nvidia.com/gpu": 6, "nvidia.com/hostdev": 8}
+    assert [pool.num_pages for node in machine.info.topology for pool in node.hugepages] == [32, 32]
+    assert machine.info.memory_capacity == 1024 * GIB
+    assert machine.origin.assumed == machine.origin.unknown == ()
+
+
+def test_the_gpu_memory_of_a_gb200_is_on_nodes_without_cpus() -> None:
+    nodes = {node.node_id: node for node in shipped_machine("gb200-4gpu").info.topology}
+    assert len(nodes) == 34
+    assert [one for one in sorted(nodes) if nodes[one].memory] == [0, 1, 2, 10, 18, 26]
+    distances = [nodes[one].distances or () for one in (2, 10, 18, 26)]
+    assert [min(row[:2]) == row[0] for row in distances] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:

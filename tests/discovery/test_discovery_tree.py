@@ -20,7 +20,7 @@ from mooring.engine.core.errors import InputError
 from mooring.inputs.machines import archive as archive_module
 from mooring.inputs.machines import tree as tree_module
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
-from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
+from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
 
 FILES = {"sys/b/one": b"1\n", "sys/b/bytes": b"\xff\n", "sys/b/empty": b"", "proc/meminfo": b"MemTotal: 4 kB\n"}
 LINKS = {
@@ -241,7 +241,7 @@ def test_what_is_no_folder_and_no_file_is_an_input_error(source: str) -> None:
 
 def test_the_root_is_the_running_machine() -> None:
     tree = open_tree("/")
-    assert isinstance(tree, LiveTree)
+    assert tree.is_live
     assert "proc" in tree.names("")
     assert tree.is_dir("proc")
     assert tree.read("proc/self/mounts") == tree.read("proc/self/mounts")

@@ -10,7 +10,7 @@ from mooring.engine.core.config import FIXABLE_DEFECTS
 from mooring.engine.core.gates import MANAGER_GATES
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.inputs.configuration.kubelet_config import READ
-from mooring.inputs.machines.compact import shipped_names
+from mooring.inputs.machines.shipped import SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -57,6 +57,6 @@ def test_the_reference_names_everything_that_can_be_written() -> None:
     defects = text_of("docs/reference/defects.md")
     assert {name for name in FIXABLE_DEFECTS if f"`{name}`" not in defects} == set()
     machines = text_of("docs/reference/machines.md")
-    assert {name for name in shipped_names() if f"`{name}`" not in machines} == set()
+    assert {name for name in SHIPPED if f"`{name}`" not in machines} == set()
     commands = text_of("docs/reference/command-line.md")
     assert {verb for verb in VERBS if f"`mooring {verb}`" not in commands} == set()

@@ -15,7 +15,7 @@ from tests.e2e.folders import short_folder
 
 from mooring.cluster.dra import run as messages
 from mooring.cluster.dra.allocation import CDISpecs
-from mooring.cluster.dra.devices import Grouping, SliceOffer, SlicePublisher
+from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
 from mooring.cluster.dra.objects import ClaimsClient
 from mooring.cluster.dra.run import DriverMetrics, Plugin
@@ -121,7 +121,7 @@ class ClaimNode:
         log = Log("test")
         agent = ClaimsClient(self.agent_socket)
         driver = Driver(DRIVER, NODE, agent, objects, self.specs, log)
-        publisher = SlicePublisher(SliceOffer(DRIVER, NODE, self.grouping), objects, log)
+        publisher = SlicePublisher(DRIVER, NODE, self.grouping, objects, log)
         reconciler = Reconciler(driver, agent, objects, self.specs, publisher, log, immediate=True)
         with short_folder("dra-") as root:
             plugin = Plugin(driver, root / "p", root / "r", log, self.metrics)

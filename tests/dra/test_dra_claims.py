@@ -212,20 +212,20 @@ def test_a_class_of_this_driver_alone_is_known_by_its_expression() -> None:
 
 
 def test_a_kubelet_that_gives_cpus_itself_is_refused(tmp_path: Path) -> None:
-    refuse_static_kubelet(tmp_path, None)
+    refuse_static_kubelet(tmp_path, "")
     state = tmp_path / "cpu_manager_state"
     state.write_text('{"policyName":"none"}', encoding="utf-8")
-    refuse_static_kubelet(tmp_path, None)
+    refuse_static_kubelet(tmp_path, "")
     state.write_text("damaged", encoding="utf-8")
-    refuse_static_kubelet(tmp_path, None)
+    refuse_static_kubelet(tmp_path, "")
     state.write_text('{"policyName":"static"}', encoding="utf-8")
     with pytest.raises(InputError, match="two cannot own them"):
-        refuse_static_kubelet(tmp_path, None)
+        refuse_static_kubelet(tmp_path, "")
     state.unlink()
     file = tmp_path / "kubelet.yaml"
     file.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"kubelet\.yaml"):
-        refuse_static_kubelet(tmp_path, file)
+        refuse_static_kubelet(tmp_path, str(file))
 
 
 def test_pcie_roots_are_read_from_sysfs(tmp_path: Path) -> None:

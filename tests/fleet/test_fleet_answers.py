@@ -22,7 +22,7 @@ from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, som
 from mooring.command.main import run
 from mooring.engine.core.errors import InputError
 from mooring.fleet import trials
-from mooring.fleet.answer import answer_of, fleet_document
+from mooring.fleet.answer import answer_of, with_pods
 from mooring.fleet.cluster import NodeAction, NodeEvent
 from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
@@ -43,15 +43,15 @@ ALIGNED = group("a", 1, gpus=0)
 
 def test_a_pod_that_its_controller_makes_anew_is_a_runaway_and_ends() -> None:
     result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX, owner="web")])).run()
-    assert result.runaways == {"default/p": MOST_REMADE}
-    assert answer_of(result).fates.refused == MOST_REMADE + 1
+    assert answer_of(result).runaways == {"default/p": MOST_REMADE}
+    assert answer_of(result).pods.refused == MOST_REMADE + 1
     assert result.records[-1].arrival.at == MOST_REMADE
 
 
 def test_a_pod_of_its_own_is_not_made_anew() -> None:
     result = Simulation(cluster(ALIGNED), work_of("w", [arrival("p", SIX)])).run()
     assert len(result.records) == 1
-    assert not result.runaways
+    assert not answer_of(result).runaways
 
 
 def test_the_extender_leaves_out_the_node_that_would_refuse() -> None:
@@ -130,9 +130,8 @@ def test_the_document_says_why_pods_wait() -> None:
     work = work_of(
         "w", [arrival("p", SIX), arrival("q", SIX), arrival("huge", asked("60")), arrival("fits", asked("1"))]
     )
-    document = fleet_document(
-        answer_of(Simulation(cluster(group("a", 2, gpus=0)), work, Strategy(extender=True)).run())
-    )
+    result = Simulation(cluster(group("a", 2, gpus=0)), work, Strategy(extender=True)).run()
+    document = with_pods(answer_of(result), result)
     assert {one.name: (one.fate, one.code) for one in document.records} == {
         "default/p": ("waits", "MOOR-102"),
         "default/q": ("waits", "MOOR-102"),

@@ -9,7 +9,7 @@ from tests.fleet.clusters import LOOSE, asked, cluster, group
 from mooring.fleet.answer import answer_of
 from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent
 from mooring.fleet.controllers import MOST_REMADE
-from mooring.fleet.simulation import Simulation, SimulationResult
+from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import ControllerKind, PodPhase, Workload, work_of
 
 SIX = asked("6")
@@ -17,11 +17,11 @@ SIX = asked("6")
 ONE = cluster(group("a", 1, gpus=0))
 
 
-def run(workload: Workload, nodes: NodeCluster = ONE) -> SimulationResult:
+def run(workload: Workload, nodes: NodeCluster = ONE) -> Simulation:
     return Simulation(nodes, work_of("w", [], (), [workload])).run()
 
 
-def created(result: SimulationResult) -> list[tuple[str, float]]:
+def created(result: Simulation) -> list[tuple[str, float]]:
     return [(record.arrival.name, record.arrival.at) for record in result.records]
 
 
@@ -30,8 +30,8 @@ def test_a_deployment_replaces_refused_pods_without_back_off_until_they_count_as
     assert created(result)[:4] == [
         ("default/web-0", 0.0), ("default/web-1", 0.0), ("default/web-0~1", 1.0), ("default/web-1~1", 1.0)
     ]  # fmt: skip
-    assert result.runaways == {"default/web-0": MOST_REMADE, "default/web-1": MOST_REMADE}
-    assert answer_of(result).fates.refused == 2 * (MOST_REMADE + 1)
+    assert answer_of(result).runaways == {"default/web-0": MOST_REMADE, "default/web-1": MOST_REMADE}
+    assert answer_of(result).pods.refused == 2 * (MOST_REMADE + 1)
 
 
 def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
@@ -46,8 +46,8 @@ def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
 def test_a_job_runs_so_many_pods_side_by_side_until_all_have_ended() -> None:
     result = run(Workload("default/j", ControllerKind.JOB, asked("1"), 0.0, 5, 2, runs=10.0))
     assert [at for _, at in created(result)] == [0.0, 0.0, 10.0, 10.0, 20.0]
-    assert answer_of(result).fates.ran == 5
-    assert not result.given_up
+    assert answer_of(result).pods.ran == 5
+    assert not answer_of(result).failed_jobs
 
 
 def test_a_job_waits_longer_after_each_failure_and_gives_up() -> None:
@@ -55,15 +55,15 @@ def test_a_job_waits_longer_after_each_failure_and_gives_up() -> None:
     assert created(result) == [
         ("default/j-0", 0.0), ("default/j-0~1", 10.0), ("default/j-0~2", 30.0), ("default/j-0~3", 70.0)
     ]  # fmt: skip
-    assert result.given_up == ("default/j",)
-    assert not result.runaways
+    assert answer_of(result).failed_jobs == ["default/j"]
+    assert not answer_of(result).runaways
 
 
 def test_a_job_that_gives_up_deletes_the_pods_that_run() -> None:
     nodes = cluster(group("a", 1, gpus=0), group("b", 1, LOOSE, gpus=0))
     result = run(Workload("default/j", ControllerKind.JOB, SIX, 0.0, 3, backoff_limit=0, runs=1000.0), nodes)
     assert PodPhase.RUNS not in {record.fate for record in result.records}
-    assert result.given_up == ("default/j",)
+    assert answer_of(result).failed_jobs == ["default/j"]
 
 
 def test_evicted_pods_of_a_deployment_come_back_elsewhere() -> None:

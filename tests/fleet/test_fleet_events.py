@@ -15,11 +15,11 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.answer import answer_of
+from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeEvent, PodResize
 from mooring.fleet.inputs.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.fleet.simulation import Simulation, SimulationResult
+from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import PodArrival, PodPhase, work_of
 from mooring.inputs.pods.steps import resizing
 
@@ -27,11 +27,11 @@ SIX = asked("6")
 FOUR = asked("4")
 
 
-def run(arrivals: list[PodArrival], *events: ClusterEvent, count: int = 1) -> SimulationResult:
+def run(arrivals: list[PodArrival], *events: ClusterEvent, count: int = 1) -> Simulation:
     return Simulation(replace(cluster(group("a", count, gpus=0)), events=events), work_of("w", arrivals)).run()
 
 
-def fates(result: SimulationResult) -> dict[str, str]:
+def fates(result: Simulation) -> dict[str, str]:
     return {record.arrival.name.partition("/")[2]: record.fate.value for record in result.records}
 
 
@@ -162,7 +162,7 @@ def test_an_event_that_is_none_is_one_line(tmp_path: Path, event: Any, words: st
 
 def test_the_answer_counts_evicted_pods_as_admitted() -> None:
     result = run([arrival("p", FOUR)], NodeEvent(10.0, "a", NodeAction.DRAIN))
-    assert answer_of(result).admitted == 1
+    assert admitted(answer_of(result).pods) == 1
 
 
 def test_the_agent_holds_a_pod_on_its_node_until_another_one_leaves() -> None:
@@ -186,6 +186,6 @@ def test_a_held_pod_that_is_drained_counts_as_one_that_left_and_its_controller_c
     assert fates(result) == {"wide": "left", "wide~1": "waits"}
 
 
-def with_agent(pods: list[PodArrival], *events: ClusterEvent, agent: bool) -> SimulationResult:
+def with_agent(pods: list[PodArrival], *events: ClusterEvent, agent: bool) -> Simulation:
     nodes = replace(cluster(group("a", 1, gpus=0)), events=events)
     return Simulation(nodes, work_of("w", pods), Strategy(agent=agent)).run()

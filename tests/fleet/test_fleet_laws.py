@@ -13,11 +13,11 @@ from mooring.engine.kubelet.admit import AdmitMode
 from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.answer import answer_of
+from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeTaints
 from mooring.fleet.controllers import MOST_REMADE, MadeChange
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
-from mooring.fleet.simulation import Simulation, SimulationResult
+from mooring.fleet.simulation import Simulation
 from mooring.fleet.states import held_text
 from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, Record, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
@@ -89,7 +89,7 @@ def events(draw: some.DrawFn) -> tuple[NodeEvent, ...]:
     )
 
 
-def simulated(work: Work, strategy: Strategy, seed: int = 0, happening: tuple[NodeEvent, ...] = ()) -> SimulationResult:
+def simulated(work: Work, strategy: Strategy, seed: int = 0, happening: tuple[NodeEvent, ...] = ()) -> Simulation:
     nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
     return Simulation(nodes, work, strategy, seed).run()
 
@@ -130,7 +130,7 @@ def test_each_node_decides_as_a_kubelet_that_gets_its_pods_alone(
         assert sorted(text for text in result.nodes.at[place].held.values() if text != "None") == expected
 
 
-def history(result: SimulationResult, place: int) -> list[tuple[Record, bool] | MadeChange]:
+def history(result: Simulation, place: int) -> list[tuple[Record, bool] | MadeChange]:
     """Return what happened on a node, in its order: a pod came, it ended, or the node changed."""
     found: list[tuple[tuple[int, int], tuple[Record, bool] | MadeChange]] = []
     for record in result.records:
@@ -191,7 +191,7 @@ def test_the_same_seed_gives_the_same_records(work: Work, seed: int, happening: 
 @given(works())
 def test_with_the_extender_no_kubelet_refuses(work: Work) -> None:
     result = simulated(work, Strategy(extender=True))
-    assert answer_of(result).fates.refused == 0
+    assert answer_of(result).pods.refused == 0
 
 
 @LAW
@@ -217,5 +217,5 @@ def test_pods_that_ask_to_be_apart_share_no_node(work: Work, strategy: Strategy)
 def test_nodes_of_one_group_share_engine_runs() -> None:
     work = work_of("equal", [arrival(f"p{number}", SHAPES[1]) for number in range(40)])
     result = Simulation(cluster(group("a", 40, ALIGNED)), work).run()
-    assert answer_of(result).admitted == 40
+    assert admitted(answer_of(result).pods) == 40
     assert result.nodes.states.asked <= 4

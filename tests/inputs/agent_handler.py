@@ -30,7 +30,7 @@ from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import KIND, VERSION, Journal
+from mooring.agent.storage.journal import KIND, VERSION
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod
 
@@ -133,7 +133,7 @@ def body_of(journal: bytes) -> bytes:
     return json.dumps(json.loads(journal)["body"], separators=(",", ":")).encode()
 
 
-def resumed(journal: Journal) -> AgentState:
+def resumed(journal: Stored) -> AgentState:
     """Start an agent on a journal."""
     stored = Stored(
         journal.texts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from mooring.engine.core.machine import PCIDevice
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.kubelet_config import KNOWN
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, load_config
+from mooring.inputs.machines.compact import parse_compact
 
 KUBELET = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -52,6 +53,7 @@ DEVICES = {
         "vendor.example/nic": {"pci": {"class": "02", "vendor": "15b3"}},
     },
 }
+MACHINE = parse_compact("cores=2")
 NIC = PCIDevice("0000:5e:00.0", "020000", "15b3", "1021", 1)
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 64, 2**31, 2**63, -(2**70), 1.5, 1e308, "", "0", "0-3", "3-1", "static", "Static"),
@@ -173,7 +175,7 @@ def test_changed_device_lists_offer_what_they_name_alone(
         return
     assert (found.mooring, found.kubelet) == (intact.mooring, intact.kubelet)
     declared = document.get("devices") or {}
-    offered = offered_devices(found.devices, (NIC,))
+    offered = offered_devices(found.devices, replace(MACHINE, pci=(NIC,)))
     assert offered.keys() == declared.keys()
     for resource, items in declared.items():
         if isinstance(items, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -154,3 +155,126 @@ def test_a_misspelt_cpu_field_of_a_virtual_machine_is_named(tmp_path: Path) -> N
     [misspelt] = [one for one in noticed if one.code == "MOOR-512"]
     assert misspelt.subject == "spec.domain.cpu.dedicatedCpuPlacment"
     assert misspelt.message.endswith("did you mean dedicatedCpuPlacement?")
+
+
+SPARK = """
+apiVersion: sparkoperator.k8s.io/v1beta2
+kind: SparkApplication
+metadata: {name: pi, namespace: jobs}
+spec:
+"""
+
+
+def spark(tmp_path: Path, spec: str, **more: Any) -> dict[str, list[Any]]:
+    """Return the pods of an application: name -> QoS, CPUs requested and limited, MiB requested and limited."""
+    file = tmp_path / "spark.yaml"
+    file.write_text(SPARK + spec)
+    found: dict[str, list[Any]] = {}
+    for pod in pods_of(load_documents(file), **more):
+        first = pod.containers[0]
+        limit = first.limits.get("cpu")
+        sizes = [amounts["memory"].units / 1024**2 for amounts in (first.requests, first.limits)]
+        found[pod.name] = [pod.qos, first.requests["cpu"].milli, limit and limit.milli, *sizes]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "driver", "executor"),
+    [
+        ("  type: Scala\n", [QoS.BURSTABLE, 1000, None, 1408, 1408], [QoS.BURSTABLE, 1000, None, 1408, 1408]),
+        (
+            "  type: Python\n  driver: {memory: 512m}\n  executor: {memory: 8g, cores: 4}\n",
+            [QoS.BURSTABLE, 1000, None, 896, 896],
+            [QoS.BURSTABLE, 4000, None, 11468, 11468],
+        ),
+        (
+            (
+                "  driver: {cores: 2, coreLimit: '2', memory: 4096, memoryOverhead: 1g}\n"
+                "  executor: {cores: 8, coreRequest: 3500m, coreLimit: 3500m, memory: 20G, memoryOverhead: '512'}\n"
+            ),
+            [QoS.GUARANTEED, 2000, 2000, 5120, 5120],
+            [QoS.GUARANTEED, 3500, 3500, 20992, 20992],
+        ),
+        (
+            (
+                "  memoryOverheadFactor: '0.5'\n"
+                "  sparkConf: {spark.executor.cores: '3', spark.kubernetes.executor.limit.cores: '3', "
+                "spark.executor.memoryOverhead: 2g, spark.driver.memory: 9g}\n  driver: {memory: 2g, memoryLimit: 6g}\n"
+            ),
+            [QoS.BURSTABLE, 1000, None, 3072, 6144],
+            [QoS.GUARANTEED, 3000, 3000, 3072, 3072],
+        ),
+        (
+            "  sparkConf: {spark.memory.offHeap.enabled: 'true', spark.memory.offHeap.size: '1073741824'}\n",
+            [QoS.BURSTABLE, 1000, None, 1408, 1408],
+            [QoS.BURSTABLE, 1000, None, 2432, 2432],
+        ),
+    ],
+)
+def test_a_spark_application_is_the_pods_that_spark_makes(
+    spec: str, driver: list[Any], executor: list[Any], tmp_path: Path
+) -> None:
+    assert spark(tmp_path, spec) == {"pi-driver-0": driver, "pi-executor-0": executor}
+
+
+@pytest.mark.parametrize(
+    ("spec", "executors"),
+    [
+        ("  executor: {instances: 3}\n", 3),
+        ("  sparkConf: {spark.executor.instances: '2'}\n", 2),
+        ("  dynamicAllocation: {enabled: true, minExecutors: 2, initialExecutors: 4, maxExecutors: 9}\n", 4),
+        ("  sparkConf: {spark.dynamicAllocation.enabled: 'true', spark.dynamicAllocation.minExecutors: '2'}\n", 2),
+    ],
+)
+def test_executors_are_those_at_the_start(spec: str, executors: int, tmp_path: Path) -> None:
+    assert len(spark(tmp_path, spec)) == 1 + executors
+
+
+def test_sidecars_gpus_and_templates_of_spark_count(tmp_path: Path) -> None:
+    file = tmp_path / "spark.yaml"
+    file.write_text(
+        SPARK.replace("kind: Spark", "kind: ScheduledSpark")
+        + "  template:\n    driver: {sidecars: [{name: proxy}], initContainers: [{name: get}]}\n    executor:\n"
+        "      gpu: {name: nvidia.com/gpu, quantity: 2}\n      template: {spec: {containers: [{name: spark, "
+        "resources: {limits: {hugepages-2Mi: 4Mi}}}]}}\n"
+    )
+    found: list[Finding] = []
+    driver, executor = pods_of(load_documents(file), report=found.append)
+    assert [one.name for one in driver.containers] == ["get", "spark-kubernetes-driver", "proxy"]
+    assert {"cpu", "memory", "hugepages-2Mi", "nvidia.com/gpu"} == set(executor.containers[0].requests)
+    assert [one.code for one in found] == ["MOOR-516", "MOOR-516"]
+    assert found[1].message.startswith("planned as its executor, which requests ")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("  executor: {memory: 8Gi}\n", "spec.executor.memory: '8Gi' is no size of Spark; write it as Spark reads it"),
+        ("  executor: {instances: -1}\n", "instances"),
+        ("  memoryOverheadFactor: much\n", "spec.memoryOverheadFactor: 'much' is no number"),
+    ],
+)
+def test_sizes_that_spark_does_not_read_are_refused(spec: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        spark(tmp_path, spec)
+
+
+def test_misspelt_fields_of_spark_are_named(tmp_path: Path) -> None:
+    found: list[Finding] = []
+    spark(tmp_path, "  driver: {corelimit: '1'}\n  executer: {cores: 4}\n", report=found.append)
+    assert {one.subject for one in found if one.code == "MOOR-512"} == {"spec.driver.corelimit", "spec.executer"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark-submit --master k8s://https://h:6443 --conf spark.executor.instances=5 local:///a.jar\n",
+        "#!/bin/bash\nset -e\n\n./bin/spark-submit \\\n  --master k8s://h \\\n  local:///a.jar\n",
+        "$ $SPARK_HOME/bin/spark-submit --deploy-mode cluster a.py\n",
+    ],
+)
+def test_a_command_of_spark_is_refused_with_what_to_give(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "submit.sh"
+    file.write_text(text)
+    with pytest.raises(InputError, match="a command of Spark, which makes the pods itself; give its pods, kubectl"):
+        load_documents(file)

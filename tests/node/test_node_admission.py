@@ -243,7 +243,7 @@ def test_a_pod_that_something_else_refused_is_stale_later() -> None:
 
 def test_adopted_pods_are_not_stale() -> None:
     busy, _ = node().admit(one("u", "2"))
-    adopted = replace(busy, active={}, started=frozenset()).adopt([one("u", "2")])
+    adopted = replace(busy, active={}, started={}).adopt([one("u", "2")])
     assert [*adopted.admit(one("v", "2"))[0].cpu.assignments] == ["u", "v"]
 
 

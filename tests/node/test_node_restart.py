@@ -116,7 +116,7 @@ def test_readmitted_pods_lose_no_hints_when_they_end() -> None:
     """Only containers that were started since the kubelet's start delete theirs (topology-manager.md section 4)."""
     busy, _ = node("best-effort").admit(one("u", "2"))
     after, _ = restarted(busy)
-    assert after.started == frozenset()
+    assert after.started == {}
     removed, _ = after.remove("u")
     assert removed.stored_hints == {"u": {"c": Hint(NUMAMask(0b1), True)}}
     started, _ = busy.remove("u")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.plans import started_plan
 
-from mooring.answers.base.picture import devices_before, pci_views, plan_view
+from mooring.answers.base.picture import devices_before, machine_devices, plan_view
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import report_of
@@ -66,7 +66,7 @@ def planned(folder: Path, pods: str, policy: str = "single-numa-node") -> Plan:
         config.kubelet,
         config.mooring,
         tuple(load_pods([str(folder / "pods.yaml")])),
-        devices=offered_devices(config.devices, machine.pci),
+        devices=offered_devices(config.devices, machine),
     )
     return started_plan(question)
 
@@ -86,11 +86,10 @@ def test_a_refusal_for_devices_names_what_each_numa_node_has_and_whose_they_are(
     view = decided(planned(tmp_path, pod("one", 1) + pod("two", 2)), 1)
     [panel] = view.panels
     assert texts(panel, "x.example/gpu")[:3] == [("0/1 free", ""), ("1/2 free", "1 unhealthy"), ("0 free", "")]
-    assert view.notes[-4:] == (
-        "x.example/gpu gpu-0 · NUMA node 0 · in use by ai/one/main",
-        "x.example/gpu gpu-1 · NUMA node 1 · free",
-        "x.example/gpu gpu-2 · NUMA node 1 · unhealthy",
-        "x.example/gpu 0000:3b:00.0 · NUMA node unknown · free",
+    assert view.notes[-3:] == (
+        "x.example/gpu on NUMA node 0: 1 in use by ai/one/main (gpu-0)",
+        "x.example/gpu on NUMA node 1: 1 free (gpu-1); 1 unhealthy (gpu-2)",
+        "x.example/gpu on no known NUMA node: 1 free (0000:3b:00.0)",
     )
     assert decision_svg(view).count("1/2 free") >= 1
 
@@ -156,7 +155,7 @@ def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:
         PCIDevice("0000:5e:00.0", "020000", "15b3", "1017", None),
     )
     machine = load_machine("small-1s8")
-    views = pci_views(type(machine)(machine.name, machine.info, machine.hardware, pci=found))
+    views = machine_devices(type(machine)(machine.name, machine.info, machine.hardware, pci=found))
     assert [(view.resource, view.address, view.numa, view.state) for view in views] == [
         ("GPU", "0000:3b:00.0", (1,), "not offered to pods"),
         ("NIC", "0000:5e:00.0", (), "not offered to pods"),

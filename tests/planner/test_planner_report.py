@@ -33,7 +33,7 @@ def question(name: str) -> Question:
     loaded = load_machine(machine)
     configuration = load_config(str(EXAMPLES / f"{prefix}kubelet.yaml"))
     pods = load_pods([str(EXAMPLES / f"{prefix}pods.yaml")])
-    devices = offered_devices(configuration.devices, loaded.pci)
+    devices = offered_devices(configuration.devices, loaded)
     return Question(loaded, configuration.kubelet, configuration.mooring, tuple(pods), devices=devices)
 
 

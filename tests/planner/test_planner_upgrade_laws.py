@@ -90,7 +90,9 @@ def node_of(content: dict[str, Any], old: Release) -> UpgradedNode:
 def asked(node: UpgradedNode, release: Release, *, anew: bool) -> AnyPlan:
     """Ask without the rooms of upgrades."""
     mooring = replace(node.mooring, release=release)
-    pods = node.pods(PodGates.of_node(node.config, mooring))
+    gates = PodGates.of_node(node.config, mooring)
+    # What is created anew has no status yet.
+    pods = node.pods(replace(gates, reads_statuses=False) if anew else gates)
     question = Question(node.machine, node.config, mooring, devices=node.devices)
     return make_plan(
         replace(question, pods=(*pods.running, *pods.rejected))

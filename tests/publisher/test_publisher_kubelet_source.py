@@ -92,7 +92,7 @@ class RunningKubelet:
 
 def serving(path: Path, provider: RunningKubelet) -> PodResourcesService:
     """Serve as a kubelet does, whose socket stays the same: the agent's is replaced when the first client connects."""
-    service = PodResourcesService(str(path), provider, Log("test"))
+    service = PodResourcesService(str(path), provider.snapshot, Log("test"))
     client = PodResourcesClient(str(path))
     client.listed()
     client.close()

@@ -52,17 +52,16 @@ def test_slices_are_listed_now_and_then_and_kept_while_the_api_server_is_away(mo
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": [{"name": "g", "attributes": attributes}]}
     asked: list[str] = []
-    answers: list[Any] = [[[{"metadata": {"name": "s"}, "spec": spec}]], ClusterError("away")]
+    answers: list[Any] = [[{"metadata": {"name": "s"}, "spec": spec}], ClusterError("away")]
 
-    def pages(_http: object, path: str, query: dict[str, str]) -> Any:
+    def objects(_http: object, path: str, query: dict[str, str]) -> Any:
         asked.append(f"{path}?{query['fieldSelector']}")
         answer = answers.pop(0)
         if isinstance(answer, ClusterError):
             raise answer
         return answer
 
-    monkeypatch.setattr(kubelet_source, "Pages", pages)
-    monkeypatch.setattr(kubelet_source, "mapping_of", lambda item: item)
+    monkeypatch.setattr(kubelet_source, "objects_at", objects)
     now = 0.0
     listed = ListedSlices(Cluster, "n", PCI, clock=lambda: now)  # type: ignore[arg-type]
     expected = {DRIVER: (Device("n/g", (1,)),)}

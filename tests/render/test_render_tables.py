@@ -44,6 +44,8 @@ def test_the_wide_form_is_one_line_per_container_with_everything_in_it() -> None
         "CPUS",
         "NUMA",
         "MEMORY",
+        "HUGEPAGES",
+        "DEVICES",
         "ALIGNMENT",
         "CPU",
         "LIST",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import httpx2
 import pytest
 
@@ -19,7 +17,7 @@ def test_a_connection_is_reused_until_it_is_old_or_a_request_fails() -> None:
 
     def connect() -> Cluster:
         transport = httpx2.MockTransport(lambda _request: httpx2.Response(statuses.pop(0), text="said"))
-        opened.append(Cluster(httpx2.Client(transport=transport, base_url="http://api"), Mock()))
+        opened.append(Cluster(httpx2.Client(transport=transport, base_url="http://api")))
         return opened[-1]
 
     server = ClusterPodAPI(connect, lambda: now[0])

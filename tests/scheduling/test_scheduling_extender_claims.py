@@ -16,7 +16,7 @@ from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict, Weights
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Shapes, seen_pod
-from mooring.cluster.extender.watches import ClaimListener, ClassListener
+from mooring.cluster.extender.watches import claim_listener, class_listener
 from mooring.cluster.extender.wire import Arguments
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.core.pod import ClaimUse, Pod, QoS
@@ -152,10 +152,10 @@ def test_a_pod_keeps_its_claims_and_its_wish_beside_others_of_its_shape() -> Non
 
 def test_claims_and_classes_come_and_go_as_the_api_server_says() -> None:
     cluster, problems = Cluster(), list[str]()
-    of_claims = ClaimListener(
+    of_claims = claim_listener(
         cluster.claims, cluster.world.view, lambda about, problem: problems.append(f"{about}: {problem}")
     )
-    of_classes = ClassListener(cluster.claims, lambda about, problem: problems.append(f"{about}: {problem}"))
+    of_classes = class_listener(cluster.claims, lambda about, problem: problems.append(f"{about}: {problem}"))
 
     def raw(content: object) -> msgspec.Raw:
         return msgspec.Raw(json.dumps(content).encode())
@@ -177,7 +177,7 @@ def test_claims_and_classes_come_and_go_as_the_api_server_says() -> None:
 def test_a_bound_pod_counts_beside_its_device_before_its_node_has_published_it() -> None:
     cluster = Cluster(busy=0)
     cluster.world.view.assume(asking(6), NODE)
-    listener = ClaimListener(cluster.claims, cluster.world.view, lambda _about, _problem: None)
+    listener = claim_listener(cluster.claims, cluster.world.view, lambda _about, _problem: None)
     # Without its device it would be on NUMA node 0, of which one CPU is reserved.
     assert not cluster.verdict(guaranteed("other", 8)).reason
     listener.changed(msgspec.Raw(json.dumps(claim(given="g1", pod="asked")).encode()))

@@ -20,7 +20,7 @@ from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen
 from mooring.cluster.extender.run import Extender, extender_with
 from mooring.cluster.extender.view import ClusterView
-from mooring.cluster.extender.watches import FactsListener, StateListener
+from mooring.cluster.extender.watches import facts_listener, state_listener
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.pod import Pod
@@ -101,7 +101,7 @@ def test_facts_with_a_numa_node_renamed_are_no_node_and_the_others_are_answered(
         content["machine"]["topology"][1]["node_id"] = 2
 
     name, item = forged(rename)
-    FactsListener(extender.view, lambda _about, _problem: None).changed(item)
+    facts_listener(extender.view, lambda _about, _problem: None).changed(item)
     state = replace(state_of_node(FACTS, started(FACTS), node="lying"), facts=name)
     extender.view.put_state("lying", 2, state)
     status, answer = ask(extender, "/filter", question(cpus=cpus, NodeNames=NAMES))
@@ -189,10 +189,10 @@ def test_an_object_at_which_a_reader_fails_is_that_nodes_fault(monkeypatch: pyte
     view = ClusterView(lambda: 0.0, faults=NodeFaults(lambda about, _problem: said.append(about)))
     name, item = forged(lambda _content: None)
     monkeypatch.setattr("mooring.cluster.extender.watches.facts_of", broken)
-    FactsListener(view, lambda _about, _problem: None).changed(item)
+    facts_listener(view, lambda _about, _problem: None).changed(item)
     monkeypatch.setattr("mooring.cluster.extender.watches.state_of", broken)
     state = state_document(state_of_node(FACTS, started(FACTS), node="lying"))
-    StateListener(view, lambda _about, _problem: None).listed(iter([[msgspec.Raw(msgspec.json.encode(state))]]))
+    state_listener(view, lambda _about, _problem: None).listed(iter([[msgspec.Raw(msgspec.json.encode(state))]]))
     assert said == [f"NodeFacts {name}", "lying"]
 
 
@@ -228,7 +228,7 @@ def test_facts_of_which_no_machine_has_so_many_are_refused_before_objects_are_ma
     said: list[str] = []
     view = ClusterView(lambda: 0.0)
     name, item = forged(BOUNDS[what])
-    FactsListener(view, lambda _about, problem: said.append(problem)).changed(item)
+    facts_listener(view, lambda _about, problem: said.append(problem)).changed(item)
     assert made == []
     assert [problem.startswith(f"NodeFacts {name}: spec.content: ") for problem in said] == [True]
 

@@ -15,9 +15,10 @@ from tests.cli.command import mooring
 
 from mooring.cluster.extender import command as verb
 from mooring.cluster.extender.deciding import UnknownNodes, Weights
-from mooring.cluster.extender.options import FIELDS, KIND, extender_options
+from mooring.cluster.extender.options import FIELDS, KIND, ExtenderOptions
 from mooring.engine.core.errors import InputError
-from mooring.service.options import Address
+from mooring.inputs.decoding.fields import within
+from mooring.service.options import Address, read_options
 
 ROOT = Path(__file__).parents[2]
 WRONG: list[dict[str, Any]] = [
@@ -42,8 +43,8 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("content", WRONG, ids=[str(number) for number in range(len(WRONG))])
 def test_mistakes_are_reported_in_one_line(content: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as caught:
-        extender_options({"kind": KIND, **content}, source="extender.yaml")
+    with pytest.raises(InputError) as caught, within(source="extender.yaml"):
+        read_options({"kind": KIND, **content}, ExtenderOptions)
     assert str(caught.value).startswith("extender.yaml: ")
     assert "\n" not in str(caught.value)
 
@@ -66,7 +67,7 @@ def test_every_field_is_read() -> None:
         "logFormat": "console",
     }
     assert set(content) == set(FIELDS)
-    found = extender_options(content, source="test")
+    found = read_options(content, ExtenderOptions)
     assert (found.listen, found.tls.client_ca, found.kubeconfig) == (Address("::1", 9000), "c", "k")
     assert (found.unknown_nodes, found.longest_state_age, found.assumed_for) == (UnknownNodes.DENY, 600, 60)
     assert (found.request_time, found.largest_body, found.requests_at_once) == (2, 2**20, 2)
@@ -151,7 +152,7 @@ def test_replicas_share_the_lease_and_a_configuration_that_can_be_read(deployed:
     assert container["args"][0] == "extender"
     assert {one for one in container["args"] if one.startswith("--")} <= known
     content = yaml.safe_load(deployed["ConfigMap"]["data"]["extender.yaml"])
-    options = extender_options(content, source="deploy")
+    options = read_options(content, ExtenderOptions)
     lease = deployed["Lease"]["metadata"]
     assert (lease["namespace"], lease["name"]) == (options.lease.namespace, options.lease.name)
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}

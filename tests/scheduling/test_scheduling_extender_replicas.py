@@ -16,7 +16,7 @@ from tests.scheduling.extender_requests import PATIENT, Recorder, ask, no_cluste
 
 from mooring.cluster.extender.binding import Binder
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
-from mooring.cluster.extender.options import ExtenderOptions, extender_options
+from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.cluster.extender.run import Extender, extender_with, take_part
 from mooring.cluster.extender.view import ClusterView
@@ -27,6 +27,7 @@ from mooring.engine.kubelet.shapes import shape_of
 from mooring.published.facts_document import digest_of
 from mooring.service.apiserver import ClusterError
 from mooring.service.lease import Election, Lease
+from mooring.service.options import read_options
 
 FACTS = facts_with("sockets=1 cores=2 threads=2 memory=8Gi", topology_manager_policy="single-numa-node")
 """Three CPUs can be given away."""
@@ -253,4 +254,4 @@ def test_an_engine_that_does_not_answer_is_neither_ready_nor_alive() -> None:
 
 def test_a_lease_has_namespace_and_name() -> None:
     with pytest.raises(InputError, match="namespace and name belong together"):
-        extender_options({"lease": {"name": "x"}}, source="extender.yaml")
+        read_options({"lease": {"name": "x"}}, ExtenderOptions)

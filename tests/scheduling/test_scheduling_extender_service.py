@@ -20,6 +20,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts
 from mooring.service.apiserver import ClusterError
+from mooring.service.options import read_options
 
 WIRE = Path(__file__).parents[3] / "shared" / "wire"
 FACTS = facts_with("sockets=2 numa=2 cores=64 threads=1 memory=64Gi", topology_manager_policy="single-numa-node")
@@ -215,9 +216,7 @@ def test_reasons_are_equal_for_equal_causes_and_tell_whether_removing_pods_helps
     [("denyExclusive", False, True), ("deny", False, False), ("allow", True, True)],
 )
 def test_what_is_said_about_nodes_of_which_nothing_is_known(unknown: str, exclusive: bool, shared: bool) -> None:
-    from mooring.cluster.extender.options import extender_options  # noqa: PLC0415 - only here
-
-    made = ready_extender(extender_options({"unknownNodes": unknown}, source="test"))
+    made = ready_extender(read_options({"unknownNodes": unknown}, ExtenderOptions))
     for cpus, wanted in (("2", exclusive), ("1500m", shared)):
         _, answer = ask(made, "/filter", body(Pod=pod_body("p", cpus), NodeNames=["nobody"]))
         assert (answer["NodeNames"] == ["nobody"]) is wanted

@@ -12,7 +12,7 @@ from tests.patience import until
 
 from mooring.cluster.extender.pods import Shapes
 from mooring.cluster.extender.view import ClusterView
-from mooring.cluster.extender.watches import PodListener, StateListener
+from mooring.cluster.extender.watches import PodListener, state_listener
 from mooring.service.apiserver import cluster_of
 from mooring.service.following import Follower
 
@@ -112,7 +112,7 @@ def test_a_pod_that_vanished_between_two_lists_is_not_bound_any_more(
 
 
 def test_an_object_that_cannot_be_read_is_a_reason_and_no_end(view: ClusterView, problems: list[str]) -> None:
-    listener = StateListener(view, lambda _about, problem: problems.append(problem))
+    listener = state_listener(view, lambda _about, problem: problems.append(problem))
     content = {"apiVersion": "mooring.dev/v1alpha1", "kind": "NodeState", "metadata": {"name": "node-1"}, "spec": 5}
     listener.changed(msgspec.Raw(json.dumps(content).encode()))
     assert len(problems) == 1

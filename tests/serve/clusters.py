@@ -54,9 +54,16 @@ def known(nodes: int = 6) -> KnownCluster:
             cluster.put_pod(ClusterPod(one, name))
     cluster.put_node(ClusterNode("node-0001", {"zone": "b", "pool": "cpu"}, (Taint("dedicated", "x"),)))
     cluster.put_pod(
-        ClusterPod(pod("refused", 40, "team-b"), "node-0002", finished=True, refusal="TopologyAffinityError")
+        ClusterPod(
+            pod("refused", 40, "team-b"),
+            "node-0002",
+            finished=True,
+            refusal="TopologyAffinityError",
+            since=1.7e9,
+            message="Resources cannot be allocated with Topology locality",
+        )
     )
-    cluster.put_pod(ClusterPod(pod("waits", 30)))
-    cluster.put_pod(ClusterPod(pod("picky", 2, "team-b"), fields=SchedulingFields((("zone", "c"),))))
+    cluster.put_pod(ClusterPod(pod("waits", 30), since=1.7e9))
+    cluster.put_pod(ClusterPod(pod("picky", 2, "team-b"), fields=SchedulingFields((("zone", "c"),)), since=1.7e9))
     cluster.tick()
     return cluster

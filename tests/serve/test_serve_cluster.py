@@ -6,33 +6,37 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
 from tests.serve.site import HOSTILE, Site, served
 
-from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Offline, Online, after_event
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_on
+from mooring.inputs.machines.compact import parse_compact
 from mooring.monitoring.serve.access import EVERYTHING, Guard, OpenGuard, Viewer
-from mooring.monitoring.serve.cluster_html import (
+from mooring.monitoring.serve.cluster_html import TileSheet, exported_cluster, tile, with_labels
+from mooring.monitoring.serve.cluster_known import (
     KEPT_OFF,
     UNKNOWN,
+    UNPUBLISHED,
+    ClusterPod,
     FittingSearch,
-    TileSheet,
-    exported_cluster,
+    KnownCluster,
+    NodeNow,
     fittings_in_text,
-    tile,
-    with_labels,
 )
-from mooring.monitoring.serve.cluster_known import UNPUBLISHED, ClusterPod, KnownCluster, NodeNow
 from mooring.monitoring.serve.cluster_routes import cluster_application, snapshot_of_node
 from mooring.monitoring.serve.cluster_run import node_of, pod_of
 from mooring.monitoring.serve.node_plan import what_if
+from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import EngineObserver
 from mooring.published.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
 from mooring.views.view import CPUUse
@@ -79,8 +83,8 @@ def site(cluster: KnownCluster) -> Iterator[Site]:
 
 def test_a_tile_has_the_free_cpus_of_the_nodes_state(cluster: KnownCluster) -> None:
     found = [tile(node) for node in cluster.all()]
-    assert [(one.free, one.pods) for one in found] == [(63, 0), (55, 1), (47, 2), (39, 3), (63, 0), (None, 0)]
-    assert found[2].refused == 1
+    assert [one.free() for one in found] == [63, 55, 47, 39, 63, 0]
+    assert found[2].refusals == ("TopologyAffinityError",)
     assert found[5].trouble == UNPUBLISHED
 
 
@@ -90,9 +94,9 @@ def test_free_cpus_on_two_numa_nodes_are_split_where_neither_is_whole(cluster: K
     node = half.node("node-0000")
     assert node is not None
     found = tile(node)
-    assert (found.free, found.together, found.split) == (23, 12, 11)
-    assert "at most 12 of them on one NUMA node" in found.words
-    assert not any(tile(one).split for one in cluster.all())
+    assert (found.free(), found.split()) == (23, 11)
+    assert "at most 12 of them on one NUMA node" in found.words("cpu")
+    assert not any(tile(one).split() for one in cluster.all())
 
 
 @pytest.mark.parametrize(
@@ -120,17 +124,16 @@ def test_the_page_lists_nodes_and_waiting_pods(site: Site) -> None:
 
 def test_the_tile_of_a_node_that_has_changed_is_drawn_again_and_no_other() -> None:
     cluster, sheet = known(200), TileSheet()
-    before = sheet.body(cluster, "", EVERYTHING)
+    before = sheet.body(cluster, {}, EVERYTHING)
     cluster.put_state("node-0004", state("node-0004", [pod("late", 10)]))
-    after = sheet.body(cluster, "", EVERYTHING)
+    after = sheet.body(cluster, {}, EVERYTHING)
     changed = [one for one in after.splitlines() if one not in before.splitlines() and "data-node" in one]
     assert len(changed) == 1
-    assert "53/63" in changed[0]
-    assert "node-0004: 53 of 63" in after
+    assert "node-0004: 53 of 63" in changed[0]
     cluster.keep("Node", ["node-0001"])
     cluster.keep("NodeState", ["node-0001"])
-    assert sheet.body(cluster, "", EVERYTHING).count("data-node") == 1
-    assert "No node has these labels" in sheet.body(cluster, "rack=1", EVERYTHING)
+    assert sheet.body(cluster, {}, EVERYTHING).count("data-node") == 1
+    assert "No node is like this" in sheet.body(cluster, {"labels": "rack=1"}, EVERYTHING)
 
 
 def test_a_waiting_pod_is_explained_by_cause(cluster: KnownCluster, site: Site) -> None:
@@ -139,7 +142,10 @@ def test_a_waiting_pod_is_explained_by_cause(cluster: KnownCluster, site: Site) 
     )
     found = FittingSearch().fitting(waits.pod, cluster.all(), waits.fields)
     assert found.fits == ("node-0000", "node-0002", "node-0003", "node-0004")
-    assert {(one.cause, one.nodes) for one in found.causes} == {(KEPT_OFF, ("node-0001",)), (UNKNOWN, ("node-0005",))}
+    assert {(cause, nodes) for cause, _, nodes in found.causes} == {
+        (KEPT_OFF, ("node-0001",)),
+        (UNKNOWN, ("node-0005",)),
+    }
     answered = site.ask(f"/pod?uid={picky.pod.uid}").text
     assert "0 nodes would take it" in answered
     assert KEPT_OFF in answered
@@ -259,17 +265,17 @@ def test_the_export_is_one_file_without_script() -> None:
 
 def test_what_shadows_counted_is_shown_by_release() -> None:
     cluster = known(2)
-    assert "Agreement of kubelets and engine" not in TileSheet().body(cluster, "", EVERYTHING)
+    assert "Agreement of kubelets and engine" not in TileSheet().body(cluster, {}, EVERYTHING)
     counts = (ShadowCount("agreed", "admitted", 41, release="v1.34.4"), ShadowCount("differs", "refused", 2))
     cluster.put_shadow("node-0001", ShadowStatus("2026-01-01T00:00:00Z", 41, 2, 0, "v1.37.1", counts=counts))
-    shown = TileSheet().body(cluster, "", EVERYTHING)
+    shown = TileSheet().body(cluster, {}, EVERYTHING)
     assert re.search(r"v1\.34\.4</th><td>41</td><td>0</td>.*v1\.37\.1</th><td>0</td><td>2</td>", shown, re.DOTALL)
     assert "≠2" in shown
     assert "2 decisions of its kubelet differ" in shown
     snapshot = snapshot_of_node(node_named(cluster, "node-0001"))
     assert "agreed 41, differs 2, cannot tell 0" in snapshot.notices[-1].text
     cluster.keep("NodeShadow", [])
-    assert "Agreement of kubelets and engine" not in TileSheet().body(cluster, "", EVERYTHING)
+    assert "Agreement of kubelets and engine" not in TileSheet().body(cluster, {}, EVERYTHING)
 
 
 def test_the_newest_difference_is_shown_to_people_who_may_list_its_pod() -> None:
@@ -297,7 +303,7 @@ def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() 
     cluster.put_state("node", seen.state)
     cluster.put_pod(ClusterPod(holds, "node"))
     node = node_named(cluster, "node")
-    assert tile(node).free == 64 - 1 - 8 - 36
+    assert tile(node).free() == 64 - 1 - 8 - 36
     snapshot = snapshot_of_node(node)
     uses = {cpu.cpu: cpu.use for cpu in snapshot.view.cpus()}
     assert (uses[16], uses[33]) == (CPUUse.OFFLINE, CPUUse.SHARED)
@@ -323,4 +329,107 @@ def test_the_words_of_the_engine_about_a_state_are_for_people_who_may_list_all_p
 
 
 def test_an_empty_cluster_has_words_of_its_own() -> None:
-    assert "The cluster has no nodes." in TileSheet().body(KnownCluster(), "", EVERYTHING)
+    assert "The cluster has no nodes." in TileSheet().body(KnownCluster(), {}, EVERYTHING)
+
+
+def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_leave_them() -> None:
+    machine = parse_compact("sockets=2 cores=32 threads=2 memory=64Gi hugepages-1Gi=8")
+    config = replace(
+        CONFIG,
+        memory_manager_policy="Static",
+        reserved_memory=(ReservedMemory(0, {"memory": "1Gi"}),),
+        kube_reserved={"memory": "924Mi"},
+    )
+    cluster = KnownCluster()
+    cluster.put_facts("facts", NodeFacts(machine.info, config, MooringConfig()))
+    kubelet = start_on(machine, config, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
+    devices = {"nvidia.com/gpu": tuple(Device(f"gpu-{number}", (number // 2,)) for number in range(4))}
+    held = {"uid": {"main": {"nvidia.com/gpu": frozenset({"gpu-0", "gpu-2"})}}}
+    there = (PodKey("team-a", "trainer", "uid"),)
+    cluster.put_state("node", NodeState("node", "facts", kubelet.files, DeviceState(devices, held), there))
+    found = tile(node_named(cluster, "node"))
+    assert found.amounts["nvidia.com/gpu"] == (2, 4, 1, 2)
+    assert found.amounts["hugepages-1Gi"][:2] == (8 << 30, 8 << 30)
+    assert "2 of 4 nvidia.com/gpu free" in found.words("nvidia.com/gpu")
+    body = TileSheet().body(cluster, {"resource": "nvidia.com/gpu"}, EVERYTHING)
+    assert "2/4" in body
+
+
+@pytest.mark.parametrize(
+    ("view", "names"),
+    [
+        ({"search": "0003"}, ["node-0003"]),
+        ({"labels": "zone=b", "sort": "most free"}, ["node-0001", "node-0003", "node-0005"]),
+        ({"labels": "zone=a", "sort": "least free"}, ["node-0002", "node-0000", "node-0004"]),
+        ({"show": "TopologyAffinityError"}, ["node-0002"]),
+        ({"show": "unknown"}, ["node-0005"]),
+        ({"sort": "refused", "search": "000", "labels": "zone=a"}, ["node-0002", "node-0000", "node-0004"]),
+        ({"group": "pool"}, ["node-0001", "node-0002", "node-0004", "node-0005", "node-0000", "node-0003"]),
+        ({"resource": "example.com/offered-by-none", "search": "0001"}, ["node-0001"]),
+    ],
+    ids=str,
+)
+def test_nodes_are_searched_sorted_grouped_and_narrowed(
+    cluster: KnownCluster, view: dict[str, str], names: list[str]
+) -> None:
+    shown = TileSheet().body(cluster, view, EVERYTHING)
+    assert re.findall(r'data-node="([^"]+)"', shown) == names
+
+
+def test_groups_have_names_and_sums(cluster: KnownCluster) -> None:
+    shown = TileSheet().body(cluster, {"group": "pool,zone"}, EVERYTHING)
+    heads = re.findall(r"<h3>(.+?) <span[^>]*>(.+?)</span>", shown)
+    assert heads[0] == ("pool cpu, zone a", "2 nodes, 110 of 126 free")
+    assert len(heads) == 4
+
+
+def test_a_pending_pod_has_its_requests_and_a_node_that_would_take_it_now() -> None:
+    cluster, sheet = known(), TileSheet()
+
+    def taker() -> str:
+        found = re.search(r"team-a/waits.*?30 CPU 64 MiB</td><td>(.*?)</td>", sheet.body(cluster, {}, EVERYTHING))
+        assert found is not None
+        return re.sub("<[^>]*>", "", found[1])
+
+    assert taker() == "node-0000"
+    for name in cluster.names:
+        cluster.put_state(name, state(name, [pod("one", 20), pod("two", 20)]))
+    assert taker() == "no node"
+    cluster.put_state("node-0003", state("node-0003", []))
+    assert taker() == "node-0003"
+
+
+def test_a_refused_pod_has_its_age_and_message_and_is_asked_again(cluster: KnownCluster, site: Site) -> None:
+    shown = site.ask("/").text
+    uid = re.search(r'data-uid="([^"]+)" data-name="team-b/refused"', shown)
+    assert uid is not None
+    assert '<time data-since="1700000000.0" datetime="2023-11-14T22:13:20Z">' in shown
+    story = site.ask(f"/pod?uid={uid[1]}").text
+    assert "Resources cannot be allocated with Topology locality" in story
+    assert "nodes/node-0002/#pod=team-b/refused" in story
+    assert "0 nodes would take it" in story
+    node = site.ask("/nodes/node-0002/").text
+    assert "TopologyAffinityError" in node
+    again = site.ask(f"/nodes/node-0002/pod?uid={uid[1]}").text
+    assert "rejected" in again
+    assert "Nearest change" in again
+    assert node_named(cluster, "node-0002").refused
+
+
+def test_the_time_of_a_refusal_is_that_of_the_kubelet_and_of_a_waiting_pod_that_of_its_creation() -> None:
+    metadata = {"name": "p", "namespace": "ns", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "short", "startTime": "2026-01-01T00:01:00Z"}
+    spec = {"nodeName": "n", "containers": [{"name": "c"}], "nodeSelector": {"a": "b"}}
+    refused = pod_of({"metadata": metadata, "status": status, "spec": spec})
+    assert (refused.since, refused.message) == (1767225660.0, "short")
+    assert refused.fields.selector == (("a", "b"),)
+    waits = pod_of({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}})
+    assert waits.since == 1767225600.0
+    assert pod_of({"metadata": {**metadata, "creationTimestamp": "soon"}, "spec": spec}).since == 0
+
+
+def test_a_code_has_its_page_and_an_unknown_one_a_line(site: Site) -> None:
+    for path in ("/code", "/nodes/node-0000/code"):
+        assert "What to do" in site.ask(f"{path}?code=MOOR-105").text
+        assert site.ask(f"{path}?code=MOOR-000").status == 404

@@ -23,7 +23,7 @@ from mooring.command.main import run
 from mooring.documents.status import AgentCountsPart
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.monitoring.serve.node_plan import snapshot_of
-from mooring.monitoring.serve.node_routes import exported, picture
+from mooring.monitoring.serve.node_routes import drawn, exported
 from mooring.monitoring.serve.recording import AGAIN, Recording, WatchedNode
 from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
 from mooring.views.svg.picture import svg_text
@@ -57,12 +57,11 @@ def site(recorded: Recording) -> Iterator[Site]:
         yield found
 
 
-def test_the_page_has_the_picture_of_show(site: Site, recorded: Recording) -> None:
+def test_the_page_has_the_map_of_show_in_two_widths(site: Site, recorded: Recording) -> None:
     got = site.ask("/")
     assert got.status == 200
-    drawn = picture(recorded.now.snapshot.view)
-    assert drawn in got.text
-    assert drawn.splitlines()[4:] == svg_text(recorded.now.snapshot.view, 1144).splitlines()[4:]
+    for width in (1100, 366):
+        assert drawn(svg_text(recorded.now.snapshot.view, width, bare=True)) in got.text
 
 
 def test_every_answer_forbids_inline_scripts_frames_and_other_origins(site: Site) -> None:
@@ -330,6 +329,6 @@ def test_every_status_of_an_agent_has_a_snapshot(recorded: Recording) -> None:
 
 def test_the_export_of_an_agents_node_is_a_page_without_script(recorded: Recording) -> None:
     text = exported(recorded.now.snapshot.bare())
-    assert picture(recorded.now.snapshot.view) in text
+    assert drawn(svg_text(recorded.now.snapshot.view, 1100, bare=True)) in text
     assert "<script" not in text
     assert "style-src &#39;sha256-" in text

@@ -13,8 +13,8 @@ import pytest
 from tests.serve.clusters import known, pod
 
 from mooring.monitoring.serve.access import EVERYTHING, OpenGuard
-from mooring.monitoring.serve.cluster_html import FittingSearch, TileSheet
-from mooring.monitoring.serve.cluster_known import ClusterPod, NodeNow
+from mooring.monitoring.serve.cluster_html import TileSheet
+from mooring.monitoring.serve.cluster_known import ClusterPod, FittingSearch, NodeNow
 from mooring.monitoring.serve.cluster_routes import OpenNodes, cluster_application, snapshot_of_node, ticking
 from mooring.monitoring.serve.node_routes import NodeRoutes
 from mooring.monitoring.serve.snapshot import NodeSnapshot
@@ -157,7 +157,7 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
         "mooring.monitoring.serve.cluster_known.restored",
         "mooring.monitoring.serve.cluster_known.view_key",
         "mooring.monitoring.serve.cluster_html.tile",
-        "mooring.monitoring.serve.cluster_html.predicted",
+        "mooring.monitoring.serve.cluster_known.predicted",
     ],
 )
 def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(
@@ -175,10 +175,10 @@ def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others
         return usual(*arguments)
 
     monkeypatch.setattr(part, first_fails)
-    text = TileSheet().body(cluster, "", EVERYTHING)
+    text = TileSheet().body(cluster, {}, EVERYTHING)
     found = FittingSearch(cluster.faults).fitting(pod("asked", 2), cluster.all())
     assert all(name in text for name in cluster.names)
-    causes = {name for cause in found.causes for name in cause.nodes}
+    causes = {name for _, _, names in found.causes for name in names}
     assert {*found.fits, *causes} == set(cluster.names)
     assert found.fits
     assert said == ["node-0000"]

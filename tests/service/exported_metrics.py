@@ -33,7 +33,7 @@ def exported() -> Mapping[str, frozenset[str]]:
         label_all(metrics)
     pages = (
         agent.text(),
-        extender.text().decode(),
+        extender.page().body.decode(),
         driver.page().body.decode(),
         PublisherMetrics(counts, lambda: 1.0).text().decode(),
     )

@@ -108,7 +108,9 @@ def test_what_is_no_list_of_pods_is_reported_and_asked_for_again(asking: Asking,
         told.set()
 
     asking.pods = BoundPods(PodGates, report, "kubelet")
-    asking.kubelet = KubeletPods(lambda: cluster_of(asking.cluster.config), asking.pods)
+    asking.kubelet = KubeletPods(
+        lambda: cluster_of(configuration_at(str(asking.cluster.http.base_url).rstrip("/"))), asking.pods
+    )
     asking.kubelet.start()
     assert told.wait(60)
     asking.objects["pods"] = [pod("one")]

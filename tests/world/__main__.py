@@ -10,12 +10,16 @@ import sys
 import time
 from collections import Counter
 from hashlib import sha256
+from pathlib import Path
 
+from tests.world.living import LifeEnd
 from tests.world.seams import install
+from tests.world.smallest import command, place, smallest
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--world", choices=("node", "cluster"), default="node")
     parser.add_argument("--lives", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=0)
@@ -31,37 +35,43 @@ def main() -> int:
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, [sys.executable, "-m", "tests.world", *sys.argv[1:]], environment)  # noqa: S606
     install()
-    from tests.world import defects, lives, smallest  # noqa: PLC0415 - Mooring is imported behind the seams
+    root = place()
+    try:
+        return _lived(asked, root)
+    finally:
+        shutil.rmtree(root.parent, ignore_errors=True)
+
+
+def _lived(asked: argparse.Namespace, root: Path) -> int:
+    from tests.world import cluster_lives, defects, lives  # noqa: PLC0415 - Mooring is imported behind the seams
 
     if asked.defect:
         defects.put_back(asked.defect)
-    steps, left_out = asked.steps or lives.STEPS, frozenset(one for one in asked.without.split(",") if one)
-    root, began, found = smallest.place(), time.monotonic(), 0
-    faults: Counter[str] = Counter()
-    events: Counter[str] = Counter()
-    seconds, count, traces = 0.0, 0, sha256()
-    try:
-        for seed in range(asked.seed, asked.seed + asked.lives):
-            if asked.minutes and time.monotonic() - began > asked.minutes * 60:
-                break
-            end = lives.lived(seed, root, steps, left_out)
-            traces.update(end.trace.encode())
-            count, seconds = count + 1, seconds + end.seconds
-            faults.update(one.partition(":")[0] for one in end.faults)
-            events.update(end.events)
-            if asked.trace:
-                print(*end.lines, end.trace, sep="\n")
-            if end.broken:
-                found += 1
-                print(f"seed {seed} after {count} lives: {end.broken}", flush=True)
-                if asked.shrink:
-                    short, without, least = smallest.smallest(end, root, steps)
-                    print(f"  smallest: {smallest.command(seed, short, without)}\n  there: {least.broken}", flush=True)
-                print(f"  at commit {_commit()}", flush=True)
-                if found >= asked.findings:
-                    break
-    finally:
-        shutil.rmtree(root.parent, ignore_errors=True)
+
+    def live(seed: int, steps: int, left_out: frozenset[str]) -> LifeEnd:
+        life = lives.NodeLife if asked.world == "node" else cluster_lives.ClusterLife
+        return life(root, seed, steps, left_out).run()
+
+    left_out = frozenset(one for one in asked.without.split(",") if one)
+    faults, events, traces = Counter[str](), Counter[str](), sha256()
+    began, found, seconds, count = time.monotonic(), 0, 0.0, 0
+    for seed in range(asked.seed, asked.seed + asked.lives):
+        if found >= asked.findings or (asked.minutes and time.monotonic() - began > asked.minutes * 60):
+            break
+        end = live(seed, asked.steps, left_out)
+        traces.update(end.trace.encode())
+        count, seconds = count + 1, seconds + end.seconds
+        faults.update(one.partition(":")[0] for one in end.faults)
+        events.update(end.events)
+        if asked.trace:
+            print(*end.lines, end.trace, sep="\n")
+        if end.broken:
+            found += 1
+            print(f"seed {seed} after {count} lives: {end.broken}", flush=True)
+            if asked.shrink:
+                short, without, least = smallest(end, live)
+                print(f"  smallest: {command(asked.world, seed, short, without)}\n  there: {least.broken}")
+            print(f"  at commit {_commit()}", flush=True)
     print(f"{count} lives, {seconds / 3600:.1f} hours of the world, {time.monotonic() - began:.0f} s, {found} broken")
     print("trace:", traces.hexdigest())
     print("faults:", ", ".join(f"{kind} {number}" for kind, number in sorted(faults.items())))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.world.files import OS
+from tests.world.threads import threads
 
 from mooring.agent import agent, cpu_hotplug, state_holder
 from mooring.agent.adapter import RuntimeAdapter
@@ -15,19 +17,30 @@ from mooring.agent.reactor.hotplug import is_news
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.storage import store
 from mooring.agent.storage.store import JournalFile, Store
+from mooring.cluster.extender.binding import Binder, ClusterPodAPI
+from mooring.cluster.extender.known_node import BoundPod, KnownNode
+from mooring.cluster.extender.pods import ClusterPods
+from mooring.cluster.extender.service import ExtenderMetrics
+from mooring.cluster.extender.view import ClusterView
+from mooring.cluster.extender.watches import PodListener
+from mooring.published.writing import Pace
+from mooring.service import lease
+from mooring.service.apiserver import ClusterError
+from mooring.service.lease import Election
 
 
 class NoLock:
     """A lock that keeps nobody out."""
 
     def acquire(self, *_: object, **__: object) -> bool:
+        threads().step()
         return True
 
     def release(self) -> None:
         pass
 
     def __enter__(self) -> bool:
-        return True
+        return self.acquire()
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -78,10 +91,71 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
     "control groups are not verified": (agent, "verify", _nothing),
     "the folder stays locked": (Store, "unlock", _nothing),
 }
-"""By name: where the product's line is, its name, what takes its place."""
+"""Of the agent, by name: where the product's line is, its name, what takes its place."""
+
+
+def _as_waiting(self: Any, asked: Any, read: Any = Binder._read_pod) -> Any:  # noqa: SLF001 - as above
+    seen = read(self, asked)
+    return None if seen is None else replace(seen, node="")
+
+
+def _revive(self: Any, listed: Any) -> None:
+    self._put_listed(listed)
+    self._lists -= 1
+
+
+def _surely_ordered(self: Any, listed: Any) -> None:
+    for seen in listed:
+        self.put(seen)
+
+
+def _only_known_names(self: Any, names: Any) -> None:
+    for uid, entry in self.pods.items():
+        entry.current = uid in names
+        entry.named = entry.named or entry.current
+
+
+def _no_answer_is_no(self: Any, asked: Any, bind: Any = ClusterPodAPI.bind) -> None:
+    try:
+        bind(self, asked)
+    except ClusterError as error:
+        raise ClusterError(str(error), code=400) from None
+
+
+CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
+    "a bind is repeated without asking where the pod is": (Binder, "_read_pod", _as_waiting),
+    "a conflict counts as not bound": (
+        Binder,
+        "_settle_conflict",
+        lambda self, asked: self.view.not_bound(asked.PodUID),
+    ),
+    "a bind without an answer counts as not bound": (ClusterPodAPI, "bind", _no_answer_is_no),
+    "a bind counts when it is confirmed": (ClusterPods, "assume", _nothing),
+    "binds to one node have no lock": (ClusterView, "lock_of", lambda _self, _node: NoLock()),
+    "a new holder does not read what others bound": (Binder, "_read_others", _nothing),
+    "pods that end while their node is read live again": (ClusterPods, "end_list", _revive),
+    "listed pods count as bound in the order of the list": (ClusterPods, "_put_listed", _surely_ordered),
+    "pods that a state names first are not noted": (KnownNode, "_take_names", _only_known_names),
+    "pods that leave count as gone": (BoundPod, "is_over", lambda self, *_: self.gone is not None or self.leaving),
+    "deleted pods stay": (PodListener, "deleted", _nothing),
+    "pods that a list lacks stay": (ClusterPods, "replace", lambda self, listed: self._put_listed(listed)),
+    "reservations of pods that are gone stay": (KnownNode, "over", lambda *_: ()),
+    "broken promises are not counted": (ExtenderMetrics, "refused", _nothing),
+    "facts that were dropped are not listed again": (ClusterView, "misses_facts", lambda _self: False),
+    "an expired version is asked for again": (ClusterError, "is_expired", property(lambda _self: False)),
+    "a standby decides too": (Election, "leads", property(lambda _self: True)),
+    "a Lease is taken over at once": (lease, "DURATION", 0),
+    "binds do not look at the Lease": (Binder, "_may_bind", lambda _self: True),
+    "a state that could not be written waits for the heartbeat": (
+        Pace,
+        "failed",
+        lambda self, now, *_: self.written(now),
+    ),
+}
+"""Of extender and publisher."""
 
 
 def put_back(name: str) -> None:
     """Bring a defect back into this process."""
-    where, what, instead = DEFECTS[name]
+    where, what, instead = {**DEFECTS, **CLUSTER_DEFECTS}[name]
     setattr(where, what, instead)

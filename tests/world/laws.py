@@ -13,14 +13,12 @@ from tests.world.node import Node, Wire
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.status.api import unready
 from mooring.agent.storage.store import DAMAGED_FILE, JOURNAL_FILE, LOCK_FILE, Store
+from mooring.engine.core.bits import list_text
+from mooring.engine.node.hotplug import known_cpus
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
 DISK = ("create", "full", "torn", "sync")
 _KEPT = {LOCK_FILE, JOURNAL_FILE, DAMAGED_FILE, CPU_FILE, MEMORY_FILE, "machine.json"}
-
-
-class BrokenLawError(Exception):
-    """A law does not hold."""
 
 
 def problems(node: Node, kind: str) -> Iterator[str]:
@@ -36,6 +34,11 @@ def problems(node: Node, kind: str) -> Iterator[str]:
     yield from overlaps(node.runtime, state, node.kernel.online)
     yield from differences(node.runtime, cast("Any", SimpleNamespace(state=state)))
     yield from (f"{one} is known and is not there" for one in state.sandboxes if one not in node.runtime.sandboxes)
+    cpu = state.kubelet.node.cpu
+    if cpu.offline != (gone := known_cpus(state.kubelet.node) & ~node.kernel.online) and node.kind == "hotplug":
+        yield f"CPUs {list_text(cpu.offline)} count as offline, and those that are: {list_text(gone)}"
+    if any(cpu.pre_assignments.values()):
+        yield f"releases are pending, long after their delay: {cpu.pre_assignments}"
     yield from _unkept(node, kind)
     found = Store(node.disk.folder).read()
     if found.texts != state.kubelet.files:

@@ -1,130 +1,67 @@
-"""Lives of a node under a seed, the laws that hold at every step of them, and the smallest life that breaks one."""
+"""Lives of a node under a seed, and the laws that hold at every step of them."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 
 from tests.agent.simulated_runtime import Stage
-from tests.world.files import RATES, Faults
+from tests.world.files import RATES
 from tests.world.kernel import ALL
-from tests.world.laws import BrokenLawError, problems
-from tests.world.node import KINDS, Node, Wire
-from tests.world.threads import StuckError, Threads
+from tests.world.laws import problems
+from tests.world.living import BrokenLawError, Life
+from tests.world.node import KINDS, Node, WatchedStore, Wire
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.storage.store import Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.node.hotplug import known_cpus
 
-STEPS = 24
 _QUIET = 75
 """Seconds without faults after which everything is as decided: more than retries, checks and silent runtimes take."""
 _BUDGET = 0.5
 
 
-@dataclass
-class LifeEnd:
-    """What became of a life."""
-
-    seed: int
-    broken: str = ""
-    trace: str = ""
-    seconds: float = 0.0
-    switches: int = 0
-    faults: tuple[str, ...] = ()
-    events: Counter[str] = field(default_factory=Counter)
-    lines: tuple[str, ...] = ()
-
-
-class Life:
+class NodeLife(Life):
     """One life."""
 
-    def __init__(self, seed: int, root: Path, steps: int = STEPS, left_out: frozenset[str] = frozenset()) -> None:
-        self.seed, self.steps, self.left_out = seed, steps, left_out
-        numbers = random.Random(f"{seed}/life")  # noqa: S311 - a life is repeated, not secret
-        self.kind = numbers.choice([*KINDS])
-        rates = {kind: numbers.choice((0.0, 0.0, *some)) for kind, some in RATES.items()}
-        self.threads = Threads(f"{seed}/threads")
-        self.node = Node(root, seed, self.kind, Faults(f"{seed}/faults", rates, left_out), self.threads)
-        self.node.runtime.ignores_refusals = numbers.random() < 0.3
-        self.events: Counter[str] = Counter()
-        self._hash = sha256()
+    STEPS, CALM = 24, 0.15
+    RATES = RATES
+
+    def __init__(self, root: Path, seed: int, steps: int = 0, left_out: frozenset[str] = frozenset()) -> None:
+        super().__init__(seed, steps, left_out)
+        self.node = Node(root, seed, self.kind, self.faults, self.threads)
+        self.node.runtime.ignores_refusals = self.numbers.random() < 0.3
         self._pods = 0
-        self.lines: list[str] = []
 
-    def run(self) -> LifeEnd:
-        """Live it."""
-        broken = ""
-        try:
-            self._start()
-            for number in range(self.steps):
-                self._step(number)
-            self._end()
-        except BrokenLawError as error:
-            broken = str(error)
-        except StuckError as error:
-            broken = f"nothing can go on: {error}"
-        except AssertionError as error:
-            broken = f"assertion: {error}"
-        finally:
-            self._abandon()
-        return LifeEnd(
-            self.seed,
-            broken,
-            self._hash.hexdigest(),
-            self.threads.now - 1000.0,
-            self.threads.switches,
-            tuple(self.node.faults.happened),
-            self.events,
-            (*self.lines, *(self._last_words() if broken else ())),
-        )
+    def drawn_kind(self) -> str:
+        return self.numbers.choice([*KINDS])
 
-    def _last_words(self) -> tuple[str, ...]:
+    def has(self, what: str) -> bool:
+        return _ONLY.get(what, self.kind) == self.kind
+
+    def last_words(self) -> tuple[str, ...]:
         program = self.node.program
         return (*self.node.log.lines, *(() if program is None else program.tracebacks))
 
     # What happens.
 
-    def _step(self, number: int) -> None:
-        numbers = random.Random(f"{self.seed}/step/{number}")  # noqa: S311 - as above
-        what = numbers.choices([*EVENTS], [weight for weight, _ in EVENTS.values()])[0]
-        if what in self.left_out or f"{what}:{number}" in self.left_out:
-            return
-        if what in _ONLY and _ONLY[what] != self.kind:
-            return
-        self.events[what] += 1
-        self._say(f"{what}:{number}")
-        self._be_served()
-        EVENTS[what][1](self, numbers)
-        self._look()
-        if numbers.random() < 0.15:
-            self._settle()
-
-    def _say(self, text: str) -> None:
-        self.lines.append(f"{self.threads.now:.3f} {text}")
-        self._hash.update(f"{self.threads.now!r} {self.threads.switches} {text}\n".encode())
-
-    def _be_served(self) -> None:
+    def before_step(self) -> None:
         """Let a new agent come where there is none, and the runtime take its connection."""
         program = self.node.program
         if program is not None and program.is_dead:
             self.threads.wait(lambda: not program.alive)
             self.node.kill()
             if random.Random(f"{self.seed}/{self.threads.now}").random() < 0.7:  # noqa: S311 - as above
-                self._start()
+                self.start()
         self.node.serve()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         is_up = self.node.start()
-        self._hold(not self.node.lost, "the journal is not what was acknowledged last")
+        self.hold(not self.node.lost, "the journal is not what was acknowledged last")
         if not is_up:
             failures = [] if self.node.program is None else self.node.program.failures
-            self._say(f"the agent did not start: {failures}")
+            self.say(f"the agent did not start: {failures}")
             self.node.kill()
 
     def run_pod(self, numbers: random.Random) -> None:
@@ -145,7 +82,7 @@ class Life:
             return
         for go_on in (runtime.store, runtime.make_task, runtime.started):
             if numbers.random() < 0.15:
-                self._be_served()
+                self.before_step()
             if made not in runtime.processes or sandbox not in runtime.sandboxes:
                 return
             if go_on(made) is False:
@@ -210,12 +147,12 @@ class Life:
     def stop(self, _numbers: random.Random) -> None:
         if self.node.program is not None and self.node.program.alive and self.node.agent is not None:
             self._orderly()
-            self._start()
+            self.start()
 
     def lose_power(self, _numbers: random.Random) -> None:
         self._await_killers()
         self.node.lose_power()
-        self._start()
+        self.start()
 
     def write_foreign(self, numbers: random.Random) -> None:
         if running := self.node.running():
@@ -229,9 +166,6 @@ class Life:
             online &= ~(1 << numbers.randrange(1, 8))
         self.node.kernel.show_online(online)
 
-    def jump(self, numbers: random.Random) -> None:
-        self.threads.wall += numbers.choice([-86400.0, -3.0, 3.0, 3600.0, 1e8])
-
     def rest(self, numbers: random.Random) -> None:
         for _ in range(numbers.choice([1, 3, 12])):
             self.threads.sleep(numbers.choice([0.01, 0.4, 1.1]))
@@ -244,79 +178,78 @@ class Life:
         self._await_killers()
         self.node.kill()
         self.node.kind = "plain" if self.node.kind == "resizing" else "resizing"
-        self._start()
+        self.start()
 
     # Laws.
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Check what holds at every step."""
         agent, program = self.node.agent, self.node.program
         if program is not None and program.failures:
             raise BrokenLawError(f"a thread of the agent has ended: {program.failures[0]!r}")
         if self.node.log.errors:
             raise BrokenLawError(f"the agent has logged an error: {self.node.log.errors[0]}")
-        wire = self.node.runtime.plugin
-        if isinstance(wire, Wire) and not any(one.startswith(("delay", "pieces")) for one in self.node.faults.happened):
-            self._hold(wire.slowest <= _BUDGET + 0.1, f"an answer took {wire.slowest:.3f} s")
+        self.hold(WatchedStore.most < 2, "two events were decided at once")
+        self.hold(self.node.slowest <= _BUDGET + 0.1, f"an answer took {self.node.slowest:.3f} s")
         if agent is None:
             return
         cpu = agent.holder.state.kubelet.node.cpu
         owned = 0
         for uid, containers in cpu.assignments.items():
             for name, cpus in containers.items():
-                self._hold(not cpus & owned, f"{uid}/{name} owns {list_text(cpus)}, and another some of it")
+                self.hold(not cpus & owned, f"{uid}/{name} owns {list_text(cpus)}, and another some of it")
                 owned |= cpus
-        self._hold(not owned & cpu.default, f"CPUs {list_text(owned & cpu.default)} are owned and shared")
-        self._hash.update(str(agent.holder.state.kubelet.files.cpu).encode())
+        self.hold(not owned & cpu.default, f"CPUs {list_text(owned & cpu.default)} are owned and shared")
+        self.hash.update(str(agent.holder.state.kubelet.files.cpu).encode())
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Let everything come to rest without faults, and check that all is as decided."""
         self._await_killers()
         faults = self.node.faults
         faults.is_quiet = True
         self.threads.wait(lambda: not self.node.files.hanging)
         for _ in range(_QUIET):
-            self._be_served()
+            self.before_step()
             self.threads.sleep(1.0)
         if self.node.program is None or not self.node.program.alive:
             self.node.kill()
-            self._start()
+            self.start()
             for _ in range(_QUIET):
-                self._be_served()
+                self.before_step()
                 self.threads.sleep(1.0)
         self.node.have_one_reply()
         self.threads.sleep(3.0)
-        self._look()
+        self.look()
         for problem in problems(self.node, self.kind):
             raise BrokenLawError(problem)
         faults.is_quiet = False
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """End all pods, then the agent: nothing stays behind."""
         self._await_killers()
-        self._be_served()
+        self.before_step()
         self.node.kernel.show_online(ALL)
-        self._settle()
+        self.settle()
         for sandbox in [*self.node.runtime.sandboxes]:
             self._end_pod(sandbox)
-        self._settle()
+        self.settle()
         agent = self.node.agent
         assert agent is not None
         cpu = agent.holder.state.kubelet.node.cpu
-        self._hold(not cpu.assignments, f"CPUs of pods that are gone: {cpu.assignments}")
+        self.hold(not cpu.assignments, f"CPUs of pods that are gone: {cpu.assignments}")
         # CPUs that were offline when the agent first started are not used.
         missed = known_cpus(agent.holder.state.kubelet.node) & ~cpu.default
         told = self.node.root / "assigned/mooring"
         if self.node.kind != "plain":
-            self._hold(not told.is_dir() or not [*told.iterdir()], "files of assigned CPUs are left")
-        self._hold(not missed, f"CPUs that did not come back: {list_text(missed)}")
-        self._hold(not agent.holder.state.sandboxes, f"sandboxes of pods that are gone: {agent.holder.state.sandboxes}")
+            self.hold(not told.is_dir() or not [*told.iterdir()], "files of assigned CPUs are left")
+        self.hold(not missed, f"CPUs that did not come back: {list_text(missed)}")
+        self.hold(not agent.holder.state.sandboxes, f"sandboxes of pods that are gone: {agent.holder.state.sandboxes}")
         self.node.faults.is_quiet = True
         self._orderly()
         found = Store(self.node.disk.folder).read()
-        self._hold(not found.reports, f"an agent that ended left: {[one.message for one in found.reports]}")
-        self._hold(not found.pods, f"an agent that ended left pods {[*found.pods]}")
-        self._say(f"end {found.texts}")
+        self.hold(not found.reports, f"an agent that ended left: {[one.message for one in found.reports]}")
+        self.hold(not found.pods, f"an agent that ended left pods {[*found.pods]}")
+        self.say(f"end {found.texts}")
 
     def _orderly(self) -> None:
         self._await_killers()
@@ -329,16 +262,16 @@ class Life:
         node.ends = program
         main = node.main
         assert main is not None
-        self._hold(self.threads.wait(lambda: main.is_over, 120.0), "the agent does not end")
+        self.hold(self.threads.wait(lambda: main.is_over, 120.0), "the agent does not end")
         if not node.files.hanging:
             # One may wait for the answer to a registration still: it ends with the process, at the latest by itself.
             is_over = self.threads.wait(lambda: not program.alive, 10.0)
-            self._hold(is_over, f"threads of an agent that ended: {[one.name for one in program.alive]}")
+            self.hold(is_over, f"threads of an agent that ended: {[one.name for one in program.alive]}")
         if not any(one.startswith("hang") for one in node.faults.happened):
-            self._hold(self.threads.now - began < 20.0, f"the end took {self.threads.now - began:.1f} s")
-        self._hold(not program.failures, f"the agent's end failed: {program.failures}")
+            self.hold(self.threads.now - began < 20.0, f"the end took {self.threads.now - began:.1f} s")
+        self.hold(not program.failures, f"the agent's end failed: {program.failures}")
         held = [] if node.files.hanging else node.files.open_of(program)
-        self._hold(not held, f"an agent that ended has files open: {held}")
+        self.hold(not held, f"an agent that ended has files open: {held}")
         node.kill()
         node.faults.is_quiet = quiet
 
@@ -346,28 +279,13 @@ class Life:
         mine = self.threads.outside
         self.threads.wait(lambda: not any(one.name == "killer" for one in mine.alive))
 
-    def _abandon(self) -> None:
-        """End all threads of this life, whatever they do."""
-        self.threads.stuck = ""
-        for program in {id(one.program): one.program for one in self.threads.tasks}.values():
-            if program is not self.threads.outside:
-                program.is_dead = True
+    def leave(self) -> None:
         self.node.network.listening.clear()
         for end in self.node.network.ends:
             end.shut()
-        try:
-            self.threads.wait(lambda: len(self.threads.tasks) == 1, 1000.0)
-        except StuckError:
-            self.lines.append("threads are left")
-        for program in {id(one.program): one.program for one in self.threads.tasks}.values():
-            self.node.files.end(program)
-        if self.node.program is not None:
-            self.node.files.end(self.node.program)
-
-    @staticmethod
-    def _hold(is_so: bool, what: str) -> None:
-        if not is_so:
-            raise BrokenLawError(what)
+        for program in {one.program for one in self.threads.tasks} | {self.node.program}:
+            if program is not None:
+                self.node.files.end(program)
 
 
 def _sizes(cpus: int) -> LinuxResources:
@@ -376,25 +294,20 @@ def _sizes(cpus: int) -> LinuxResources:
     return LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)
 
 
-EVENTS: dict[str, tuple[int, Callable[[Life, random.Random], object]]] = {
-    "run pod": (30, Life.run_pod),
-    "end pod": (14, Life.end_pod),
-    "restart container": (6, Life.restart_container),
-    "resize": (14, Life.resize),
-    "update": (4, Life.update),
-    "restart runtime": (3, Life.restart_runtime),
-    "kill": (10, Life.kill),
-    "stop": (3, Life.stop),
-    "power loss": (2, Life.lose_power),
-    "foreign write": (5, Life.write_foreign),
-    "CPUs": (12, Life.change_cpus),
-    "clock jump": (2, Life.jump),
-    "rest": (12, Life.rest),
-    "downgrade": (3, Life.downgrade),
+NodeLife.EVENTS = {
+    "run pod": (30, NodeLife.run_pod),
+    "end pod": (14, NodeLife.end_pod),
+    "restart container": (6, NodeLife.restart_container),
+    "resize": (14, NodeLife.resize),
+    "update": (4, NodeLife.update),
+    "restart runtime": (3, NodeLife.restart_runtime),
+    "kill": (10, NodeLife.kill),
+    "stop": (3, NodeLife.stop),
+    "power loss": (2, NodeLife.lose_power),
+    "foreign write": (5, NodeLife.write_foreign),
+    "CPUs": (12, NodeLife.change_cpus),
+    "clock jump": (2, NodeLife.jump),
+    "rest": (12, NodeLife.rest),
+    "downgrade": (3, NodeLife.downgrade),
 }
 _ONLY = {"resize": "resizing", "CPUs": "hotplug", "downgrade": "resizing"}
-
-
-def lived(seed: int, root: Path, steps: int = STEPS, left_out: frozenset[str] = frozenset()) -> LifeEnd:
-    """Live one life."""
-    return Life(seed, root, steps, left_out).run()

@@ -115,7 +115,6 @@ class Wire:
     def __init__(self, world: Node, trunk: MemorySocket) -> None:
         self._world = world
         self.side = RuntimeSide(trunk)  # type: ignore[arg-type]
-        self.slowest = 0.0
 
     @property
     def is_lost(self) -> bool:
@@ -169,7 +168,7 @@ class Wire:
         self._call("StateChange", request)
 
     def _call(self, method: str, message: Any, reply: str = "UpdatesResponse") -> Any:
-        began = self._world.threads.now
+        began, slowed = self._world.threads.now, self._slowed()
         try:
             return self.side.call(method, message, reply, TIMEOUT)
         except RemoteError as error:
@@ -178,9 +177,13 @@ class Wire:
             self.side.close()
             raise KilledError from None
         finally:
-            if method != "Synchronize":
-                # For which a late answer is better than none.
-                self.slowest = max(self.slowest, self._world.threads.now - began)
+            if method != "Synchronize" and slowed == self._slowed():
+                # For that one a late answer is better than none.
+                self._world.slowest = max(self._world.slowest, self._world.threads.now - began)
+
+    def _slowed(self) -> int:
+        """Return how often the connection itself was slow."""
+        return sum(one.startswith(("delay", "pieces")) for one in self._world.faults.happened)
 
 
 def _updates(reply: Any) -> list[ContainerUpdate]:
@@ -193,13 +196,19 @@ class WatchedStore(Store):
     def write(self, state: AgentState) -> str:
         tried = state.kubelet.files, frozenset({**state.remembered, **state.kubelet.node.active})
         WatchedStore.readable.append(tried)
+        WatchedStore.writing += 1
+        WatchedStore.most = max(WatchedStore.most, WatchedStore.writing)
         problem = super().write(state)
+        WatchedStore.writing -= 1
         if not problem:
             WatchedStore.readable = [tried]
         return problem
 
     readable: ClassVar[list[tuple[StateTexts, frozenset[str]]]] = []
     """The record that was acknowledged last, and those after it that were not; of this world."""
+    writing: ClassVar[int] = 0
+    """Threads that write a record now."""
+    most: ClassVar[int] = 0
 
 
 @dataclass
@@ -220,6 +229,8 @@ class Node:
     waiting: list[MemorySocket] = field(default_factory=list)
     is_closed: bool = False
     boots: int = 0
+    slowest: float = 0.0
+    """Seconds of the slowest answer, over connections that were not slow themselves."""
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.root / "state")
@@ -251,6 +262,7 @@ class Node:
         self.lost = not self._is_readable(found)
         # What was read may be on no disk yet, so that a power loss may still return to what was acknowledged before.
         WatchedStore.readable = [*WatchedStore.readable, (found.texts, frozenset(found.pods))]
+        WatchedStore.writing = WatchedStore.most = 0
         program = self.program = Program("agent")
         self.log = WorldLog()
         made: list[Agent] = []

@@ -13,9 +13,19 @@ from typing import Any
 
 from tests.world.connections import SOCKET
 from tests.world.files import OS
-from tests.world.threads import QUEUE, SELECT, THREADING, TIME
+from tests.world.serving import ASYNCIO, FUTURES, QUEUE
+from tests.world.threads import SELECT, THREADING, TIME
 
-STAND_INS = {"time": TIME, "threading": THREADING, "queue": QUEUE, "select": SELECT, "socket": SOCKET, "os": OS}
+STAND_INS = {
+    "time": TIME,
+    "threading": THREADING,
+    "queue": QUEUE,
+    "select": SELECT,
+    "socket": SOCKET,
+    "os": OS,
+    "asyncio": ASYNCIO,
+    "concurrent.futures": FUTURES,
+}
 PROGRAMS = ("mooring.agent", "mooring.service", "mooring.engine.checkpoint", "mooring.cluster", "mooring.published")
 
 

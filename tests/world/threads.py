@@ -6,14 +6,12 @@ effect from then on, whatever its ``finally`` blocks try.
 
 from __future__ import annotations
 
-import queue
 import random
 import select
 import threading
 import time
 import traceback
 import types
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,12 +28,21 @@ class StuckError(Exception):
     """No thread of the world can go on, and none waits for the clock."""
 
 
+def _held() -> Any:
+    """Return what a thread waits for that does not run."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 class Program:
     """A process of the world: its threads, and whether it was killed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
+        self.paused = 0.0
+        """Until when it stands still."""
         self.failures: list[BaseException] = []
         """What its threads ended with, but for kills."""
         self.tracebacks: list[str] = []
@@ -53,7 +60,7 @@ class Task:
     program: Program
     name: str
     number: int
-    baton: Any = field(default_factory=threading.Semaphore)
+    baton: Any = field(default_factory=_held)
     is_ready: Callable[[], bool] | None = None
     """What it waits for; None while it only waits for its turn."""
     deadline: float | None = None
@@ -77,7 +84,7 @@ class Threads:
         self.stuck = ""
         self._count = 0
         self.outside = Program("world")
-        self._entered = Task(self.outside, "driver", 0, baton=threading.Semaphore(0))
+        self._entered = Task(self.outside, "driver", 0)
         self._entered.ident = threading.get_ident()
         self.tasks.append(self._entered)
         self.current = self._entered
@@ -90,7 +97,7 @@ class Threads:
     def spawn(self, program: Program, name: str, work: Callable[[], object]) -> Task:
         """Make a thread of a program; it runs when its turn comes."""
         self._count += 1
-        task = Task(program, name, self._count, baton=threading.Semaphore(0))
+        task = Task(program, name, self._count)
         task.ident = 10_000 + self._count
 
         def run() -> None:
@@ -155,21 +162,23 @@ class Threads:
     def _next(self) -> Task:
         self.switches += 1
         while True:
-            able = [one for one in self.tasks if self._can_run(one)]
+            now, able = self.now, []
+            for one in self.tasks:
+                program, is_ready, deadline = one.program, one.is_ready, one.deadline
+                if program.is_dead or (
+                    program.paused <= now
+                    and (is_ready is None or (deadline is not None and deadline <= now) or is_ready())
+                ):
+                    able.append(one)
             if able:
                 self.current = able[0] if len(able) == 1 else self._random.choice(able)
                 return self.current
-            times = [one.deadline for one in self.tasks if one.deadline is not None]
-            if not times:
+            waiting = [one for one in self.tasks if one.deadline is not None or one.program.paused > now]
+            if not waiting:
                 self.stuck = ", ".join(one.name for one in self.tasks)
                 self.current = self._entered
                 return self._entered
-            self.now = max(self.now, min(times))
-
-    def _can_run(self, task: Task) -> bool:
-        if task.is_ready is None or task.program.is_dead:
-            return True
-        return (task.deadline is not None and task.deadline <= self.now) or task.is_ready()
+            self.now = max(now, min(max(one.deadline or 0.0, one.program.paused) for one in waiting))
 
 
 class Current:
@@ -315,44 +324,6 @@ class Thread:
         threads().wait(lambda: not self.is_alive(), timeout)
 
 
-class SimpleQueue:
-    """In place of ``queue.SimpleQueue`` and, with a size, of ``queue.Queue``."""
-
-    def __init__(self, maxsize: int = 0) -> None:
-        self._items: deque[Any] = deque()
-        self._size = maxsize
-
-    def __class_getitem__(cls, _of: object) -> type:
-        return cls
-
-    def _has_room(self) -> bool:
-        return not self._size or len(self._items) < self._size
-
-    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
-        threads().step()
-        if not self._has_room() and not (block and threads().wait(self._has_room, timeout)):
-            raise queue.Full
-        self._items.append(item)
-
-    def put_nowait(self, item: object) -> None:
-        self.put(item, block=False)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        threads().step()
-        if not self._items and not (block and threads().wait(lambda: bool(self._items), timeout)):
-            raise queue.Empty
-        return self._items.popleft()
-
-    def get_nowait(self) -> Any:
-        return self.get(block=False)
-
-    def qsize(self) -> int:
-        return len(self._items)
-
-    def empty(self) -> bool:
-        return not self._items
-
-
 def _select(
     readers: Iterable[Any], _writers: Iterable[Any], _others: Iterable[Any], timeout: float | None = None
 ) -> tuple[list[Any], list[Any], list[Any]]:
@@ -396,5 +367,4 @@ THREADING = StandIn(
     get_ident=lambda: threads().task.ident,
     current_thread=_current_thread,
 )
-QUEUE = StandIn(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)
 SELECT = StandIn(select, select=_select)

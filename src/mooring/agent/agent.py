@@ -136,7 +136,11 @@ class Agent:
                 self.metrics.beside = publisher.metrics
             self._run_plugin = _plugin(given, adapter, plugin, self.listener, self._connect, self._stopping)
             self._reloading = ConfigurationReloader(startup, self.holder, self._published, self.metrics, log)
-            self._kubelet = self._kubelet_watch(startup)
+            self._kubelet = (
+                None
+                if startup.beside is None
+                else KubeletWatch(startup.beside, cluster.outward, startup.node, log, self._reloading.ask)
+            )
             self._closing = opened.pop_all()
         self._thread = threading.Thread(target=self._talk, name="mooring-plugin", daemon=True)
         self._verified = self._written = time.monotonic()
@@ -246,11 +250,6 @@ class Agent:
         opened.callback(self._lock.close)
         return unlockable
 
-    def _say_unlockable(self, problem: str) -> None:
-        if problem:
-            self._log.warning("the state folder cannot be locked", problem=problem)
-            self.holder.problem(problem)
-
     def _cpu_reconciler(self, startup: Startup, opened: ExitStack) -> CPUReconciler | None:
         if not startup.root or not is_watched(self.holder.state):
             return None
@@ -280,11 +279,6 @@ class Agent:
         slices = self.devices.slices if self.devices else None
         return "" if slices is None else slices.address(driver, device)
 
-    def _kubelet_watch(self, startup: Startup) -> KubeletWatch | None:
-        if startup.beside is None:
-            return None
-        return KubeletWatch(startup.beside, self.cluster.outward, startup.node, self._log, self._reloading.ask)
-
     def _verify(self, container_ids: tuple[str, ...] | None = None) -> None:
         verify(self.holder, self._cgroups, container_ids, None if self._cpus is None else self._cpus.online)
 
@@ -302,6 +296,11 @@ class Agent:
             self._log.warning("another agent runs on this node", problem=conflict)
         else:
             self._log.info("the other agent has ended")
+
+    def _say_unlockable(self, problem: str) -> None:
+        if problem:
+            self._log.warning("the state folder cannot be locked", problem=problem)
+            self.holder.problem(problem)
 
     def _talk(self) -> None:
         try:

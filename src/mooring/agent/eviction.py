@@ -13,20 +13,17 @@ events of events.k8s.io; ``get``, ``patch`` on nodes. Source: Kubernetes API v1.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from lightkube.models.core_v1 import ObjectReference
-from lightkube.models.events_v1 import EventSeries
-from lightkube.models.meta_v1 import DeleteOptions, ObjectMeta, Preconditions
-from lightkube.resources.core_v1 import Node, Pod, PodEviction
-from lightkube.resources.events_v1 import Event
-from lightkube.types import PatchType
+import httpx2
+import msgspec
 
 from mooring.agent.effects import ClusterEvent, EventSubject
 from mooring.agent.pods.cluster import AgentAccount
-from mooring.service.apiserver import Cluster, ClusterError, cluster_errors
+from mooring.service.apiserver import cluster_errors, refusal_of
 
 CONTROLLER = "mooring/agent"
 """Who the events are from."""
@@ -143,50 +140,58 @@ def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSub
         remembered.popitem(last=False)
 
 
-def write_event(cluster: Cluster, write: EventWrite, node: str, now: datetime) -> None:
+def write_event(http: httpx2.Client, write: EventWrite, node: str, now: datetime) -> None:
     """Create an event, or write its count.
 
     Raises:
         ClusterError: it failed.
     """
-    namespace = write.event.about.namespace or "default"
+    event, about = write.event, write.event.about
+    namespace, moment = about.namespace or "default", now.strftime(_TIME)
+    events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    series = {"series": {"count": write.count, "lastObservedTime": moment}} if write.count > 1 else {}
+    if series and _answered(http, "PATCH", f"{events}/{write.name}", 404, series) is not None:
+        return
+    # Events live for an hour only, and the first write may have failed; 409: an earlier try has arrived after all.
+    body = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": write.name, "namespace": namespace},
+        "eventTime": moment,
+        "action": "Placing",
+        "reason": event.reason[:128] or "Unknown",
+        "note": event.note[:LONGEST_NOTE],
+        "type": "Warning" if event.warning else "Normal",
+        "regarding": {"apiVersion": "v1", "kind": about.kind, "name": about.name, "uid": about.uid}
+        | ({"namespace": about.namespace} if about.namespace else {}),
+        "reportingController": CONTROLLER,
+        "reportingInstance": f"mooring-agent-{node}"[:128],
+    }
+    _answered(http, "POST", events, 409, body | series)
+
+
+def _answered(
+    http: httpx2.Client, method: str, path: str, passing: int = 0, body: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """Return the object with which the server answers, or None where it answers with the code that passes.
+
+    Raises:
+        ClusterError: it says no, in its own words where it has any, or nothing.
+    """
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    manager = {} if body is None else {"fieldManager": "mooring-agent"}
     with cluster_errors():
-        if write.count > 1:
-            series = {"series": {"count": write.count, "lastObservedTime": now.strftime(_TIME)}}
-            try:
-                with cluster_errors():
-                    cluster.typed.patch(Event, write.name, series, namespace=namespace, patch_type=PatchType.MERGE)
-            except ClusterError as error:
-                if error.code != 404:
-                    raise
-            else:
-                return
-            # Events live for an hour only, and the first write may have failed.
-        try:
-            with cluster_errors():
-                cluster.typed.create(_event(write, namespace, node, now))
-        except ClusterError as error:
-            if error.code != 409:  # an earlier try has arrived after all
-                raise
-
-
-def _event(write: EventWrite, namespace: str, node: str, now: datetime) -> Event:
-    event = write.event
-    about = event.about
-    return Event(
-        metadata=ObjectMeta(name=write.name, namespace=namespace),
-        eventTime=now,
-        action="Placing",
-        reason=event.reason[:128] or "Unknown",
-        note=event.note[:LONGEST_NOTE],
-        type="Warning" if event.warning else "Normal",
-        regarding=ObjectReference(
-            apiVersion="v1", kind=about.kind, name=about.name, namespace=about.namespace or None, uid=about.uid
-        ),
-        reportingController=CONTROLLER,
-        reportingInstance=f"mooring-agent-{node}"[:128],
-        series=EventSeries(count=write.count, lastObservedTime=now) if write.count > 1 else None,
-    )
+        content = None if body is None else msgspec.json.encode(body)
+        response = http.request(method, path, params=manager, content=content, headers={"Content-Type": kind})
+        if response.status_code == passing:
+            return None
+        if response.is_success or response.headers.get("Content-Type", "").startswith("application/json"):
+            found = msgspec.json.decode(response.content, type=dict[str, Any])
+            if response.is_success:
+                return found
+            raise refusal_of(response, str(found.get("message")))
+        response.raise_for_status()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +243,7 @@ TAINT = "mooring/agent-not-ready"
 EFFECT = "NoSchedule"
 
 
-def evict_pod(cluster: Cluster, about: EventSubject) -> bool:
+def evict_pod(http: httpx2.Client, about: EventSubject) -> bool:
     """Ask for the eviction of a pod; tell whether it was still there, and not another one of that name.
 
     The uid is in the request too, but a server that finds another one there tries for ten seconds before it
@@ -247,24 +252,20 @@ def evict_pod(cluster: Cluster, about: EventSubject) -> bool:
     Raises:
         ClusterError: it was refused, for example with 429 because of a disruption budget.
     """
-    eviction = PodEviction(
-        metadata=ObjectMeta(name=about.name, namespace=about.namespace),
-        deleteOptions=DeleteOptions(preconditions=Preconditions(uid=about.uid)),
-    )
-    try:
-        with cluster_errors():
-            found = cluster.typed.get(Pod, about.name, namespace=about.namespace).metadata
-            if found is None or found.uid != about.uid:
-                return False
-            cluster.typed.create(eviction, about.name, namespace=about.namespace)
-    except ClusterError as error:
-        if error.code != 404:
-            raise
+    pod = f"/api/v1/namespaces/{about.namespace}/pods/{about.name}"
+    found = _answered(http, "GET", pod, 404)
+    if found is None or found["metadata"].get("uid") != about.uid:
         return False
-    return True
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": about.name, "namespace": about.namespace},
+        "deleteOptions": {"preconditions": {"uid": about.uid}},
+    }
+    return _answered(http, "POST", f"{pod}/eviction", 404, eviction) is not None
 
 
-def set_taint(cluster: Cluster, node: str, *, present: bool) -> bool:
+def set_taint(http: httpx2.Client, node: str, *, present: bool) -> bool:
     """See to it that the node has, or has not, the taint; tell whether anything had to be changed.
 
     The list of taints can only be written whole, so the write carries the version that was read and fails with 409 when
@@ -273,18 +274,16 @@ def set_taint(cluster: Cluster, node: str, *, present: bool) -> bool:
     Raises:
         ClusterError: it failed.
     """
-    with cluster_errors():
-        found = cluster.typed.get(Node, node)
-        spec = found.spec
-        taints = [one.to_dict() for one in (spec.taints if spec is not None else None) or []]
-        kept = [one for one in taints if not (one.get("key") == TAINT and one.get("effect") == EFFECT)]
-        wanted: list[dict[str, Any]] = [*kept, {"key": TAINT, "effect": EFFECT}] if present else kept
-        if len(wanted) == len(taints):
-            return False
-        version = found.metadata.resourceVersion if found.metadata is not None else None
-        patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}}
-        cluster.typed.patch(Node, node, patch, patch_type=PatchType.MERGE)
-        return True
+    path = f"/api/v1/nodes/{node}"
+    found = _answered(http, "GET", path) or {}
+    taints: list[dict[str, Any]] = found.get("spec", {}).get("taints") or []
+    kept = [one for one in taints if not (one.get("key") == TAINT and one.get("effect") == EFFECT)]
+    wanted = [*kept, {"key": TAINT, "effect": EFFECT}] if present else kept
+    if len(wanted) == len(taints):
+        return False
+    version = found.get("metadata", {}).get("resourceVersion")
+    _answered(http, "PATCH", path, body={"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}})
+    return True
 
 
 MOST_EVICTIONS = 1024

@@ -90,7 +90,9 @@ class Executor:
                 if problem := self.cgroups.return_cpus(effect):
                     self.complain("groups above containers", f"a CPU that came online cannot be added: {problem}")
             case LiftQuota():
-                self._lift(effect)
+                self.lifted = time.monotonic()
+                if (lifted := self.cgroups.lift_quota(effect)).trouble not in (None, CGroupTrouble.GONE):
+                    self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
             case WriteAssigned() | DropAssigned() | SweepAssigned():
                 if problem := self._files.do(effect):
                     self.complain("files of assigned CPUs", problem)
@@ -112,11 +114,6 @@ class Executor:
                 self._complained.clear()
             self._complained.add((about, problem))
             self.work.put(partial(self.log.warning, problem, about=about))
-
-    def _lift(self, effect: LiftQuota) -> None:
-        self.lifted = time.monotonic()
-        if (lifted := self.cgroups.lift_quota(effect)).trouble not in (None, CGroupTrouble.GONE):
-            self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
 
 
 class PendingChecks:

@@ -11,6 +11,7 @@ Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md secti
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from mooring.agent.reactor.create_container import prepare_claim, unprepare_clai
 from mooring.agent.reactor.response import EventOutcome, Refused
 from mooring.agent.state import AgentState, variables
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.snapshot import Snapshot, SnapshotProvider
+from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -58,18 +59,18 @@ _Response = TypeVar("_Response", bound=Message)
 class PodResourcesService:
     """Serves List, Get and GetAllocatableResources on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, log: Log) -> None:
+    def __init__(self, path: str, snapshot: Callable[[], Snapshot], log: Log) -> None:
         """Begin to serve.
 
         Args:
             path: of the socket.
-            provider: knows the node.
+            snapshot: the newest of the node.
             log: of the agent.
 
         Raises:
             InputError: there can be no such socket.
         """
-        self._provider = provider
+        self._snapshot = snapshot
         methods: Methods = {
             "List": Method(ListPodResourcesRequestMessage, lambda _asked: self._list()),
             "Get": Method(GetPodResourcesRequestMessage, self._get),
@@ -97,7 +98,7 @@ class PodResourcesService:
         return _message(allocatable_message(self._node()), AllocatableResourcesResponseMessage)
 
     def _node(self) -> Node:
-        state = self._provider.snapshot().state
+        state = self._snapshot().state
         if state is None:
             raise CallRefusedError("UNAVAILABLE", "the agent has no state yet")
         return state.kubelet.node
@@ -120,7 +121,7 @@ _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 class ClaimsService:
     """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
 
-    def __init__(self, path: str, provider: SnapshotProvider, holder: StateHolder, log: Log) -> None:
+    def __init__(self, path: str, provider: Published, holder: StateHolder, log: Log) -> None:
         """Begin to serve.
 
         Args:

@@ -24,7 +24,7 @@ from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics, health_pages, status_pages
-from mooring.agent.status.snapshot import SnapshotProvider
+from mooring.agent.status.snapshot import Published
 from mooring.agent.storage.store import MACHINE_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
@@ -208,7 +208,7 @@ def _of_today(kept: NUMANode, found: NUMANode | None) -> NUMANode:
 
 def serve(
     options: AgentOptions,
-    provider: SnapshotProvider,
+    provider: Published,
     holder: StateHolder,
     metrics: AgentMetrics,
     heartbeat: Heartbeat,
@@ -238,7 +238,7 @@ def serve(
         opened.callback(server.close)
         address = server.address
     if options.pod_resources_socket:
-        opened.callback(PodResourcesService(options.pod_resources_socket, provider, log).close)
+        opened.callback(PodResourcesService(options.pod_resources_socket, provider.snapshot, log).close)
     if options.claims_socket:
         opened.callback(ClaimsService(options.claims_socket, provider, holder, log).close)
     return address
@@ -246,7 +246,7 @@ def serve(
 
 def start_publisher(
     startup: Startup,
-    provider: SnapshotProvider,
+    provider: Published,
     report: Report,
     offered: Callable[[], Mapping[str, tuple[Device, ...]]] | None = None,
 ) -> RunningPublisher:

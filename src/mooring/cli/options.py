@@ -14,7 +14,7 @@ from mooring.lazy import lazily
 with lazily():
     from click import shell_completion
 
-    from mooring.inputs.machines import compact
+    from mooring.inputs.machines import shipped as catalogue
 
 if TYPE_CHECKING:
     from mooring.inputs.archive.reader import NodeArchive
@@ -120,7 +120,7 @@ def _complete_machine(
     """Complete the name of a shipped machine; what begins none of them is a file."""
     named = [
         shell_completion.CompletionItem(name, help=shipped.description)
-        for name, shipped in compact.SHIPPED.items()
+        for name, shipped in catalogue.SHIPPED.items()
         if name.startswith(incomplete)
     ]
     return named or complete_file(context, parameter, incomplete)

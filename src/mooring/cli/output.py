@@ -181,7 +181,7 @@ TO = "--to"
 YES = 0
 NO = 1
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_NOTES = frozenset(f"MOOR-{number}" for number in (502, 503, 514, 516, 517, 541, 542, 543, 548, 584, 585))
+_NOTES = frozenset(f"MOOR-{number}" for number in (502, 503, 514, 516, 517, 528, 541, 542, 543, 548, 584, 585))
 """Codes of findings of the severity info that a person has to know."""
 
 

@@ -59,11 +59,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "upgrade": "Show what another kubelet release changes on this node.",
         "show": "Draw a machine and the owners of its CPUs.",
         "topology": "Show a machine as it is and as the kubelet sees it.",
+        "machines": "List the machines that come with Mooring.",
         "replay": "Run recorded scenarios, and compare the answers.",
     },
     "This node": {
         "collect": "Pack machine, configuration, state and pods of this node into one file.",
         "doctor": "Check the kubelet's state files, and repair them.",
+        "heal": "Before the kubelet starts: write a state on which it does.",
         "migrate": "Show how the agent takes over from this kubelet, step by step.",
         "agent": "Run the agent: pin the containers of this node.",
         "status": "Show the agent's status, or a shadow's counts.",
@@ -89,8 +91,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 VERBS: Mapping[str, str] = {verb: about for verbs in GROUPS.values() for verb, about in verbs.items()}
 
 _ANSWERS = (
-    "capacity", "collect", "compare", "demo", "doctor", "explain", "migrate", "plan", "replay", "resize", "show",
-    "status", "topology", "upgrade", "whatif",
+    "capacity", "collect", "compare", "demo", "doctor", "explain", "machines", "migrate", "plan", "replay", "resize",
+    "show", "status", "topology", "upgrade", "whatif",
 )  # fmt: skip
 _MODULES: Mapping[str, str] = {
     **{verb: f"answers.{verb}.command" for verb in _ANSWERS},
@@ -100,6 +102,7 @@ _MODULES: Mapping[str, str] = {
     "dra": "cluster.dra.command",
     "extender": "cluster.extender.command",
     "fleet": "fleet.commands.fleet",
+    "heal": "answers.doctor.heal",
     "publish": "cluster.publisher.command",
     "record": "monitoring.shadow.commands.record",
     "serve": "monitoring.serve.command",

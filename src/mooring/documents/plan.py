@@ -162,8 +162,12 @@ class PlannedPodPart(DocumentPart, kw_only=True):
     remedy: Annotated[str, Meta(description="What to do; empty where nothing is known.")]
     assumed: (
         Annotated[
-            list[Annotated[str, one_of("memory", "huge pages", "reservation")]],
-            Meta(description="Only for a rejection: the amounts on which it rests although no source tells them."),
+            list[
+                Annotated[
+                    str, one_of("memory", "huge pages", "devices", "reservation", "cores", "sockets", "NUMA nodes")
+                ]
+            ],
+            Meta(description="Only where the verdict rests on what no source tells: what that is."),
         ]
         | UnsetType
     ) = UNSET

@@ -211,6 +211,22 @@ def amounts_text(amounts: Mapping[str, int], text: Callable[[int], str] = size) 
     return joined([f"{text(amount)} of {resource}" for resource, amount in amounts.items()])
 
 
+def requests_text(requests: Mapping[str, int]) -> str:
+    """Return requests in a few words.
+
+    >>> requests_text({"cpu": 4000, "memory": 2**30, "example.com/gpu": 1, "hugepages-2Mi": 2**21})
+    '4 CPU 1 GiB 1 gpu 2 MiB hugepages-2Mi'
+    """
+    words = [f"{requests['cpu'] / 1000:g} CPU"] if requests.get("cpu") else []
+    words += [size(requests["memory"])] if requests.get("memory") else []
+    for name, amount in sorted(requests.items()):
+        if amount and name.startswith("hugepages-"):
+            words.append(f"{size(amount)} {name}")
+        elif amount and "/" in name:
+            words.append(f"{amount} {name.rpartition('/')[2]}")
+    return " ".join(words) or "no requests"
+
+
 def node_sets(masks: Iterable[int]) -> str:
     """Return sets of NUMA nodes (masks) as alternatives, the smallest first.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from mooring.engine.core.decision import Shortage
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import (
     CPUHintsAsked,
@@ -231,6 +232,8 @@ class Story:
     """Uids of pods whose leftovers were dropped first."""
     facts: tuple[object, ...]
     """What the engine reported, in order."""
+    shortage: Shortage | None = None
+    """What the node resources check found too little of."""
     claims: ClaimsInvolved = ClaimsInvolved()
 
     @property

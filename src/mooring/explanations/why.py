@@ -89,12 +89,12 @@ def why_out_of(rejection: Rejection) -> Reason:
             "Remove a pod, or raise the lower one of maxPods and podsPerCore times the CPUs.",
         )
     known = {"cpu": code.OUT_OF_CPU, "memory": code.OUT_OF_MEMORY}.get(resource, code.OUT_OF_ANOTHER_RESOURCE)
-    asks = f"{ACCEPTED} it requests {_amount(resource, requested)}"
+    asks = f"{ACCEPTED} it requests {amount_of(resource, requested)}"
     advice = f"Request less, or {'use a larger node' if requested > capacity else 'remove a pod'}."
     if not used:
-        sentence = f"{asks}, more than the {_amount(resource, capacity)} that are allocatable on the node."
+        sentence = f"{asks}, more than the {amount_of(resource, capacity)} that are allocatable on the node."
     else:
-        left, whole = (_amount(resource, amount, of=False) for amount in (max(capacity - used, 0), capacity))
+        left, whole = (amount_of(resource, amount, of=False) for amount in (max(capacity - used, 0), capacity))
         sentence = f"{asks}, and the node has only {left} of its allocatable {whole} left."
     return Reason(known, sentence, advice)
 
@@ -102,7 +102,7 @@ def why_out_of(rejection: Rejection) -> Reason:
 def why_beyond_node(short: Shortage) -> Reason:
     """Return the reason for a resize to more than the whole node has, which kubelets up to v1.35 refuse for good."""
     resource = short.resource
-    asked, has = _amount(resource, short.requested), _amount(resource, short.capacity)
+    asked, has = amount_of(resource, short.requested), amount_of(resource, short.capacity)
     return Reason(
         code.OUT_OF_CPU if resource == "cpu" else code.OUT_OF_MEMORY,
         f"The pod would request {asked}, more than the {has} that the whole node has for pods.",
@@ -110,7 +110,7 @@ def why_beyond_node(short: Shortage) -> Reason:
     )
 
 
-def _amount(resource: str, amount: int, *, of: bool = True) -> str:
+def amount_of(resource: str, amount: int, *, of: bool = True) -> str:
     """Return an amount in the units of the check: thousandths of a CPU, bytes, or pieces."""
     if resource == "cpu":
         number = f"{amount / 1000:.3f}".rstrip("0").rstrip(".")

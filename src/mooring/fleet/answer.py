@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Final
@@ -33,46 +33,16 @@ from mooring.fleet.documents import (
     WaitedPart,
 )
 from mooring.fleet.relocation.moves import causes
-from mooring.fleet.simulation import SimulationResult
+from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import REMADE, PodPhase, Record
 
 MOST_KINDS: Final = 100
 """Kinds of waiting pods that are explained; those of most pods."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetAnswer:
-    """The answer."""
-
-    result: SimulationResult
-    fates: FatesPart
-    groups: list[FleetGroupPart]
-    uses: list[UsePart]
-    waited: WaitedPart
-    periods: list[FleetPeriodPart]
-    """Between the samples; the first ends with the first sample, and is empty of time."""
-    aligned: Mapping[int, int]
-    """Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many."""
-
-    @property
-    def pods(self) -> int:
-        """Pods that were created."""
-        return sum(structs.astuple(self.fates))
-
-    @property
-    def admitted(self) -> int:
-        """Pods that a kubelet admitted."""
-        return admitted(self.fates)
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of the cluster."""
-        return sum(group.count for group in self.result.cluster.groups)
-
-    @property
-    def ends(self) -> float:
-        """Time of the last sample."""
-        return self.result.samples[-1].at if self.result.samples else 0.0
+def created(fates: FatesPart) -> int:
+    """Return how many pods were created."""
+    return sum(structs.astuple(fates))
 
 
 def admitted(fates: FatesPart) -> int:
@@ -80,18 +50,32 @@ def admitted(fates: FatesPart) -> int:
     return fates.ran + fates.runs + fates.evicted
 
 
-def answer_of(result: SimulationResult) -> FleetAnswer:
-    """Return what a simulation came to."""
+def answer_of(result: Simulation) -> FleetDocument:
+    """Return what a simulation came to, but for single pods, which :func:`with_pods` adds."""
     counted = Counter(record.fate for record in result.records)
     aligned = Counter(record.numa_nodes for record in result.records if record.numa_nodes)
-    return FleetAnswer(
-        result,
-        FatesPart(*(counted[fate] for fate in PodPhase)),
-        _groups(result),
-        list(_uses(result)),
-        waited_of([one for record in result.records if (one := record.waited) is not None]),
-        periods_of(result),
-        dict(sorted(aligned.items())),
+    return FleetDocument(
+        cluster=result.cluster.name,
+        work=result.work.name,
+        strategy=result.strategy.name,
+        seed=result.seed,
+        nodes=sum(group.count for group in result.cluster.groups),
+        pods=FatesPart(*(counted[fate] for fate in PodPhase)),
+        waited=waited_of([one for record in result.records if (one := record.waited) is not None]),
+        groups=_groups(result),
+        uses=list(_uses(result)),
+        runaways={name: times for one in result.controllers for name, times in one.runaways.items()},
+        failed_jobs=[one.workload.name for one in result.controllers if one.given_up],
+        preempted=result.preempted,
+        cut_short=result.cut_short,
+        problems=result.problems,
+        filtered=result.filtered,
+        aligned={str(count): pods for count, pods in sorted(aligned.items())},
+        samples=result.samples,
+        periods=periods_of(result),
+        records=[],
+        waits=[],
+        assumed=[*result.cluster.findings, *result.work.findings],
     )
 
 
@@ -106,7 +90,7 @@ def waited_of(seconds: Iterable[float]) -> WaitedPart:
     return WaitedPart(median, late, ordered[-1])
 
 
-def periods_of(result: SimulationResult) -> list[FleetPeriodPart]:
+def periods_of(result: Simulation) -> list[FleetPeriodPart]:
     """Return the periods between the samples."""
     ends = [sample.at for sample in result.samples]
     waited: list[list[float]] = [[] for _ in ends]
@@ -163,7 +147,7 @@ def joined_periods(
         yield PeriodRow(duration(some[-1].ends), last.running, last.waiting, count, refused, waited)
 
 
-def waiting_kinds(result: SimulationResult) -> list[FleetWaitPart]:
+def waiting_kinds(result: Simulation) -> list[FleetWaitPart]:
     """Return why pods wait at the end, for each kind of them; equal pods wait for the same reasons."""
     kinds: dict[Hashable, list[Record]] = {}
     for record in result.records:
@@ -182,7 +166,7 @@ def waiting_kinds(result: SimulationResult) -> list[FleetWaitPart]:
     ]
 
 
-def _groups(result: SimulationResult) -> list[FleetGroupPart]:
+def _groups(result: Simulation) -> list[FleetGroupPart]:
     members = result.nodes.table.members
     found = {one.name: FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
     for record in result.records:
@@ -198,7 +182,7 @@ def _groups(result: SimulationResult) -> list[FleetGroupPart]:
     return list(found.values())
 
 
-def _uses(result: SimulationResult) -> Iterator[UsePart]:
+def _uses(result: Simulation) -> Iterator[UsePart]:
     table, samples = result.nodes.table, result.samples
 
     def mean(shares: Sequence[float]) -> float:
@@ -214,7 +198,7 @@ def _uses(result: SimulationResult) -> Iterator[UsePart]:
             yield UsePart(name, offered, mean(used), max(used), mean(lost))
 
 
-def unhappy(result: SimulationResult) -> dict[str, list[Record]]:
+def unhappy(result: Simulation) -> dict[str, list[Record]]:
     """Return the pods that were refused, held or found no node: name of the first -> it, and those made anew for it."""
     found: dict[str, list[Record]] = {}
     for record in result.records:
@@ -223,43 +207,21 @@ def unhappy(result: SimulationResult) -> dict[str, list[Record]]:
     return found
 
 
-def fleet_document(answer: FleetAnswer) -> FleetDocument:
-    """Return the document."""
-    result = answer.result
+def with_pods(found: FleetDocument, result: Simulation) -> FleetDocument:
+    """Return an answer with what became of every pod, and why some wait."""
     members = result.nodes.table.members
     waits = waiting_kinds(result)
     codes = {pod: next((one.code for one in kind.causes if one.code), "") for kind in waits for pod in kind.pods}
-    return FleetDocument(
-        cluster=result.cluster.name,
-        work=result.work.name,
-        strategy=result.strategy.name,
-        seed=result.seed,
-        nodes=answer.nodes,
-        pods=answer.fates,
-        waited=answer.waited,
-        groups=answer.groups,
-        uses=answer.uses,
-        runaways=dict(result.runaways),
-        failed_jobs=list(result.given_up),
-        preempted=result.preempted,
-        cut_short=result.cut_short,
-        problems=list(result.problems),
-        filtered=dict(result.filtered),
-        aligned={str(count): pods for count, pods in answer.aligned.items()},
-        samples=list(result.samples),
-        periods=answer.periods,
-        records=[
-            FleetPodPart(
-                record.arrival.name,
-                record.fate.value,
-                "" if record.node is None else members[record.node].name,
-                codes.get(record.arrival.name, record.code),
-                record.arrival.at,
-                record.admitted,
-                record.ended,
-            )
-            for record in result.records
-        ],
-        waits=waits,
-        assumed=[*result.cluster.findings, *result.work.findings],
-    )
+    records = [
+        FleetPodPart(
+            record.arrival.name,
+            record.fate.value,
+            "" if record.node is None else members[record.node].name,
+            codes.get(record.arrival.name, record.code),
+            record.arrival.at,
+            record.admitted,
+            record.ended,
+        )
+        for record in result.records
+    ]
+    return structs.replace(found, records=records, waits=waits)

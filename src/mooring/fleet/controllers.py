@@ -253,7 +253,7 @@ class Operations:
                 del self._deferred[node][name]
 
     def _resize(self, event: PodResize) -> None:
-        record = self._simulation.records.get(event.pod)
+        record = self._simulation.by_name.get(event.pod)
         if record is None or record.node is None or record.fate is not PodPhase.RUNS:
             self.problems.append(f"{event.pod}: is not running at {event.at:g} s, so that it is not resized")
             return
@@ -321,7 +321,7 @@ class Operations:
         else:
             self._down.discard(node)
         for pod, prediction in refused.items():
-            self._simulation.refuse(self._simulation.records[pod], prediction)
+            self._simulation.refuse(self._simulation.by_name[pod], prediction)
 
     def _lost(self, node: int) -> None:
         if node in self._down:

@@ -160,8 +160,10 @@ class Nodes:
         """
         pods = list(self.pods[node].values())
         outcome = self.states.changed(self.at[node], change, [(one.place, one.asked.shape) for one in pods], key)
-        refused = {pods[number].name: prediction for number, prediction in outcome.refused.items()}
-        for number in outcome.refused:
+        # A pod without a place, which sums alone count, was refused before.
+        changed = [number for number in outcome.refused if pods[number].place or pods[number].asked.plain]
+        refused = {pods[number].name: outcome.refused[number] for number in changed}
+        for number in changed:
             self.table.remove(node, pods[number].asked)
             del self.pods[node][pods[number].name]
         self.at[node] = outcome.after

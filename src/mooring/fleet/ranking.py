@@ -24,6 +24,7 @@ from mooring.fleet.documents import FleetComparisonDocument
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.trials import Figures, FleetTrial, run_trial
 from mooring.fleet.work import Work
+from mooring.inputs.decoding.fields import within
 from mooring.inputs.node_groups import NodeGroup
 
 RELEASE: Final = "release"
@@ -68,12 +69,10 @@ def _values(text: str) -> list[str]:
 
 def _group_with(group: NodeGroup, text: str) -> NodeGroup:
     field, _, value = text.partition("=")
-    try:
+    with within(source="--set"):
         if field == RELEASE:
             return replace(group, mooring=replace(group.mooring, release=release_of(value, RELEASE)))
         return replace(group, config=config_field(text, group.mooring.release.name).changed(group.config))
-    except InputError as error:
-        raise error.at("--set") from None
 
 
 _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)

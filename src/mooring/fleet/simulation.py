@@ -8,9 +8,8 @@ decides. A pod that its kubelet refuses has failed; its controller decides what 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Self
 
 from mooring.explanations.why import Prediction
 from mooring.fleet.cluster import NodeCluster
@@ -22,34 +21,6 @@ from mooring.fleet.scheduler.strategy import Strategy, feasible
 from mooring.fleet.work import PodArrival, PodPhase, Record, Work, Workload
 
 MOST_SAMPLES: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
-    """What a simulation came to."""
-
-    cluster: NodeCluster
-    work: Work
-    strategy: Strategy
-    seed: int
-    records: tuple[Record, ...]
-    samples: tuple[FleetSamplePart, ...]
-    nodes: Nodes
-    """As they are at the end."""
-    runaways: Mapping[str, int]
-    """Pods that a controller created anew again and again -> how often."""
-    given_up: tuple[str, ...]
-    """Jobs that failed: more of their pods did than ``backoffLimit``."""
-    filtered: Mapping[str, int]
-    """Cause -> how often the extender kept a pod off a node for it."""
-    preempted: int
-    """Pods that were evicted for pods of higher priority."""
-    problems: tuple[str, ...]
-    """Kubelets that did not start again, and resizes that were not taken, in words."""
-    changes: tuple[MadeChange, ...]
-    """Of nodes, in their order."""
-    cut_short: bool = False
-    """Whether it was stopped before its end."""
 
 
 class Simulation:
@@ -75,12 +46,13 @@ class Simulation:
         Raises:
             InputError: a kubelet does not start.
         """
-        self._cluster, self._work, self._strategy, self._seed = cluster, work, strategy or Strategy(), seed
+        self.cluster, self.work, self.strategy, self.seed = cluster, work, strategy or Strategy(), seed
         self.nodes = Nodes(cluster)
         self._history = history
-        self.records: dict[str, Record] = {}
+        self.by_name: dict[str, Record] = {}
+        """Of all pods, in the order of their creation."""
         self.now = 0.0
-        self._scheduler = Scheduler(self.nodes, self._strategy, seed)
+        self._scheduler = Scheduler(self.nodes, self.strategy, seed)
         self._queue = Queue()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
@@ -88,49 +60,56 @@ class Simulation:
         """Events with which a pod came to a node or left one."""
         self._counts: dict[PodPhase, int] = dict.fromkeys(PodPhase, 0)
         self._controllers: dict[str, Controller] = {}
-        self._filtered: dict[str, int] = {}
-        self._preempted = 0
+        self.filtered: dict[str, int] = {}
+        """Cause -> how often the extender kept a pod off a node for it."""
+        self.preempted = 0
+        """Pods that were evicted for pods of higher priority."""
+        self.samples: list[FleetSamplePart] = []
         self._operations = Operations(self)
-        self._stopped = False
+        self.cut_short = False
+        """Whether it was stopped before its end."""
 
-    def run(self) -> SimulationResult:
-        """Let time pass until nothing happens any more."""
-        self._operations.plan(self._cluster.events)
-        for arrival in self._work.arrivals:
+    def run(self) -> Self:
+        """Let time pass until nothing happens any more, and return what is then."""
+        self._operations.plan(self.cluster.events)
+        for arrival in self.work.arrivals:
             self._arrives(arrival)
-        for workload in self._work.workloads:
+        for workload in self.work.workloads:
             self.at(workload.at, lambda workload=workload: self._begins(workload))  # type: ignore[misc]
-        sampler = Sampler(self.nodes, self._work, MOST_SAMPLES, self._history)
-        while self._events and not self._stopped:
+        sampler = Sampler(self.nodes, self.work, MOST_SAMPLES, self._history)
+        while self._events and not self.cut_short:
             sampler.until(self._events[0][0], self._so_far())
             self.now = self._events[0][0]
             while self._events and self._events[0][0] == self.now:
                 heapq.heappop(self._events)[-1]()
             self._schedule()
         sampler.last(self.now, self._so_far())
-        runaways: dict[str, int] = {}
-        for controller in dict.fromkeys(self._controllers.values()):
-            runaways |= controller.runaways
-        return SimulationResult(
-            self._cluster,
-            self._work,
-            self._strategy,
-            self._seed,
-            tuple(self.records.values()),
-            tuple(sampler.samples),
-            self.nodes,
-            runaways,
-            tuple(one.workload.name for one in dict.fromkeys(self._controllers.values()) if one.given_up),
-            dict(sorted(self._filtered.items())),
-            self._preempted,
-            tuple(self._operations.problems),
-            tuple(self._operations.made),
-            self._stopped,
-        )
+        self.samples, self.filtered = sampler.samples, dict(sorted(self.filtered.items()))
+        return self
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What became of the pods, in the order of their creation."""
+        return tuple(self.by_name.values())
+
+    @property
+    def controllers(self) -> list[Controller]:
+        """All that have created pods."""
+        return list(dict.fromkeys(self._controllers.values()))
+
+    @property
+    def changes(self) -> list[MadeChange]:
+        """Of nodes, in their order."""
+        return self._operations.made
+
+    @property
+    def problems(self) -> list[str]:
+        """Kubelets that did not start again, and resizes that were not taken, in words."""
+        return self._operations.problems
 
     def stop(self) -> None:
         """Let time stand still before the next moment; :meth:`run` then returns what there is."""
-        self._stopped = True
+        self.cut_short = True
 
     def at(self, time: float, event: Callable[[], None]) -> None:
         """Let something happen at a time, after what was planned for it before."""
@@ -147,10 +126,10 @@ class Simulation:
 
     def on_node(self, node: int, name: str) -> Record:
         """Return the record of a pod that is on a node; one that was there at the beginning gets it now."""
-        record = self.records.get(name)
+        record = self.by_name.get(name)
         if record is None:
             pod = self.nodes.pods[node][name]
-            record = self.records[name] = Record(PodArrival(name, pod.asked, 0.0), PodPhase.RUNS, node, pod.place, 0.0)
+            record = self.by_name[name] = Record(PodArrival(name, pod.asked, 0.0), PodPhase.RUNS, node, pod.place, 0.0)
             self._counts[PodPhase.RUNS] += 1
         return record
 
@@ -164,7 +143,7 @@ class Simulation:
     def wake(self, node: int) -> None:
         """Try again one pod of each kind that a node could take now; its success tries the next one."""
         for asked in self._queue.kinds():
-            if self.nodes.takes(node, asked, exactly=self._strategy.extender) or (
+            if self.nodes.takes(node, asked, exactly=self.strategy.extender) or (
                 asked.relations.has_terms and feasible(self.nodes.table, asked).any()
             ):
                 self._retry(self._queue.wake(asked.key))
@@ -181,14 +160,14 @@ class Simulation:
     def _deleted(self, controller: Controller) -> None:
         """Delete a controller and its pods."""
         for name in controller.close():
-            self._leaves(self.records[name])
+            self._leaves(self.by_name[name])
 
     def _obey(self, controller: Controller, orders: Orders) -> None:
         for arrival in orders.create:
             self._controllers[arrival.name] = controller
             self._arrives(arrival)
         for name in orders.delete:
-            self._leaves(self.records[name])
+            self._leaves(self.by_name[name])
         if orders.again is not None:
             self.at(orders.again, lambda: self._obey(controller, controller.sync(self.now)))
 
@@ -203,7 +182,7 @@ class Simulation:
 
     def _arrives(self, arrival: PodArrival) -> None:
         def happens() -> None:
-            record = self.records[arrival.name] = Record(arrival)
+            record = self.by_name[arrival.name] = Record(arrival)
             self._counts[PodPhase.WAITS] += 1
             self._queue.add(WaitingPod(arrival, self.now))
             if arrival.leaves is not None:
@@ -250,8 +229,8 @@ class Simulation:
         """Start the pods that wait on a node and for which there is room now."""
         for name in self.nodes.begin_held(node, self.now):
             self.moves += 1
-            self.records[name].came = self.moves
-            self._runs(self.records[name], node)
+            self.by_name[name].came = self.moves
+            self._runs(self.by_name[name], node)
 
     def _retry(self, waiting: WaitingPod | None) -> None:
         if waiting is None:
@@ -268,12 +247,12 @@ class Simulation:
             waiting.tries, waiting.last = waiting.tries + 1, self.now
             choice = self._scheduler.choose(asked)
             for code, count in choice.causes:
-                self._filtered[code] = self._filtered.get(code, 0) + count
+                self.filtered[code] = self.filtered.get(code, 0) + count
             node = self._make_room(waiting) if choice.node is None else choice.node
             if node is None:
                 self._queue.park(waiting)
                 continue
-            self._bind(self.records[waiting.arrival.name], node)
+            self._bind(self.by_name[waiting.arrival.name], node)
             self._retry(self._queue.wake(asked.key))
 
     def _make_room(self, waiting: WaitingPod) -> int | None:
@@ -282,7 +261,7 @@ class Simulation:
         if found is None:
             return None
         for victim in found.victims:
-            self._preempted += 1
+            self.preempted += 1
             self.evict(self.on_node(found.node, victim.name))
         return found.node
 
@@ -295,7 +274,7 @@ class Simulation:
             record.code = prediction.code
             if self._history is not None:
                 self._history.refused[arrival.name] = self.nodes.at[node]
-            if self._strategy.agent:
+            if self.strategy.agent:
                 self.nodes.hold(node, arrival.name, arrival.asked)
                 self._becomes(record, PodPhase.HELD)
                 return
@@ -315,10 +294,7 @@ class Simulation:
         if arrival.runs is not None:
             self.at(self.now + arrival.runs, lambda: self._gone(record, PodPhase.RAN, PodChange.SUCCEEDED))
         if arrival.asked.relations.has_terms:
-            self._wake_friends()
-
-    def _wake_friends(self) -> None:
-        """Try again pods that other pods decide about, when one came."""
-        for asked in self._queue.kinds():
-            if asked.relations.has_terms and feasible(self.nodes.table, asked).any():
-                self._retry(self._queue.wake(asked.key))
+            # Pods that other pods decide about are tried again, when one came.
+            for asked in self._queue.kinds():
+                if asked.relations.has_terms and feasible(self.nodes.table, asked).any():
+                    self._retry(self._queue.wake(asked.key))

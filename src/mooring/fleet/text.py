@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import structs
 from rich.console import Group, RenderableType
@@ -13,11 +13,13 @@ from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import duration, plural, size
-from mooring.fleet.answer import FleetAnswer, joined_periods, unhappy
+from mooring.fleet.answer import admitted, created, joined_periods, unhappy
 from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.documents import FatesPart, FleetDocument
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
 from mooring.fleet.relocation.moves import cause_words, causes
+from mooring.fleet.simulation import Simulation
 from mooring.fleet.trials import Figures
 from mooring.fleet.work import PodDemand, PodPhase, Work
 from mooring.views.console import new_table
@@ -32,9 +34,21 @@ _MOST_KINDS = 100
 """Kinds of waiting pods for which the nodes are asked why none of them takes one."""
 
 
-def fleet_text(answer: FleetAnswer, *, to: str, wide: bool) -> str:
+def fleet_text(answer: FleetDocument, result: Simulation, *, to: str, wide: bool) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(answer, wide=wide)), to)
+    return parts_text(_parts(answer, result, wide=wide), to)
+
+
+def parts_text(parts: Iterable[RenderableType], to: str) -> str:
+    """Return the parts of an answer as text for the terminal, or without any styling for the file ``to``."""
+    return text_for(Group(*parts), to)
+
+
+def head(name: str, line: str, assumed: Iterable[str]) -> Iterator[RenderableType]:
+    """Yield the name of a cluster with a line about it, and what was assumed."""
+    yield Text.assemble((clean(name), "bold"), f": {line}")
+    for one in assumed:
+        yield Text(f"assumed: {clean(one)}", "dim")
 
 
 def section(heading: str, content: RenderableType | None = None) -> Iterator[RenderableType]:
@@ -45,19 +59,14 @@ def section(heading: str, content: RenderableType | None = None) -> Iterator[Ren
         yield Padding(content, INDENT)
 
 
-def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
-    result = answer.result
-    yield Text.assemble(
-        (clean(result.cluster.name), "bold"),
-        f": {plural(answer.nodes, 'node')}, {plural(answer.pods, 'pod')} in {duration(answer.ends)}, "
-        f"{result.strategy.name}",
-    )
-    for assumed in (*result.cluster.findings, *result.work.findings):
-        yield Text(f"assumed: {clean(assumed)}", "dim")
-    if result.cut_short:
-        yield Text(f"cut short after {duration(answer.ends)}: pods that come later are not counted", "bold")
+def _parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Iterator[RenderableType]:
+    ends = duration(answer.samples[-1].at if answer.samples else 0.0)
+    counts = f"{plural(answer.nodes, 'node')}, {plural(created(answer.pods), 'pod')}"
+    yield from head(answer.cluster, f"{counts} in {ends}, {answer.strategy}", answer.assumed)
+    if answer.cut_short:
+        yield Text(f"cut short after {ends}: pods that come later are not counted", "bold")
     yield Text("")
-    yield Text(_headline(answer), "bold")
+    yield Text(_headline(answer.pods), "bold")
     yield Padding(_fates(answer), INDENT)
     table = new_table("group", "nodes", "admitted", "refused", "causes", right=(1, 2, 3))
     groups = sorted(answer.groups, key=lambda one: (-sum(one.refused.values()), -one.admitted))
@@ -72,24 +81,23 @@ def _parts(answer: FleetAnswer, *, wide: bool) -> Iterator[RenderableType]:
     if wide:
         yield from section("Period by period", _periods(answer))
     yield from _reasons(answer)
-    yield from _pods(answer, len(result.records) if wide else _MOST_PODS)
+    yield from _pods(result, len(result.records) if wide else _MOST_PODS)
 
 
-def alignment_words(aligned: Mapping[int, int]) -> str:
+def alignment_words(aligned: Mapping[str, int]) -> str:
     """Return how many NUMA nodes lie under pods with CPUs, devices or memory of their own.
 
-    >>> alignment_words({1: 9, 2: 1})
+    >>> alignment_words({"1": 9, "2": 1})
     '9 of 10 with CPUs, devices or memory of their own are on one NUMA node'
     """
-    return (
-        f"{aligned.get(1, 0)} of {sum(aligned.values())} with CPUs, devices or memory of their own are on one NUMA node"
-    )
+    count = f"{aligned.get('1', 0)} of {sum(aligned.values())}"
+    return f"{count} with CPUs, devices or memory of their own are on one NUMA node"
 
 
-def _headline(answer: FleetAnswer) -> str:
-    refused, waits, held = answer.fates.refused, answer.fates.waits, answer.fates.held
+def _headline(fates: FatesPart) -> str:
+    refused, waits, held = fates.refused, fates.waits, fates.held
     if not refused and not waits and not held:
-        stayed = answer.pods - answer.fates.left
+        stayed = created(fates) - fates.left
         subject, them = (f"All {stayed} pods", "them") if stayed > 1 else ("The only pod", "it")
         return (
             f"{subject} found a node that admitted {them}." if stayed else "No pod found a node before it was deleted."
@@ -97,11 +105,11 @@ def _headline(answer: FleetAnswer) -> str:
     said = [f"{refused} refused by kubelets"] if refused else []
     said += [f"{waits} without a node at the end"] if waits else []
     said += [f"{held} held on their node"] if held else []
-    were = "was" if answer.pods == 1 else "were"
-    return f"{answer.admitted} of {plural(answer.pods, 'pod')} {were} admitted; {' and '.join(said)}."
+    were = "was" if created(fates) == 1 else "were"
+    return f"{admitted(fates)} of {plural(created(fates), 'pod')} {were} admitted; {' and '.join(said)}."
 
 
-def _fates(answer: FleetAnswer) -> RenderableType:
+def _fates(answer: FleetDocument) -> RenderableType:
     table = new_table("pods", "", right=(0,))
     meanings = {
         "ran": "ran and ended",
@@ -109,15 +117,12 @@ def _fates(answer: FleetAnswer) -> RenderableType:
         "waits": "waiting for a node at the end",
         "left": "deleted while waiting for a node",
         "refused": "refused by a kubelet",
-        "evicted": (
-            f"evicted, {answer.result.preempted} of them for pods of higher priority"
-            if answer.result.preempted
-            else "evicted"
-        ),
+        "evicted": "evicted"
+        + (f", {answer.preempted} of them for pods of higher priority" if answer.preempted else ""),
         "held": "held on a node at the end: its agent has no room",
     }
     for fate, meaning in meanings.items():
-        if count := getattr(answer.fates, fate):
+        if count := getattr(answer.pods, fate):
             table.add_row(str(count), meaning)
     if answer.waited.most:
         median, late, most = map(duration, structs.astuple(answer.waited))
@@ -127,7 +132,7 @@ def _fates(answer: FleetAnswer) -> RenderableType:
     return table
 
 
-def _uses(answer: FleetAnswer) -> RenderableType:
+def _uses(answer: FleetDocument) -> RenderableType:
     table = new_table("resource", "offered", "mean", "most", "stranded", right=(1, 2, 3, 4))
     for use in answer.uses:
         shares = [f"{share:.1%}" for share in (use.mean, use.most, use.stranded)]
@@ -135,10 +140,10 @@ def _uses(answer: FleetAnswer) -> RenderableType:
     return table
 
 
-def _periods(answer: FleetAnswer) -> RenderableType:
+def _periods(answer: FleetDocument) -> RenderableType:
     headings = ("until", "running", "waiting", "admitted", "refused", "waited (99 %)", "refused by")
     table = new_table(*headings, right=range(1, 6))
-    for row in joined_periods(answer.periods, answer.result.samples, _MOST_PERIODS):
+    for row in joined_periods(answer.periods, answer.samples, _MOST_PERIODS):
         causes = ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(row.refused.items()))
         counts = (row.running, row.waiting, row.admitted, row.refused.total() or "–")
         table.add_row(row.until, *map(str, counts), row.waited, causes)
@@ -151,22 +156,22 @@ def _amount(resource: str, amount: int) -> str:
     return size(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
 
 
-def _reasons(answer: FleetAnswer) -> Iterator[RenderableType]:
-    codes = {code for group in answer.groups for code in group.refused} | set(answer.result.filtered)
+def _reasons(answer: FleetDocument) -> Iterator[RenderableType]:
+    codes = {code for group in answer.groups for code in group.refused} | set(answer.filtered)
     if codes:
         yield from section("Causes")
     for code in sorted(codes):
-        kept = answer.result.filtered.get(code, 0)
+        kept = answer.filtered.get(code, 0)
         said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
         yield Padding(Text(f"{code}  {page(code).title}{said}"), INDENT)
-    runaways = answer.result.runaways
+    runaways = answer.runaways
     if runaways:
         first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
         more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
         times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
         yield from section(f"Runaways: {first}{more}: {times}.")
-    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.result.given_up)
-    yield from _listed("Nodes and pods whose change did not go well", answer.result.problems)
+    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.failed_jobs)
+    yield from _listed("Nodes and pods whose change did not go well", answer.problems)
 
 
 def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
@@ -178,11 +183,11 @@ def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
         yield Padding(Text(f"{len(found) - _MOST_PODS} more", "dim"), INDENT)
 
 
-def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
-    found = unhappy(answer.result)
+def _pods(result: Simulation, most: int) -> Iterator[RenderableType]:
+    found = unhappy(result)
     if not found:
         return
-    members = answer.result.nodes.table.members
+    members = result.nodes.table.members
     why: dict[Hashable, str] = {}
     table = new_table("pod", "at", "what", "node", "cause")
     for name, records in list(found.items())[:most]:
@@ -195,7 +200,7 @@ def _pods(answer: FleetAnswer, most: int) -> Iterator[RenderableType]:
         if last.fate is PodPhase.WAITS:
             # Equal pods wait for the same reason.
             if asked.key not in why and len(why) < _MOST_KINDS:
-                why[asked.key] = _why_waiting(answer.result.nodes, asked)
+                why[asked.key] = _why_waiting(result.nodes, asked)
             cause = why.get(asked.key, "")
         table.add_row(clean(name), duration(records[0].arrival.at), what, clean(node), cause)
     which = "Pods" if len(found) <= most else f"The first {most} of {len(found)} pods"
@@ -210,25 +215,10 @@ def _why_waiting(nodes: Nodes, asked: PodDemand) -> str:
     return "; ".join(f"{cause_words(one)}: {plural(len(one.nodes), 'node')}" for one in found)
 
 
-def comparison_text(cluster: str, work: Work, figures: Sequence[Figures], *, to: str) -> str:
-    """Return the variants as text, best first."""
-    return text_for(Group(*_comparison(cluster, work, figures)), to)
-
-
-def sizes_text(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal, *, to: str) -> str:
-    """Return how many nodes of each group do."""
-    return text_for(Group(*_sizes(cluster, work, sizes, goal)), to)
-
-
-def _head(cluster: str, work: Work) -> Iterator[RenderableType]:
-    yield Text.assemble((clean(cluster), "bold"), f": {plural(work.pods, 'pod')} of {clean(work.name)}")
-    for assumed in work.findings:
-        yield Text(f"assumed: {clean(assumed)}", "dim")
+def comparison_parts(cluster: str, work: Work, figures: Sequence[Figures]) -> Iterator[RenderableType]:
+    """Yield the variants, best first."""
+    yield from head(cluster, f"{plural(work.pods, 'pod')} of {clean(work.name)}", work.findings)
     yield Text("")
-
-
-def _comparison(cluster: str, work: Work, figures: Sequence[Figures]) -> Iterator[RenderableType]:
-    yield from _head(cluster, work)
     table = new_table("", "admitted", "refused", "no node", "waited (99 %)", "CPUs stranded", right=range(1, 6))
     rows = ranked(figures)
     for number, row in enumerate(rows, 1):
@@ -259,8 +249,10 @@ def _count(one: Figures) -> str:
     return one.trial.variant.partition(" ")[0]
 
 
-def _sizes(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal) -> Iterator[RenderableType]:
-    yield from _head(cluster, work)
+def sizes_parts(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal) -> Iterator[RenderableType]:
+    """Yield how many nodes of each group do."""
+    yield from head(cluster, f"{plural(work.pods, 'pod')} of {clean(work.name)}", work.findings)
+    yield Text("")
     yield Text(
         f"Goal: at most {goal.most_refused} refused, at most {goal.most_without} without a node, "
         f"99 % placed within {duration(goal.longest_wait)}."

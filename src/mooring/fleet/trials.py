@@ -85,7 +85,7 @@ def run_trial(trial: FleetTrial) -> Figures:
     """Run one simulation."""
     answer = answer_of(Simulation(trial.cluster, trial.work, trial.strategy, trial.seed).run())
     refused = sum((Counter(group.refused) for group in answer.groups), Counter[str]())
-    part = TrialPart(trial.variant, trial.seed, answer.nodes, answer.fates, answer.waited, answer.uses)
+    part = TrialPart(trial.variant, trial.seed, answer.nodes, answer.pods, answer.waited, answer.uses)
     return Figures(part, dict(sorted(refused.items())))
 
 

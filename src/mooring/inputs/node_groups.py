@@ -20,20 +20,9 @@ from mooring.inputs.configuration.kubelet_config import KIND as KUBELET
 from mooring.inputs.configuration.mooring_config import KIND as MOORING
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import load_sources
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import (
-    Document,
-    as_mapping,
-    caused_in,
-    check_names,
-    count_at,
-    inside,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    texts_at,
-)
+from mooring.inputs.decoding.fields import Document, as_mapping, inside, list_at, name_at, text_at
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.scheduling_fields import Taint, taints_at
 
@@ -71,12 +60,9 @@ class NodeGroup:
         """
         start = start_on(self.machine, self.config, self.mooring, StateTexts())
         if isinstance(start, NotStarted):
-            raise InputError(
-                f"the kubelet would not start: {start.refusal.message}",
-                source=self.source,
-                field=f"groups.{self.name}",
-                remedy="see mooring plan with this machine and configuration",
-            )
+            problem = f"the kubelet would not start: {start.refusal.message}"
+            remedy = "see mooring plan with this machine and configuration"
+            raise InputError(problem, source=self.source, field=f"groups.{self.name}", remedy=remedy)
         return start.with_devices(DeviceState(dict(self.devices)))
 
 
@@ -113,11 +99,10 @@ def groups_in(document: Document, config: tuple[str, ...] = ()) -> tuple[NodeGro
         InputError: it is of another kind, or a group cannot be understood.
     """
     content = as_mapping(document.content)
-    check_names(content, _FIELDS)
+    reading.check_names(content, _FIELDS)
     if (kind := text_at(content, "kind")) != KIND:
         raise InputError(f"{kind!r:.60} is not a cluster", field="kind", remedy=f"write {KIND}")
-    if (version := text_at(content, "apiVersion")) != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+    reading.check_version(content, API_VERSION, required=True)
     groups: list[NodeGroup] = []
     for index, entry in enumerate(list_at(content, "groups")):
         try:
@@ -136,14 +121,20 @@ def groups_in(document: Document, config: tuple[str, ...] = ()) -> tuple[NodeGro
 
 
 def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> NodeGroup:
-    check_names(content, _GROUP_FIELDS)
+    reading.check_names(content, _GROUP_FIELDS)
     name = name_at(content, "name")
-    count = count_at(content, "count", 1, least=0)
-    machine = _machine(name_at(content, "machine"))
+    count = reading.count_at(content, "count", 1, least=0)
+    source = name_at(content, "machine")
+    try:
+        machine = load_machine(source)
+    except InputError as error:
+        raise reading.caused_in(error, "machine") from None
     files = [str(Path(file).parent / one) for one in _texts(content, "config")] or list(config)
     sources = [source for path in files for source in load_sources(path)]
     inline = [
-        Document({"apiVersion": _VERSIONS[kind], "kind": kind, **mapping_at(content, field)}, f"{name}.{field}", 1, 1)
+        Document(
+            {"apiVersion": _VERSIONS[kind], "kind": kind, **reading.mapping_at(content, field)}, f"{name}.{field}", 1, 1
+        )
         for field, kind in _INLINE.items()
         if content.get(field) is not None
     ]
@@ -160,19 +151,12 @@ def _group(content: Mapping[str, Any], file: str, config: tuple[str, ...]) -> No
         machine,
         configuration.kubelet,
         mooring,
-        texts_at(content, "labels") if content.get("labels") else {},
+        reading.texts_at(content, "labels") if content.get("labels") else {},
         taints_at(content),
-        offered_devices(configuration.devices, machine.pci),
+        offered_devices(configuration.devices, machine),
         tuple(_texts(content, "zones")),
         file,
     )
-
-
-def _machine(text: str) -> Machine:
-    try:
-        return load_machine(text)
-    except InputError as error:
-        raise caused_in(error, "machine") from None
 
 
 def _in_group(error: InputError, name: str) -> InputError:

@@ -9,10 +9,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
-
-import msgspec
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.pods.claims import CLAIM, SLICE
@@ -101,10 +99,8 @@ def listed(cluster: Cluster, kind: str) -> tuple[Content, ...]:
     """
     version, plural = COLLECTIONS[kind]
     prefix = f"apis/{version}" if "/" in version else f"api/{version}"
-    items: list[Content] = []
-    for page in following.Pages(cluster.http, f"{prefix}/{plural}"):
-        items += ({"apiVersion": version, "kind": kind, **following.mapping_of(item)} for item in page)
-    return tuple(items)
+    found = following.objects_at(cluster.http, f"{prefix}/{plural}")
+    return tuple({"apiVersion": version, "kind": kind, **item} for item in found)
 
 
 def _configz(cluster: Cluster, objects: ClusterObjects, unread: list[str]) -> dict[str, Content]:
@@ -133,10 +129,7 @@ def configz_of(cluster: Cluster, name: str) -> Content:
     Raises:
         ClusterError: there is no answer, or it is no.
     """
-    with apiserver.cluster_errors():
-        response = cluster.http.get(f"api/v1/nodes/{quote(name, safe='')}/proxy/configz")
-        apiserver.check_response(response)
-        return msgspec.json.decode(response.content, type=dict[str, Any])
+    return apiserver.asked_json(cluster.http, "GET", f"api/v1/nodes/{quote(name, safe='')}/proxy/configz")
 
 
 def _first_line(error: Exception) -> str:

@@ -29,7 +29,7 @@ from mooring.engine.core.errors import InputError
 from mooring.inputs.archive.claims import reduced_claims
 from mooring.inputs.archive.reduction import reduced_configuration, reduced_pods
 from mooring.inputs.decoding.documents import documents_in, load_documents
-from mooring.inputs.decoding.fields import Document, as_mapping
+from mooring.inputs.decoding.fields import Document, as_mapping, only, part_at, within
 from mooring.inputs.decoding.files import STANDARD_INPUT
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.tree import Tree, open_tree
@@ -120,7 +120,7 @@ def reduced_objects(objects: ClusterObjects) -> dict[str, list[dict[str, Any]]]:
         "ResourceClaim": reduced_claims(claims, pods, ""),
         FACTS: [_own(one) for one in objects.of(FACTS)],
         STATE: [_own(one) for one in objects.of(STATE)],
-        TOPOLOGY: [_with_name(one) | _only(one, _TOPOLOGY) for one in objects.of(TOPOLOGY)],
+        TOPOLOGY: [_with_name(one) | only(one, _TOPOLOGY) for one in objects.of(TOPOLOGY)],
     }
     return {kind: sorted(items, key=_order) for kind, items in found.items()}
 
@@ -131,35 +131,33 @@ def reduced_configz(objects: ClusterObjects) -> dict[str, dict[str, Any]]:
 
 
 def _node(content: Content) -> dict[str, Any]:
-    status = _mapping(content, "status")
-    ready = [
-        _only(one, ("type", "status")) for one in _mappings(status.get("conditions")) if one.get("type") == "Ready"
-    ]
-    kept = _only(status, _NODE_STATUS) | {"conditions": ready}
-    kept |= {"nodeInfo": _only(_mapping(status, "nodeInfo"), ("kubeletVersion",))}
+    status = part_at(content, "status")
+    ready = [only(one, ("type", "status")) for one in _mappings(status.get("conditions")) if one.get("type") == "Ready"]
+    kept = only(status, _NODE_STATUS) | {"conditions": ready}
+    kept |= {"nodeInfo": only(part_at(status, "nodeInfo"), ("kubeletVersion",))}
     found = _with_name(content)
-    found["metadata"] |= _only(_mapping(content, "metadata"), ("labels",))
-    return {**found, "spec": _only(_mapping(content, "spec"), _NODE_SPEC), "status": kept}
+    found["metadata"] |= only(part_at(content, "metadata"), ("labels",))
+    return {**found, "spec": only(part_at(content, "spec"), _NODE_SPEC), "status": kept}
 
 
 def _pod(content: Content) -> dict[str, Any]:
     """Return a pod as a node archive has it, with what the scheduler and a drain read."""
     [found] = reduced_pods([content])
-    metadata, spec, status = (_mapping(content, part) for part in ("metadata", "spec", "status"))
-    found["metadata"] |= _only(metadata, _POD_METADATA)
-    owners = [_only(one, _OWNER) for one in _mappings(metadata.get("ownerReferences"))]
+    metadata, spec, status = (part_at(content, part) for part in ("metadata", "spec", "status"))
+    found["metadata"] |= only(metadata, _POD_METADATA)
+    owners = [only(one, _OWNER) for one in _mappings(metadata.get("ownerReferences"))]
     if owners:
         found["metadata"]["ownerReferences"] = owners
-    found["spec"] |= _only(spec, _POD_SPEC)
+    found["spec"] |= only(spec, _POD_SPEC)
     volumes = [one for one in _mappings(spec.get("volumes")) if one.get("persistentVolumeClaim")]
     if volumes:
         found["spec"]["volumes"] = [
-            {"persistentVolumeClaim": _only(_mapping(one, "persistentVolumeClaim"), ("claimName",))} for one in volumes
+            {"persistentVolumeClaim": only(part_at(one, "persistentVolumeClaim"), ("claimName",))} for one in volumes
         ]
     told = found.setdefault("status", {})
-    told |= _only(status, ("allocatedResources", "resources"))
+    told |= only(status, ("allocatedResources", "resources"))
     for name in ("containerStatuses", "initContainerStatuses"):
-        items = [_only(one, _STATUS) for one in _mappings(status.get(name))]
+        items = [only(one, _STATUS) for one in _mappings(status.get(name))]
         if items:
             told[name] = items
     return found
@@ -167,8 +165,8 @@ def _pod(content: Content) -> dict[str, Any]:
 
 def _budget(content: Content) -> dict[str, Any]:
     found = _with_name(content)
-    spec = _only(_mapping(content, "spec"), ("selector",))
-    return {**found, "spec": spec, "status": _only(_mapping(content, "status"), ("disruptionsAllowed",))}
+    spec = only(part_at(content, "spec"), ("selector",))
+    return {**found, "spec": spec, "status": only(part_at(content, "status"), ("disruptionsAllowed",))}
 
 
 def _own(content: Content) -> dict[str, Any]:
@@ -176,22 +174,13 @@ def _own(content: Content) -> dict[str, Any]:
 
 
 def _with_name(content: Content) -> dict[str, Any]:
-    metadata = _only(_mapping(content, "metadata"), ("name", "namespace"))
-    return {**_only(content, ("apiVersion", "kind")), "metadata": metadata}
+    metadata = only(part_at(content, "metadata"), ("name", "namespace"))
+    return {**only(content, ("apiVersion", "kind")), "metadata": metadata}
 
 
 def _order(content: Mapping[str, Any]) -> tuple[str, str, str]:
-    metadata = _mapping(content, "metadata")
+    metadata = part_at(content, "metadata")
     return str(content.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-
-
-def _only(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: content[name] for name in names if content.get(name) is not None}
-
-
-def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = content.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _mappings(value: object) -> list[Mapping[str, Any]]:
@@ -282,11 +271,9 @@ def _content(tree: Tree, path: str) -> Content | None:
     if data is None:
         return None
     source = f"{tree.name}: {path}"
-    try:
+    with within(source=source):
         [document, *_] = documents_in(data, source)
         content: Mapping[str, Any] = as_mapping(document.content)
-    except InputError as error:
-        raise error.at(source) from None
     return content
 
 

@@ -146,13 +146,14 @@ def facts_of(document: object) -> NodeFacts:
         if max(len(bytes(parts.kubelet)), len(bytes(parts.mooring))) > _LARGEST_CONFIGURATION:
             raise bad_object(FACTS, name, _CONTENT, f"has a configuration of more than {_LARGEST_CONFIGURATION} bytes")
         fields = [msgspec.json.decode(part, type=dict[str, Any]) for part in (parts.kubelet, parts.mooring)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        cpus = None if parts.cpus is None else _cpu_facts(parts.cpus)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, CPUSetSyntaxError) as error:
         raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
     source = f"{FACTS} {name}"
     release = _release(name, parts.release)
     machine = parse_machine_info(bytes(parts.machine), source).info
     return NodeFacts(
-        machine if parts.cpus is None else replace(machine, facts=_cpu_facts(name, parts.cpus)),
+        machine if cpus is None else replace(machine, facts=cpus),
         kubelet_config(fields[0], source=source, release=release),
         replace(mooring_config(fields[1], source=source), release=release),
     )
@@ -181,12 +182,9 @@ def _cpus(facts: CPUFacts) -> _CPUs:
     return _CPUs(tuple(_CoreKind(kind.efficiency, str(kind.cpus)) for kind in facts.kinds), str(facts.isolated))
 
 
-def _cpu_facts(name: str, cpus: _CPUs) -> CPUFacts:
-    try:
-        kinds = tuple(CoreKind(kind.efficiency, CPUSet.parse(kind.cpus)) for kind in cpus.kinds)
-        return CPUFacts(kinds, CPUSet.parse(cpus.isolated))
-    except CPUSetSyntaxError as error:
-        raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
+def _cpu_facts(cpus: _CPUs) -> CPUFacts:
+    kinds = tuple(CoreKind(kind.efficiency, CPUSet.parse(kind.cpus)) for kind in cpus.kinds)
+    return CPUFacts(kinds, CPUSet.parse(cpus.isolated))
 
 
 def _unpacked(name: str, text: str) -> bytes:

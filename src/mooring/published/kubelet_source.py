@@ -30,8 +30,8 @@ from mooring.published.naming import Names, Sets, device_state, disagreement, na
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import Observation
 from mooring.published.restored import NodeKind, kind_of, restored, with_running_pods
-from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import CACHED, Pages, mapping_of
+from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
+from mooring.service.following import CACHED, objects_at, pods_of
 from mooring.service.podresources import ListedPod, pods_in
 
 TRIES: Final = 10
@@ -145,7 +145,8 @@ class KubeletSource:
             UnsettledError: files and API contradict each other.
         """
         self._check_restart()
-        marks, now = self._current_marks(), self._clock()
+        # What changes when a file is replaced, without reading any.
+        marks, now = tuple(_mark(self._root / name) for name in _FILES), self._clock()
         if self._seen is not None and marks == self._marks and now - self._listed < _LISTING:
             return self._seen
         reading, pods = self._settled()
@@ -185,10 +186,6 @@ class KubeletSource:
                 return found.st_ino, found.st_ctime_ns
         return self._born
 
-    def _current_marks(self) -> Marks:
-        """Return what changes when a file is replaced, without reading any."""
-        return tuple(_mark(self._root / name) for name in _FILES)
-
     def _settled(self) -> tuple[_Reading, tuple[ListedPod, ...]]:
         """Read until everything is of one moment."""
         problem = ""
@@ -202,7 +199,8 @@ class KubeletSource:
                 problem = "the state files change all the time"
                 continue
             pods = pods_in(answer)
-            problem = self._contradiction(before[0], pods)
+            is_told = any(container.cpus for pod in pods for container in pod.containers)
+            problem = disagreement(pods, _sets(self._start(before[0]))) if is_told else ""
             if not problem:
                 return _Reading(before[0], before[1], answer, devices), pods
         raise UnsettledError(f"{self._root}: {problem}")
@@ -210,11 +208,6 @@ class KubeletSource:
     def _files(self) -> tuple[StateTexts, str | None]:
         folder = StateFolder(self._root)
         return StateTexts(folder.read_cpu(), folder.read_memory()), read_device_file(self._root)
-
-    def _contradiction(self, files: StateTexts, pods: tuple[ListedPod, ...]) -> str:
-        if not any(container.cpus for pod in pods for container in pod.containers):
-            return ""
-        return disagreement(pods, _sets(self._start(files)))
 
     def _start(self, files: StateTexts) -> Kubelet | str:
         """Return the kubelet that starts on the files, or why it would not."""
@@ -302,8 +295,8 @@ class ListedSlices:
             rules: attributes of older drivers.
             clock: seconds that only go forward.
         """
-        self._connect, self._node, self._pci, self._rules, self._clock = connect, node, pci, rules, clock
-        self._cluster: Cluster | None = None
+        self._cluster = ClusterOnDemand(connect)
+        self._node, self._pci, self._rules, self._clock = node, pci, rules, clock
         self._known: Mapping[str, tuple[Device, ...]] = {}
         self._listed = float("-inf")
 
@@ -321,15 +314,11 @@ class ListedSlices:
 
     def close(self) -> None:
         """Close the way to the API server; the next list opens it again, with renewed credentials."""
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        self._cluster.close()
 
     def _devices(self) -> Mapping[str, tuple[Device, ...]]:
-        if self._cluster is None:
-            self._cluster = self._connect()
-        pages = Pages(self._cluster.http, SLICES, {"fieldSelector": f"spec.nodeName={self._node}", **CACHED})
-        slices = [slice_of(mapping_of(item), source="ResourceSlices") for page in pages for item in page]
+        found = objects_at(self._cluster.http, SLICES, {**pods_of(self._node), **CACHED})
+        slices = [slice_of(one, source="ResourceSlices") for one in found]
         return dynamic_devices(current_devices(slices), self._pci, self._rules)
 
 

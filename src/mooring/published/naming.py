@@ -16,8 +16,8 @@ from mooring.engine.checkpoint.device_file import HeldDevices
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.inputs.pods.pods import MIRROR
 from mooring.published.objects import PodKey
-from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import CACHED, PODS, Pages, mapping_of, pods_of
+from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
+from mooring.service.following import CACHED, PODS, objects_at, pods_of
 from mooring.service.podresources import ListedContainer, ListedPod
 
 Sets = Mapping[str, Mapping[str, int]]
@@ -122,25 +122,19 @@ class APINames:
             connect: opens the way to the API server.
             node: name of the node.
         """
-        self._connect, self._node = connect, node
-        self._cluster: Cluster | None = None
+        self._cluster, self._node = ClusterOnDemand(connect), node
 
     def __call__(self, _pods: object = None) -> Names:
         """Return uid by namespace and name; nothing when the API server does not tell."""
         try:
-            if self._cluster is None:
-                self._cluster = self._connect()
-            pages = Pages(self._cluster.http, PODS, {**pods_of(self._node), **CACHED})
-            return names_of(mapping_of(item) for page in pages for item in page)
+            return names_of(objects_at(self._cluster.http, PODS, {**pods_of(self._node), **CACHED}))
         except ClusterError:
             self.close()
             return {}
 
     def close(self) -> None:
         """Close the way to the API server."""
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        self._cluster.close()
 
 
 def names_of(items: Iterable[dict[str, Any]]) -> Names:

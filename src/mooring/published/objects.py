@@ -26,6 +26,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, DeviceState, Holdings
 from mooring.engine.kubelet.kubelet import StateTexts
+from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_name
 
 GROUP: Final = "mooring.dev"
@@ -58,10 +59,8 @@ def read_object(content: object, kind: str, shape: type[_T]) -> tuple[str, _T]:
     if found != (API_VERSION, kind):
         shown = f"{found[1]!s:.60} of {found[0]!s:.60}"
         raise InputError(f"is {shown}, not {kind} of {API_VERSION}", source=f"{kind} {name}", remedy=_REMEDY)
-    try:
+    with within(source=kind):
         check_name(name, "metadata.name", SUBDOMAIN)
-    except InputError as error:
-        raise error.at(kind) from None
     try:
         return name, msgspec.convert(content, shape)
     except msgspec.ValidationError as error:
@@ -231,7 +230,13 @@ def state_document(state: NodeState, exclusive: ExclusiveCPUs | None = None) -> 
             held=list(_held(state.devices.held)),
             pods=[_Pod(pod.namespace, pod.name, pod.uid or UNSET) for pod in state.pods],
             offline=list_text(state.offline) if hotplug else UNSET,
-            displaced=list(_replacements(state.displaced)) if hotplug else UNSET,
+            displaced=[
+                _Replacement(pod, *pair)
+                for pod, pairs in sorted(state.displaced.items())
+                for pair in sorted(pairs.items())
+            ]
+            if hotplug
+            else UNSET,
         )
     )
     if exclusive is None:
@@ -249,11 +254,9 @@ def state_of(document: object) -> NodeState:
     name, found = read_object(document, STATE, _State)
     spec = found.spec
     for index, pod in enumerate(spec.pods):
-        try:
+        with within(source=f"{STATE} {name}"):
             check_name(pod.namespace, f"spec.pods[{index}].namespace", LABEL)
             check_name(pod.name, f"spec.pods[{index}].name", SUBDOMAIN)
-        except InputError as error:
-            raise error.at(f"{STATE} {name}") from None
     devices = {entry.resource: tuple(_device(device) for device in entry.devices) for entry in spec.devices}
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for entry in spec.held:
@@ -282,12 +285,6 @@ def _displaced(found: list[_Replacement]) -> dict[str, dict[int, int]]:
     for one in found:
         displaced.setdefault(one.pod, {})[one.lost] = one.by
     return displaced
-
-
-def _replacements(displaced: Mapping[str, Mapping[int, int]]) -> Iterator[_Replacement]:
-    for pod, pairs in sorted(displaced.items()):
-        for lost, by in sorted(pairs.items()):
-            yield _Replacement(pod, lost, by)
 
 
 def _text(found: str | UnsetType | None) -> str | None:

@@ -28,7 +28,7 @@ from mooring.inputs.decoding.fields import Report, ignore
 from mooring.published.facts_document import facts_document
 from mooring.published.observation import EngineObserver, Observation, Source, documents_of
 from mooring.published.writing import Pace, Rhythm, Waking, apply, create_once, node_uid, room_of, wake
-from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
 from mooring.service.following import pause_before
 
 LOOKING: Final = 0.25
@@ -64,7 +64,7 @@ class Publisher:
             today: seconds since 1970.
             cpu: seconds that the thread has computed.
         """
-        self._source, self._connect, self._node = source, connect, node
+        self._source, self._cluster, self._node = source, ClusterOnDemand(connect), node
         self._report, self._clock, self._today, self._cpu = report, clock, today, cpu
         self._waking = Waking(rhythm.waking) if rhythm is not None and rhythm.waking is not None else None
         self._spent = 0.0  # on changes that are not written yet
@@ -72,7 +72,6 @@ class Publisher:
         # Grows over restarts too, as long as there are fewer than a thousand changes a second.
         self._sequence = int(today() * 1000)
         self._seen: Observation | None = None
-        self._cluster: Cluster | None = None
         self._owner: str | None = None
         self._known_facts = ""
         self._without_topology = False
@@ -98,7 +97,7 @@ class Publisher:
             raise MooringError("there is nothing to publish yet")
         self._take(seen)
         self._write(seen)
-        if self._waking is not None and self._cluster is not None:
+        if self._waking is not None:
             wake(self._cluster.http, self._node, self._sequence)
 
     def step(self) -> float:
@@ -115,8 +114,6 @@ class Publisher:
         begun = self._cpu()
         try:
             self._write(self._seen)
-        except ClusterError as error:
-            self._failed(error, error.pause)
         except MooringError as error:
             self._failed(error)
         else:
@@ -125,9 +122,7 @@ class Publisher:
 
     def close(self) -> None:
         """Close the way to the API server."""
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        self._cluster.close()
 
     def _observe(self, now: float) -> None:
         begun = self._cpu()
@@ -174,7 +169,7 @@ class Publisher:
 
     def _wake_when_due(self, now: float) -> None:
         """Have pods tried again that wait for room, when a state with more of it was written."""
-        if self._waking is None or self._cluster is None or not self._waking.is_due(now):
+        if self._waking is None or not self._cluster.is_open or not self._waking.is_due(now):
             return
         try:
             wake(self._cluster.http, self._node, self._sequence)
@@ -189,20 +184,15 @@ class Publisher:
             self._waking = self._waking.done(now)
             self.counts.wakes += 1
 
-    def _failed(self, error: MooringError, pause: float = 0.0) -> None:
+    def _failed(self, error: MooringError) -> None:
         self.close()
         self._owner, self._known_facts = None, ""
-        self._pace = self._pace.failed(self._clock(), self._node, pause)
+        self._pace = self._pace.failed(self._clock(), self._node, error)
         self.counts.failures += 1
-        if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
-            missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
-            remedy = "; apply the definitions of deploy/crds" if missing else ""
-            message = f"{self._node} is not published (attempt {self._pace.failures}): {error}{remedy}"
+        if message := self._pace.complaint(f"{self._node} is not published", error):
             self._report(Finding("warning", _SUBJECT, message))
 
     def _write(self, seen: Observation) -> None:
-        if self._cluster is None:
-            self._cluster = self._connect()
         http = self._cluster.http
         is_heartbeat = self._pace.first is None
         if self._owner is None or is_heartbeat:

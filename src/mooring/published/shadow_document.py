@@ -115,19 +115,8 @@ class ShadowCount(msgspec.Struct, frozen=True):
     """Of the kubelet."""
 
 
-class ShadowDifference(msgspec.Struct, frozen=True):
-    """A decision in which the two differ."""
-
-    pod: str
-    """Namespace and name, the uid where they are anonymous; empty for a restart."""
-    event: str
-    cause: str
-    kubelet: str
-    """What the kubelet has."""
-    engine: str
-    """What the engine has."""
-    at: str = ""
-    release: str = ""
+class ShadowDifference(ShadowDecisionPart, forbid_unknown_fields=False):
+    """A decision in which the two differ, perhaps from another version."""
 
 
 class ShadowStatus(msgspec.Struct, frozen=True, rename="camel"):

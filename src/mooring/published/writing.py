@@ -25,11 +25,12 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
+from mooring.engine.core.errors import MooringError
 from mooring.published import observation
 from mooring.published.objects import API_VERSION, FACTS, GROUP, NODE_LABEL, PLURALS, SHADOW, STATE, encoded
 from mooring.published.observation import Observation, exclusive_cpus_of, zones_of
-from mooring.service.apiserver import ClusterError, check_response, cluster_errors
-from mooring.service.following import pause_before
+from mooring.service.apiserver import ClusterError, asked, cluster_errors
+from mooring.service.following import objects_at, pause_before
 
 MANAGER: Final = "mooring"
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
@@ -47,11 +48,9 @@ def apply(http: httpx2.Client, document: Mapping[str, Any]) -> None:
         ClusterError: the server says no, or nothing.
         InputError: the object is larger than a cluster takes.
     """
-    path = f"{_path_of(document)}/{document['metadata']['name']}"
+    path = f"{_PATHS[document['kind']]}/{document['metadata']['name']}"
     query = {"fieldManager": MANAGER, "force": "true"}
-    data = encoded(document)
-    with cluster_errors():
-        check_response(http.patch(path, params=query, content=data, headers=_APPLY))
+    asked(http, "PATCH", path, params=query, content=encoded(document), headers=_APPLY)
 
 
 def create_once(http: httpx2.Client, document: Mapping[str, Any]) -> None:
@@ -61,13 +60,8 @@ def create_once(http: httpx2.Client, document: Mapping[str, Any]) -> None:
         ClusterError: the server says no, or nothing.
         InputError: the object is larger than a cluster takes.
     """
-    data = encoded(document)
-    try:
-        with cluster_errors():
-            check_response(http.post(_path_of(document), params={"fieldManager": MANAGER}, content=data, headers=_JSON))
-    except ClusterError as error:
-        if error.code != httpx2.codes.CONFLICT:
-            raise
+    path, query = _PATHS[document["kind"]], {"fieldManager": MANAGER}
+    asked(http, "POST", path, (httpx2.codes.CONFLICT,), params=query, content=encoded(document), headers=_JSON)
 
 
 def node_uid(http: httpx2.Client, name: str) -> str:
@@ -92,15 +86,9 @@ def node_kubelet_version(http: httpx2.Client, name: str) -> str:
 
 def _node(http: httpx2.Client, name: str) -> object:
     """Return a Node object; None when there is none, or it may not be read."""
-    try:
-        with cluster_errors():
-            response = http.get(f"api/v1/nodes/{name}")
-            check_response(response)
-            return msgspec.json.decode(response.content)
-    except ClusterError as error:
-        if error.code in (httpx2.codes.FORBIDDEN, httpx2.codes.NOT_FOUND):
-            return None
-        raise
+    response = asked(http, "GET", f"api/v1/nodes/{name}", (httpx2.codes.FORBIDDEN, httpx2.codes.NOT_FOUND))
+    with cluster_errors():
+        return msgspec.json.decode(response.content) if response.is_success else None
 
 
 def _text_of(found: object, *path: str) -> str:
@@ -109,18 +97,10 @@ def _text_of(found: object, *path: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _path_of(document: Mapping[str, Any]) -> str:
-    """Return where objects of a kind are."""
-    return _PATHS[document["kind"]]
-
-
 _YOUNGEST: Final = 3600.0
 """Seconds for which facts stay in any case: a publisher makes them just before the state that names them."""
 _MOST_YOUNG: Final = 8
 """Facts of one node that stay for that reason: a publisher makes new ones when a configuration changes."""
-_PAGE: Final = 200
-_FACTS: Final = f"apis/{API_VERSION}/{PLURALS[FACTS]}"
-_STATES: Final = f"apis/{API_VERSION}/{PLURALS[STATE]}"
 
 
 def prune(http: httpx2.Client, now: float) -> list[str]:
@@ -133,9 +113,9 @@ def prune(http: httpx2.Client, now: float) -> list[str]:
     Raises:
         ClusterError: the server says no, or nothing.
     """
-    facts = _listed(http, _FACTS)
+    facts = objects_at(http, _PATHS[FACTS])
     # Read afterwards: whatever names facts that were there before is seen.
-    named = {(state.get("spec") or {}).get("facts") for state in _listed(http, _STATES)}
+    named = {(state.get("spec") or {}).get("facts") for state in objects_at(http, _PATHS[STATE])}
     gone, young = [], Counter[str]()
     for metadata in sorted((one.get("metadata") or {} for one in facts), key=_made, reverse=True):
         name, node = str(metadata.get("name", "")), str((metadata.get("labels") or {}).get(NODE_LABEL, ""))
@@ -153,38 +133,8 @@ def _delete(http: httpx2.Client, name: str, metadata: dict[str, Any]) -> bool:
     """Delete an object unless it is another by now; tell whether it was done."""
     conditions = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
     body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
-    try:
-        with cluster_errors():
-            check_response(
-                http.request(
-                    "DELETE",
-                    f"{_FACTS}/{name}",
-                    content=msgspec.json.encode(body),
-                    headers={"Content-Type": "application/json"},
-                )
-            )
-    except ClusterError as error:
-        if error.code in (httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT):
-            return False
-        raise
-    return True
-
-
-def _listed(http: httpx2.Client, path: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    query = {"limit": str(_PAGE)}
-    while True:
-        with cluster_errors():
-            response = http.get(path, params=query)
-            check_response(response)
-            content = msgspec.json.decode(response.content)
-        if not isinstance(content, dict):
-            raise ClusterError("the API server's answer is not a list")
-        items += content.get("items") or []
-        token = (content.get("metadata") or {}).get("continue")
-        if not token:
-            return items
-        query = {"limit": str(_PAGE), "continue": str(token)}
+    passing = (httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT)
+    return asked(http, "DELETE", f"{_PATHS[FACTS]}/{name}", passing, json=body).is_success
 
 
 def _made(metadata: dict[str, Any]) -> float:
@@ -256,21 +206,33 @@ class Pace:
         """Return the pace after a write of everything."""
         return Pace(self.rhythm, last=now)
 
-    def failed(self, now: float, node: str, pause: float = 0.0) -> Pace:
+    def failed(self, now: float, node: str, error: MooringError) -> Pace:
         """Return the pace after a write that failed.
 
         Args:
             now: the time.
             node: of whom; nodes differ a little in how long they wait.
-            pause: seconds that the server wants.
+            error: why; the server may want a pause.
         """
-        failures = self.failures + 1
+        failures, pause = self.failures + 1, error.pause if isinstance(error, ClusterError) else 0.0
         return replace(
             self,
             first=now if self.first is None else self.first,
             failures=failures,
             barred=now + max(pause_before(failures, node), pause),
         )
+
+    def complaint(self, what: str, error: MooringError) -> str:
+        """Return how the newest failure is reported; empty where it is not: only the first ones are, and now and then.
+
+        Args:
+            what: did not come about, in words.
+            error: why.
+        """
+        if self.failures > 2 and self.failures % 20:
+            return ""
+        missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
+        return f"{what} (attempt {self.failures}): {error}{'; apply the definitions of deploy/crds' if missing else ''}"
 
 
 ANNOTATION: Final = f"{GROUP}/room"
@@ -339,7 +301,4 @@ def wake(http: httpx2.Client, node: str, sequence: int) -> None:
     """
     content = {"metadata": {"annotations": {ANNOTATION: str(sequence)}}}
     headers = {"Content-Type": "application/merge-patch+json"}
-    with cluster_errors():
-        check_response(
-            http.patch(f"api/v1/nodes/{node}", params={"fieldManager": MANAGER}, json=content, headers=headers)
-        )
+    asked(http, "PATCH", f"api/v1/nodes/{node}", params={"fieldManager": MANAGER}, json=content, headers=headers)

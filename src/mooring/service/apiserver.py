@@ -1,7 +1,7 @@
 """The way to the API server: credentials and TLS through lightkube, errors as one type.
 
-Lightkube's typed client writes. For watching the HTTP client that it configures is used directly, because lightkube's
-own watch waits for ever on a connection that died silently, asks again without a pause when the server ends it, and
+The HTTP client that lightkube configures is used directly: its typed client loads the certificates a second time, and
+its watch waits for ever on a connection that died silently, asks again without a pause when the server ends it, and
 cannot be interrupted.
 
 A kubeconfig that lightkube cannot use is read once more, to name the field that is wrong: the client's own words are
@@ -11,7 +11,7 @@ those of a program, such as ``KeyError: 'clusters'``, or that a file is missing 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, Self
 import httpx2
 import msgspec
 import yaml
-from lightkube import Client, KubeConfig
+from lightkube import KubeConfig
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import Cluster as ServerConfig
@@ -29,6 +29,7 @@ from lightkube.config.models import Context, User
 from lightkube.core.exceptions import ConfigError
 
 from mooring.engine.core.errors import InputError, MooringError
+from mooring.inputs.decoding.fields import within
 
 _SECTIONS = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """Lists of named entries, and the key in each that holds what is named (client-go, tools/clientcmd/api/v1)."""
@@ -73,27 +74,10 @@ class Cluster:
 
     http: httpx2.Client
     """With base URL, credentials and certificates set."""
-    config: SingleConfig
-    answer_time: float = ANSWER_TIME
-    """Seconds for an ordinary request."""
-    _typed: Client | None = None
-
-    @property
-    def typed(self) -> Client:
-        """Lightkube's client, for writing.
-
-        It is opened when it is first asked for: it loads the certificates again, and most readers never write.
-        """
-        if self._typed is None:
-            timeout = httpx2.Timeout(self.answer_time)
-            self._typed = Client(config=self.config, timeout=timeout, field_manager="mooring-agent")
-        return self._typed
 
     def close(self) -> None:
         """Close all connections."""
         self.http.close()
-        if self._typed is not None:
-            self._typed.close()
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +97,7 @@ def cluster_of(config: SingleConfig, *, answer_time: float = ANSWER_TIME) -> Clu
     parameters = client_adapter.ConnectionParams(timeout=httpx2.Timeout(answer_time))
     with _configuration_errors(str(config.fname or ""), config.context_name):
         config = _with_absolute_token_file(config)
-        return Cluster(client_adapter.Client(config, parameters), config, answer_time)
+        return Cluster(client_adapter.Client(config, parameters))
 
 
 def contexts_of(kubeconfig: str) -> frozenset[str]:
@@ -207,6 +191,66 @@ def check_response(response: httpx2.Response) -> None:
     raise refusal_of(response, response.text)
 
 
+def asked(http: httpx2.Client, method: str, path: str, passing: Collection[int] = (), **more: Any) -> httpx2.Response:
+    """Return the answer to a request.
+
+    Args:
+        http: with base URL and credentials.
+        method: of the request.
+        path: of the object or the collection.
+        passing: HTTP codes that are answers too.
+        more: query, content and headers, as the client takes them.
+
+    Raises:
+        ClusterError: the server says no with another code, or nothing.
+    """
+    with cluster_errors():
+        response = http.request(method, path, **more)
+        if response.status_code not in passing:
+            check_response(response)
+    return response
+
+
+def asked_json(
+    http: httpx2.Client, method: str, path: str, passing: Collection[int] = (), **more: Any
+) -> dict[str, Any]:
+    """Return the object with which a request is answered; an empty one for a code that passes.
+
+    Raises:
+        ClusterError: as :func:`asked`, or the answer is no object.
+    """
+    response = asked(http, method, path, passing, **more)
+    with cluster_errors():
+        return msgspec.json.decode(response.content, type=dict[str, Any]) if response.is_success else {}
+
+
+@dataclass(slots=True)
+class ClusterOnDemand:
+    """A way to an API server that is opened when it is first needed, and again after it was closed; of one thread."""
+
+    connect: Callable[[], Cluster]
+    """Opens it, again after a failure, so that renewed credentials are read."""
+    _open: Cluster | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something was asked since it was closed."""
+        return self._open is not None
+
+    @property
+    def http(self) -> httpx2.Client:
+        """With base URL, credentials and certificates set."""
+        if self._open is None:
+            self._open = self.connect()
+        return self._open.http
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
 def refusal_of(response: httpx2.Response | None, text: str) -> ClusterError:
     """Return the error of a response."""
     if response is None:
@@ -254,10 +298,8 @@ def _refuse_kubeconfig(path: str, context: str | None = None) -> None:
         raise InputError("not UTF-8 text", source=path, remedy="name a kubeconfig, which is YAML") from None
     except (OSError, ValueError):
         return
-    try:
+    with within(source=path):
         _refuse(_document(text), Path(path).parent, context)
-    except InputError as error:
-        raise error.at(path) from None
 
 
 def _document(text: str) -> Mapping[str, Any]:

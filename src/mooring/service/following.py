@@ -16,7 +16,7 @@ from zlib import crc32
 import httpx2
 import msgspec
 
-from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError, check_response, cluster_errors, cut
+from mooring.service.apiserver import ANSWER_TIME, Cluster, ClusterError, asked, check_response, cluster_errors, cut
 
 PODS: Final = "api/v1/pods"
 CACHED: Final = {"resourceVersion": "0"}
@@ -62,14 +62,26 @@ class Pages:
         query = {**self.query, "limit": str(PAGE)}
         while True:
             with cluster_errors():
-                response = self.http.get(self.path, params=query)
-                check_response(response)
-                found = msgspec.json.decode(response.content, type=_List)
+                found = msgspec.json.decode(asked(self.http, "GET", self.path, params=query).content, type=_List)
             yield found.items or []
             self.version = found.metadata.resourceVersion
             if not found.metadata.continue_:
                 return
             query = {**query, "continue": found.metadata.continue_}
+
+
+def objects_at(http: httpx2.Client, path: str, query: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return the objects of a collection.
+
+    Args:
+        http: with base URL and credentials.
+        path: of the collection.
+        query: which of its objects.
+
+    Raises:
+        ClusterError: a request failed.
+    """
+    return [mapping_of(item) for page in Pages(http, path, query or {}) for item in page]
 
 
 def watch_lines(
@@ -133,8 +145,10 @@ def mapping_of(item: msgspec.Raw) -> dict[str, Any]:
     Raises:
         ClusterError: it is no object.
     """
-    with cluster_errors():
+    try:
         return msgspec.json.decode(item, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ClusterError(f"the API server's object cannot be read: {error}") from None
 
 
 QUIET_PAUSE: Final = 1.0
@@ -161,17 +175,22 @@ class Listener(Protocol):
 class ObjectListener:
     """Brings objects of one kind to what keeps them."""
 
-    put: Callable[[dict[str, Any]], str]
+    put: Callable[[dict[str, Any]], Any]
     """Takes an object, and returns its name."""
     drop: Callable[[dict[str, Any]], object]
     report: Callable[[ClusterError], object]
     """Receives each outage once."""
-    keep: Callable[[list[str]], object] = lambda _names: None
+    keep: Callable[[list[Any]], object] = lambda _names: None
     """Forgets all objects but those of these names."""
+    put_listed: Callable[[dict[str, Any]], Any] | None = None
+    """The same as ``put`` for an object of a list, where that makes a difference."""
+    every: bool = False
+    """Whether each failure of an outage is reported."""
 
     def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
         """Take all objects."""
-        self.keep([self.put(mapping_of(item)) for page in pages for item in page])
+        put = self.put_listed or self.put
+        self.keep([put(mapping_of(item)) for page in pages for item in page])
 
     def changed(self, item: msgspec.Raw) -> None:
         """Take an object."""
@@ -182,8 +201,8 @@ class ObjectListener:
         self.drop(mapping_of(item))
 
     def failed(self, error: ClusterError, times: int) -> None:
-        """Report an outage once."""
-        if times == 1:
+        """Report an outage."""
+        if times == 1 or self.every:
             self.report(error)
 
 

@@ -100,11 +100,10 @@ def _handler(name: str, method: Method[_Request], log: Log) -> grpc.RpcMethodHan
             code, text = "INTERNAL", f"internal error: {type(error).__name__}"
         _abort(context, code, text)
 
-    return grpc.unary_unary_rpc_method_handler(called, request_deserializer=read, response_serializer=_serialized)
+    def written(answer: Message) -> bytes:
+        return answer.SerializeToString()
 
-
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
+    return grpc.unary_unary_rpc_method_handler(called, request_deserializer=read, response_serializer=written)
 
 
 def _abort(context: grpc.ServicerContext, code: Code, text: str) -> NoReturn:

@@ -11,6 +11,8 @@ What an HTTP server of a daemon serves and within which limits, for the listener
 
 Apart from both, because connections need asyncio and h11, which a listener imports when the first client connects.
 
+Metrics of a program are one page, which shows what was counted and what is seen at that moment.
+
 TLS of a server: files that are replaced while it runs, as cert-manager and the chart's job do.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -34,8 +36,13 @@ from mooring.service.options import Address
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from prometheus_client import Counter, Histogram
+    from prometheus_client.metrics_core import Metric
+
 with lazily():
     import ssl
+
+    import prometheus_client
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -70,6 +77,46 @@ class Page:
     body: bytes
     content_type: str = TEXT
     status: HTTPStatus = HTTPStatus.OK
+
+
+class ProgramMetrics:
+    """Counters and times of one program, and the page on which they stand; usable from any thread."""
+
+    def __init__(self, prefix: str) -> None:
+        """Begin without any.
+
+        Args:
+            prefix: of every name.
+        """
+        # Times of creation double the number of lines and tell nothing here: all are that of the start.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives it no types
+        self._prefix, self._registry = prefix, prometheus_client.CollectorRegistry()
+
+    def counter(self, name: str, says: str, *labels: str) -> Counter:
+        """Return a new counter."""
+        return prometheus_client.Counter(f"{self._prefix}_{name}", says, labels, registry=self._registry)
+
+    def seconds_of(self, name: str, says: str, label: str, buckets: Sequence[float]) -> Histogram:
+        """Return a new histogram of seconds."""
+        name = f"{self._prefix}_{name}"
+        return prometheus_client.Histogram(name, says, [label], buckets=buckets, registry=self._registry)
+
+    def seen(self) -> Iterable[Metric]:
+        """Return what is not counted but seen."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what was counted, and then what is seen."""
+        yield from self._registry.collect()
+        yield from self.seen()
+
+    def numbers(self) -> bytes:
+        """Return everything in the text format of Prometheus."""
+        return prometheus_client.generate_latest(self)
+
+    def page(self) -> Page:
+        """Return the page ``/metrics``."""
+        return Page(self.numbers(), PROMETHEUS)
 
 
 ASGIMessage = MutableMapping[str, Any]

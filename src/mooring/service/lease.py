@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
-from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
+from mooring.service.apiserver import Cluster, ClusterError, asked, asked_json, cluster_of
 
 PERIOD: Final = 1.0
 """Seconds between two tries."""
@@ -58,16 +58,13 @@ class ClusterLease:
 
     def read(self) -> Lease:
         """Return the Lease."""
-        with cluster_errors(), self.connect() as cluster:
-            response = cluster.http.get(self._path)
-            check_response(response)
-            found: Lease = response.json()
-            return found
+        with self.connect() as cluster:
+            return asked_json(cluster.http, "GET", self._path)
 
     def write(self, lease: Lease) -> None:
         """Write it."""
-        with cluster_errors(), self.connect() as cluster:
-            check_response(cluster.http.put(self._path, json=lease))
+        with self.connect() as cluster:
+            asked(cluster.http, "PUT", self._path, json=lease)
 
     @property
     def _path(self) -> str:

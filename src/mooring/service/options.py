@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, structs
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import check_names, choice_at, count_at, flag_at, inside, mapping_at, text_at
+from mooring.inputs.decoding.fields import check_names, choice_at, count_at, flag_at, mapping_at, text_at, within
 from mooring.inputs.decoding.quantities import nanoseconds
 
 AGENT_CONFIGURATION: Final = "AgentConfiguration"
@@ -101,10 +101,8 @@ def duration_at(content: Mapping[str, Any], field: str) -> int:
         InputError: it holds something else.
     """
     text = text_at(content, field)
-    try:
+    with within(field):
         return nanoseconds(text)
-    except InputError as error:
-        raise inside(error, field) from None
 
 
 API_VERSION: Final = "mooring/v1alpha1"
@@ -177,11 +175,9 @@ def read_part(content: Mapping[str, Any], field: str, options: type[Options]) ->
         InputError: it is no mapping, has an unknown field, or a value that cannot be used.
     """
     part = mapping_at(content, field)
-    try:
+    with within(field):
         check_names(part, names_of(options))
         return options(**given_values(part, options))
-    except InputError as error:
-        raise inside(error, field) from None
 
 
 def given_values(content: Mapping[str, Any], options: type[Struct]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from mooring.service.messages import (
     PODRESOURCES_SERVICE,
     AllocatableResourcesRequestMessage,
     AllocatableResourcesResponseMessage,
-    ClaimResourceMessage,
     ContainerDevicesMessage,
     ContainerResourcesMessage,
     GetPodResourcesRequestMessage,
@@ -201,15 +200,13 @@ def _pod(answer: bytes) -> ListedPod:
 def _container(found: ContainerResourcesMessage) -> ListedContainer:
     cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
     dynamic = tuple(
-        _claim_device(one.claim_namespace, one.claim_name, resource)
+        ListedClaimDevice(
+            one.claim_namespace, one.claim_name, of.driver_name, of.pool_name, of.device_name, of.share_id
+        )
         for one in found.dynamic_resources
-        for resource in one.claim_resources
+        for of in one.claim_resources
     )
     return ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)), dynamic)
-
-
-def _claim_device(namespace: str, claim: str, found: ClaimResourceMessage) -> ListedClaimDevice:
-    return ListedClaimDevice(namespace, claim, found.driver_name, found.pool_name, found.device_name, found.share_id)
 
 
 def _devices(entries: Iterable[ContainerDevicesMessage]) -> Iterable[tuple[str, Device]]:

@@ -9,10 +9,12 @@ The rows of a decision's picture: what each provider says of each NUMA node, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import compress
 
 from mooring.engine.core.bits import list_text, mask_of, members
+from mooring.engine.core.decision import Shortage
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
@@ -20,7 +22,7 @@ from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.explanations.lines import chapter_title, merge_line
-from mooring.explanations.phrases import amounts_text, joined, nodes_of, plural, size
+from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural, size
 from mooring.explanations.step_lines import step_line
 from mooring.explanations.story import NO, Chapter, Opinion, Step, Story, Taking
 from mooring.views.devices import DeviceView
@@ -34,6 +36,8 @@ class Mark(Enum):
     POSSIBLE = "possible with others, not preferred"
     ANY = "no opinion"
     BARRED = "not possible"
+    CONFLICT = "too little here: the NUMA node is out"
+    ENOUGH = "enough of this alone"
     CHOSEN = "chosen"
     REFUSED = "best possible set, rejected"
     LEFT = "not chosen"
@@ -45,6 +49,8 @@ SIGNS: Mapping[Mark, str] = {
     Mark.POSSIBLE: "(+)",
     Mark.ANY: "~",
     Mark.BARRED: "×",
+    Mark.CONFLICT: "≠",
+    Mark.ENOUGH: "=",
     Mark.CHOSEN: "●",
     Mark.REFUSED: "!",
     Mark.LEFT: "",
@@ -104,6 +110,8 @@ class DecisionView:
     panels: tuple[DecisionPanel, ...]
     notes: tuple[str, ...]
     """Sentences below: what can be done, what else is to be known."""
+    lacks: tuple[Shortage, ...] = ()
+    """What the whole node has too little of; each is a bar."""
 
 
 def decision_view(
@@ -129,6 +137,7 @@ def decision_view(
         cause=story.why.sentence,
         circumstances=story.circumstances,
         panels=tuple(panel for panel in panels if panel.rows),
+        lacks=tuple(_lacks(story, topology, devices)),
         notes=(
             *(f"Help: {text}" for text in helps),
             *(f"{remark.code}: {remark.sentence}." for remark in story.remarks),
@@ -137,20 +146,52 @@ def decision_view(
     )
 
 
-_MOST_DEVICES = 24
-"""Devices that are listed one by one."""
+def _lacks(story: Story, topology: Topology | None, devices: Sequence[DeviceView]) -> Iterator[Shortage]:
+    """Yield what the whole node has too little of for the pod."""
+    if story.shortage is not None:
+        yield story.shortage
+    for chapter in story.chapters if not story.admitted else ():
+        wanted: list[tuple[str, int, int]] = []
+        if (taking := chapter.refusal(Taking)) is not None:
+            wanted.append(("cpu", taking.need, taking.pool.bit_count()))
+        if (taken := chapter.refusal(DevicesTaken)) is not None:
+            wanted.append((taken.resource, taken.need, sum(_of(taken.resource, devices, "free"))))
+        if chapter.merge is not None and not chapter.merge.admitted:
+            for opinion in chapter.opinions:
+                free = [(kind, sum(one.get(kind, 0) for one in opinion.free.values())) for kind in opinion.need]
+                wanted += [(kind, opinion.need[kind], amount) for kind, amount in free]
+        for resource, need, free_amount in wanted:
+            count = topology.num_cpus if resource == "cpu" and topology else len(list(_of(resource, devices)))
+            total, scale = max(count, free_amount), 1000 if resource == "cpu" else 1
+            if free_amount < need:
+                yield Shortage(resource, need * scale, (total - free_amount) * scale, total * scale)
+
+
+def _of(resource: str, devices: Sequence[DeviceView], state: str = "") -> Iterator[bool]:
+    return (True for one in devices if one.resource == resource and state in ("", one.state))
+
+
+_MOST_IDS = 8
+"""Devices of one holder and NUMA node that are named."""
 
 
 def _device_notes(story: Story, devices: Sequence[DeviceView]) -> Iterator[str]:
-    """Yield a line for each device of the resources that the pod requests, where it was refused."""
+    """Yield a line for each resource and NUMA node of what the pod requests, where it was refused: who has what."""
     if story.admitted:
         return
     wanted = {opinion.resource for chapter in story.chapters for opinion in chapter.opinions}
     wanted |= {step.resource for chapter in story.chapters for step in chapter.steps if isinstance(step, DevicesTaken)}
-    listed = [device.sentence for device in devices if device.resource in wanted]
-    yield from listed[:_MOST_DEVICES]
-    if len(listed) > _MOST_DEVICES:
-        yield f"and {plural(len(listed) - _MOST_DEVICES, 'more device')}"
+    places: dict[tuple[str, tuple[int, ...]], dict[str, list[str]]] = {}
+    for one in devices:
+        if one.resource in wanted:
+            state = f"{one.state} by {one.owner}" if one.owner else one.state
+            places.setdefault((one.resource, one.numa), {}).setdefault(state, []).append(one.id)
+    for (resource, numa), states in places.items():
+        told = (
+            f"{len(ids)} {state} ({', '.join(ids[:_MOST_IDS])}{', …' if len(ids) > _MOST_IDS else ''})"
+            for state, ids in states.items()
+        )
+        yield f"{resource} on {nodes(numa) if numa else 'no known NUMA node'}: {'; '.join(told)}"
 
 
 def _panel(
@@ -158,12 +199,34 @@ def _panel(
 ) -> DecisionPanel:
     rows = [row for opinion in chapter.opinions for row in _opinion_rows(opinion, nodes, topology, devices)]
     if chapter.merge is not None:
-        rows.append(_merge_row(chapter.merge, nodes))
+        merged = _merge_row(chapter.merge, nodes)
+        rows = [*rows, merged] if chapter.merge.admitted else _in_conflict(rows, merged, chapter.merge.policy)
     rows += [row for step in chapter.steps for row in _step_rows(step, nodes, topology, devices)]
     title = chapter_title(chapter)
     return DecisionPanel(
         f"{title[0].upper()}{title[1:]}", nodes, tuple(rows), _verdict(chapter, topology), chapter.failed
     )
+
+
+def _in_conflict(rows: Sequence[DecisionRow], merged: DecisionRow, policy: str) -> list[DecisionRow]:
+    """Return the rows of a merge that was rejected: where each request is in the way, and what each node lacks."""
+    able = {Mark.PREFERRED, Mark.ANY, Mark.ENOUGH} | ({Mark.WITH_OTHERS} if policy != "single-numa-node" else set())
+    lacking: list[list[str]] = [[] for _ in merged.cells]
+    found = []
+    for row in rows:
+        barred = [cell.mark not in able for cell in row.cells]
+        marked = (replace(one, mark=Mark.CONFLICT) if bar else one for one, bar in zip(row.cells, barred, strict=True))
+        found.append(replace(row, cells=tuple(marked)))
+        words = {"cpu": "CPUs", "memory": "memory"}.get(row.name, "devices" if "/" in row.name else "huge pages")
+        for lack in compress(lacking, barred):
+            lack.extend({f"no {words}"}.difference(lack))
+    told = (
+        replace(cell, text=lack[0], more="; ".join(lack[1:2]), tooltip=f"{cell.tooltip}; {', '.join(lack)}")
+        if lack
+        else cell
+        for cell, lack in zip(merged.cells, lacking, strict=True)
+    )
+    return [*found, replace(merged, cells=tuple(told))]
 
 
 def _verdict(chapter: Chapter, topology: Topology | None) -> str:
@@ -189,6 +252,8 @@ def _opinion_rows(
             here = [device for device in devices if device.resource == kind and node in device.numa]
             free = "" if known is None else _free_text(kind, known.get(kind, 0), here)
             mark = _mark(opinion, node)
+            if mark in (Mark.BARRED, Mark.POSSIBLE) and known and known.get(kind, 0) >= need:
+                mark = Mark.ENOUGH
             required = bool(opinion.bound >> node & 1)
             count, more = left.get(node, 0), _unhealthy(here)
             words = f"{free}, {mark.value}" if free else mark.value

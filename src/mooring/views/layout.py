@@ -30,6 +30,8 @@ class CellMetrics:
     """Width that a box needs, insets included, for its wanted title if True, else for the shortest acceptable one."""
     slack: int
     """How much taller than the lowest arrangement a clearer one may be."""
+    side_by_side: bool = False
+    """Whether the outermost boxes stand beside one another where that is possible."""
     core_gap: int = 0
     """Between cores side by side."""
     label_width: int = 0
@@ -147,7 +149,9 @@ def _measure(box: BoxView, width: int, grain: Grain, metrics: CellMetrics) -> Bo
     content, height = block.width, block.height
     if core_rows:
         content = row_width(core_rows[0], metrics)
-        height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * (len(core_rows) - 1)
+        # A folded box is as wide as it would be, so that equal parts stand below one another.
+        core_rows = () if box.folded else core_rows
+        height = sum(row_height(row, box, metrics) for row in core_rows) + metrics.row_gap * max(0, len(core_rows) - 1)
     frame = insets.left + insets.right
     title = metrics.title_width(box, grain.title)
     # Devices fill the width of what is above them; alone, all the room there is.
@@ -274,15 +278,22 @@ class PictureLayout:
 def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> PictureLayout:
     """Return the arrangement of ``boxes`` within ``width`` that reads best.
 
-    Among those that are not taller than the lowest by more than the slack it is the one with room for the wanted
-    titles, then with the longest rows of cores, so that an L3 group is one row if possible, then the lowest, then
-    the narrowest. A box whose title alone is wider than ``width`` makes the arrangement wider.
+    Among those that are not taller than the lowest by more than the slack it is the one with the fewest rows of
+    outermost boxes, where these are to be side by side, then with room for the wanted titles, then with the longest
+    rows of cores, so that an L3 group is one row if possible, then the lowest, then the narrowest. A box whose title
+    alone is wider than ``width`` makes the arrangement wider.
     """
     metrics = replace(metrics, title_width=_common_title_width(boxes, metrics))
     tried = [(grain, shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
     limit = min(block.height for _, block in tried) + metrics.slack
     near = [(grain, block) for grain, block in tried if block.height <= limit]
-    _, best = min(near, key=lambda pair: (-pair[0].title, -pair[0].cores, pair[1].height, pair[1].width))
+
+    def badness(tried: tuple[Grain, _BoxBlock]) -> tuple[int, ...]:
+        grain, block = tried
+        rows = sum(len(shelf.rows()) for shelf in block.shelves) if metrics.side_by_side else 0
+        return rows, -grain.title, -grain.cores, block.height, block.width
+
+    _, best = min(near, key=badness)
     return PictureLayout(best.width, best.height, tuple(_place_shelves(best.shelves, 0, 0, 0, metrics)))
 
 

@@ -210,7 +210,7 @@ class MapDrawing:
 
     def strips(self, row: PlacedRow) -> str:
         """Return the brackets over the cores of a row that have one use."""
-        return "".join(strip_elements(row, self.cell, self.view))
+        return "".join(strip_elements(row, self.cell, self.view, set()))
 
     def cpu(self, placed: PlacedCell) -> str:
         """Return the cell of a CPU: its ground, its number and its mark."""
@@ -228,7 +228,7 @@ class MapDrawing:
 def map_drawings(view: NodeView) -> tuple[MapDrawing, ...]:
     """Return the map in all its arrangements."""
     cell = cell_size(view)
-    metrics = map_metrics(view, cell)
+    metrics = map_metrics(view, cell, changes=bool(view.owners))
     devices = device_cells(view)
     return tuple(
         MapDrawing(name, arrange(view.boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
@@ -264,7 +264,7 @@ def report_data(report: ReportView) -> dict[str, Any]:
         "owners": [
             {
                 "label": owner.label,
-                "forms": list(owner.forms[1:]),
+                "forms": [form for form in owner.forms[1:] if "…" not in form],
                 "mark": owner.mark,
                 "style": owner_style(owner),
                 "pod": pods.get(owner.uid),

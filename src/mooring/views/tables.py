@@ -9,9 +9,9 @@ It holds at 60 columns and without colour: lists break at commas only, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
@@ -83,20 +83,48 @@ def numa_table(view: NodeView, width: int = 80) -> RenderableType:
     columns.append(("memory", [size(node.memory_bytes) if node.memory_bytes else "–" for node in view.numa]))
     if with_memory:
         columns.append(("unused", [_free_memory(node) for node in view.numa]))
-    spare = width - sum(max(len(cell) for cell in (name, *cells)) + 2 for name, cells in columns)
+    held = _held_columns(view)
+    apart = bool(held) and _width_of([*columns, *held]) > width
+    spare = width - _width_of(columns if apart else [*columns, *held])
     bars = _bars(view, spare + 2, with_memory=with_memory)
+    table = _figures(columns if apart else [*columns, *held], bars)
+    # What does not fit beside the figures stands below, with the numbers of the NUMA nodes again.
+    below: list[RenderableType] = [Text(""), _figures([columns[0], *held], {})] if apart else []
+    if not bars:
+        return Group(table, *below)
+    signs = ", ".join(["█ taken", *(f"{MARKS[use]} {use.value}" for use in uses if use is not CPUUse.EXCLUSIVE)])
+    return Group(table, Text(f"Bars: {signs}.", STYLES["quiet"]), *below)
+
+
+def _width_of(columns: Sequence[tuple[str, list[str]]]) -> int:
+    return sum(max(len(cell) for cell in (name, *cells)) + 2 for name, cells in columns)
+
+
+def _figures(columns: Sequence[tuple[str, list[str]]], bars: Mapping[str, Sequence[Text]]) -> Table:
     table = new_table()
     for name, _ in columns:
         table.add_column(name, justify="left" if name == "NUMA" else "right", no_wrap=True)
     for name in bars:
         table.add_column(name, no_wrap=True)
-    for index in range(len(view.numa)):
-        cells = [Text(values[index]) for _, values in columns]
-        table.add_row(*cells, *(bar_[index] for bar_ in bars.values()))
-    if not bars:
-        return table
-    signs = ", ".join(["█ taken", *(f"{MARKS[use]} {use.value}" for use in uses if use is not CPUUse.EXCLUSIVE)])
-    return Group(table, Text(f"Bars: {signs}.", STYLES["quiet"]))
+    rows = zip(*(cells for _, cells in columns), strict=True)
+    for index, cells in enumerate(rows):
+        table.add_row(*map(Text, cells), *(bar_[index] for bar_ in bars.values()))
+    return table
+
+
+def _held_columns(view: NodeView) -> list[tuple[str, list[str]]]:
+    """Return how much of huge pages and devices is free on each NUMA node, by heading."""
+    pages = {node.id: node.memory.pages if node.memory else {} for node in view.numa}
+    held = [
+        (kind, [_of_all(*map(size, found.get(kind, (0, 0)))) for found in pages.values()])
+        for kind in sorted(set(chain(*pages.values())))
+    ]
+    offered = [device for device in view.devices if device.offered]
+    for resource in sorted({device.resource for device in offered}):
+        near = ([one for one in offered if one.resource == resource and node.id in one.numa] for node in view.numa)
+        figures = [_of_all(str(sum(one.state == "free" for one in here)), str(len(here))) for here in near]
+        held.append((resource.rpartition("/")[2], figures))
+    return held
 
 
 def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Text]]:
@@ -112,6 +140,11 @@ def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Tex
     if "memory" in names:
         found["memory"] = [_memory_bar(node, width) for node in view.numa]
     return found
+
+
+def _of_all(free: str, total: str) -> str:
+    number, _, unit = free.partition(" ")
+    return "–" if total in ("0", "0 B") else f"{number if total.endswith(f' {unit}') else free} of {total}"
 
 
 def _dash(count: int) -> str:
@@ -143,7 +176,7 @@ def _free_memory(node: NUMAView) -> str:
     return size(free_bytes(node)) if node.memory and node.memory_bytes else "–"
 
 
-_HEADINGS = ("container", "verdict", "CPUs", "NUMA", "memory", "alignment")
+_HEADINGS = ("container", "verdict", "CPUs", "NUMA", "memory", "hugepages", "devices", "alignment")
 _SPEAKING = frozenset({"container", "verdict", "alignment"})
 """Cells that need no heading to be understood."""
 
@@ -176,10 +209,11 @@ def _wide(rows: Sequence[PlacementRow]) -> RenderableType:
 
 
 def _cells(row: PlacementRow) -> tuple[str, ...]:
-    """Return holder, verdict, number of CPUs, NUMA nodes of CPUs and of memory, alignment; a dash for nothing."""
+    """Return the cells below the headings; a dash for nothing."""
     texts = (row.holder, row.verdict, str(len(row.cpus) or ""))
     nodes = (numbers(row.cpu_nodes), numbers(row.memory_nodes))
-    return (*(clean(text) or "–" for text in texts), *nodes, clean(row.alignment) or "–")
+    more = (row.hugepages, row.devices, row.alignment)
+    return (*(clean(text) or "–" for text in texts), *nodes, *(clean(text) or "–" for text in more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +272,8 @@ class _Columns:
         for position, (cell, width) in enumerate(zip(cells, self.widths, strict=True)):
             if width:
                 table.add_column(width=width, justify="right" if position == _COUNT else "left")
-                found.append(Breaking(cell, "-", style) if position == 0 else Text(cell, STYLES[style]))
+                broken = {0: "-", len(self.widths) - 2: "_"}.get(position)
+                found.append(Breaking(cell, broken, style) if broken else Text(cell, STYLES[style]))
         if self.list_width:
             table.add_column(width=self.list_width)
             found.append(Breaking(cpus, ",", style))
@@ -263,7 +298,7 @@ def _columns(rows: Sequence[PlacementRow], width: int) -> _Columns:
         if all(line[column] == "–" for line in cells):
             widths[column] = 0
     # Names and alignments may wrap; a name more readily than to a dozen columns, an alignment to ten.
-    for column, least in ((0, max(width // 3, 12)), (len(widths) - 1, 10)):
+    for column, least in ((0, max(width // 3, 12)), (len(widths) - 1, 10), (len(widths) - 2, 10)):
         widths[column] -= max(0, min(widths[column] - least, _taken(widths) - width))
     spare = width - _taken(widths) - _GAP
     longest = max((len(str(row.cpus)) for row in rows), default=0)

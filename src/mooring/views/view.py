@@ -15,7 +15,7 @@ contrast (WCAG 2 relative _luminance).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from mooring.engine.core.cpuset import CPUSet
@@ -112,6 +112,8 @@ class BoxView:
     cores: tuple[CoreView, ...] = ()
     devices: tuple[DeviceGroup, ...] = ()
     """Devices near all of its NUMA nodes, resource by resource."""
+    folded: tuple[str, ...] = ()
+    """Of a box whose CPUs are not drawn one by one: how many there are for what, and which."""
 
     def is_offline(self) -> bool:
         """Tell whether the box collects CPUs that are not online."""
@@ -146,6 +148,8 @@ class MemoryUse:
     """Kept for the system (``reservedMemory``) and for huge pages."""
     assigned: int
     """Promised to containers by the memory manager."""
+    pages: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """``hugepages-1Gi`` -> bytes that are free, and all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +234,11 @@ class NodeView:
     headline: str = ""
     """The answer in a sentence or two, above everything else; empty for a machine alone."""
 
+    @property
+    def heading(self) -> str:
+        """The name of the machine without amounts behind it; empty for one that is a line of amounts."""
+        return " ".join(word for word in self.name.split() if "=" not in word)
+
     def cpus(self) -> Iterator[CPUView]:
         """Yield every CPU, in drawing order."""
         for box in self.boxes:
@@ -251,6 +260,10 @@ class PlacementRow:
     """Exclusive CPUs; empty means the shared pool, or nothing when rejected."""
     cpu_nodes: tuple[int, ...] = ()
     memory_nodes: tuple[int, ...] = ()
+    hugepages: str = ""
+    """Amounts, such as ``8 GiB``."""
+    devices: str = ""
+    """Ids, or how many of what."""
     alignment: str = ""
     """A few words: ``one NUMA node``, ``2 NUMA nodes``, ``whole cores``."""
     why: str = ""

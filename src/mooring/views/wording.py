@@ -112,7 +112,7 @@ def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:
     # Where there is little room, figures say more than the cache that fills the whole node.
     main = [label for label in box.labels if label.kind in {BoxKind.SOCKET, BoxKind.NUMA}] or box.labels
     short = " · ".join(_label_text(label) for label in main)
-    facts = _box_facts(box, view)
+    facts = _box_facts(box, view) or box.folded
     with_facts = [
         Title(name, " · ".join(facts[:count])) for name in (full, short) for count in range(len(facts), 0, -1)
     ]
@@ -157,7 +157,7 @@ def _box_facts(box: BoxView, view: NodeView) -> tuple[str, ...]:
 def _cpu_fact(node: NUMAView) -> str:
     """Return how many CPUs of a NUMA node are free, or what else is to be said of its CPUs."""
     if not node.cpus:
-        return "memory only"
+        return "memory only" if node.memory_bytes else "empty"
     if node.counts.get(CPUUse.FREE) or node.counts.get(CPUUse.EXCLUSIVE):
         return f"{node.counts.get(CPUUse.FREE, 0)} of {len(node.cpus)} free"
     return plural(len(node.cpus), "CPU")

@@ -358,14 +358,14 @@ def test_stopping_does_not_wait_for_a_server_that_is_away(injector: FaultInjecto
 
 
 @dataclass
-class Recorder:
+class Recorder(NoCluster):
     """Remembers what it is told."""
 
     events: list[ClusterEvent] = field(default_factory=list)
     evicted: list[EventSubject] = field(default_factory=list)
 
-    def event(self, happening: ClusterEvent) -> None:
-        self.events.append(happening)
+    def event(self, event: ClusterEvent) -> None:
+        self.events.append(event)
 
     def evict(self, about: EventSubject, message: str) -> None:
         assert message == "no room"

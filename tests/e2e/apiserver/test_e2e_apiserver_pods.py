@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from lightkube import Client
 from lightkube.core.exceptions import ApiError
 from lightkube.resources.core_v1 import Node, Pod
 from lightkube.resources.events_v1 import Event
@@ -36,6 +37,11 @@ PATIENCE = 30.0
 pytestmark = pytest.mark.skipif(not KUBECONFIG, reason="no API server: MOORING_E2E_KUBECONFIG is not set")
 
 
+def typed() -> Client:
+    """Return lightkube's client, which knows kinds."""
+    return Client(config=configuration_of(KUBECONFIG), field_manager="mooring-agent")
+
+
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     with cluster_of(configuration_of(KUBECONFIG)) as one:
@@ -47,10 +53,10 @@ def node(cluster: Cluster) -> Iterator[str]:
     name = f"node-{uuid4().hex[:8]}"
     post(cluster, "api/v1/nodes", {"metadata": {"name": name}})
     yield name
-    for pod in cluster.typed.list(Pod, namespace="*", fields={"spec.nodeName": name}):
+    for pod in typed().list(Pod, namespace="*", fields={"spec.nodeName": name}):
         assert pod.metadata is not None
-        cluster.typed.delete(Pod, str(pod.metadata.name), namespace=str(pod.metadata.namespace), grace_period=0)
-    cluster.typed.delete(Node, name)
+        typed().delete(Pod, str(pod.metadata.name), namespace=str(pod.metadata.namespace), grace_period=0)
+    typed().delete(Node, name)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -113,7 +119,7 @@ def test_pods_are_known_as_soon_as_they_are_bound(cluster: Cluster, node: str) -
         assert [one.kind for one in found.containers] == [ContainerKind.SIDECAR, ContainerKind.APP]
         assert str(found.containers[1].requests["cpu"]) == "3"
         assert found.qos is QoS.BURSTABLE
-        cluster.typed.delete(Pod, first.name, namespace="default", grace_period=0)
+        typed().delete(Pod, first.name, namespace="default", grace_period=0)
         assert eventually(lambda: len(source) == 1)
     finally:
         source.stop()
@@ -139,28 +145,28 @@ def test_an_event_is_accepted_and_counted_up(cluster: Cluster, node: str) -> Non
     number = time.time_ns()
     now = datetime.now(UTC)
     for count in (1, 1, 5):
-        write_event(cluster, EventWrite(happening, number, count), node, now)
-    found = cluster.typed.get(Event, EventWrite(happening, number, 1).name, namespace="default")
+        write_event(cluster.http, EventWrite(happening, number, count), node, now)
+    found = typed().get(Event, EventWrite(happening, number, 1).name, namespace="default")
     assert (found.reason, found.note, found.type) == (happening.reason, happening.note, "Warning")
     assert found.series is not None
     assert found.series.count == 5
     late = EventWrite(ClusterEvent(about, "Held", "again"), number + 1, 3)
-    write_event(cluster, late, node, now)
-    assert cluster.typed.get(Event, late.name, namespace="default").series is not None
+    write_event(cluster.http, late, node, now)
+    assert typed().get(Event, late.name, namespace="default").series is not None
     on_node = EventWrite(
         ClusterEvent(EventSubject("Node", node, node), "AgentReady", "ready", warning=False), number + 2, 1
     )
-    write_event(cluster, on_node, node, now)
-    assert cluster.typed.get(Event, on_node.name, namespace="default").type == "Normal"
+    write_event(cluster.http, on_node, node, now)
+    assert typed().get(Event, on_node.name, namespace="default").type == "Normal"
 
 
 def test_an_eviction_takes_the_named_pod_and_no_other(cluster: Cluster, node: str) -> None:
     about = create(cluster, node, f"pod-{node}")
-    assert not evict_pod(cluster, EventSubject("Pod", about.name, "another", "default"))
-    assert not ended(cluster, about)
-    assert evict_pod(cluster, about)
-    assert eventually(lambda: ended(cluster, about))
-    assert not evict_pod(cluster, EventSubject("Pod", "never", "never", "default"))
+    assert not evict_pod(cluster.http, EventSubject("Pod", about.name, "another", "default"))
+    assert not ended(about)
+    assert evict_pod(cluster.http, about)
+    assert eventually(lambda: ended(about))
+    assert not evict_pod(cluster.http, EventSubject("Pod", "never", "never", "default"))
 
 
 def test_a_disruption_budget_holds_an_eviction_back_for_a_while(cluster: Cluster, node: str) -> None:
@@ -176,21 +182,21 @@ def test_a_disruption_budget_holds_an_eviction_back_for_a_while(cluster: Cluster
     )
     assert response.is_success
     with pytest.raises(ClusterError) as failed:
-        evict_pod(cluster, about)
+        evict_pod(cluster.http, about)
     assert failed.value.code == 429
     assert failed.value.may_pass
-    cluster.typed.delete(PodDisruptionBudget, node, namespace="default")
+    typed().delete(PodDisruptionBudget, node, namespace="default")
 
 
 def test_the_taint_comes_and_goes_beside_those_of_others(cluster: Cluster, node: str) -> None:
     other = {"key": "other", "effect": "NoSchedule"}
-    cluster.typed.patch(Node, node, {"spec": {"taints": [other]}})
-    assert set_taint(cluster, node, present=True)
-    assert not set_taint(cluster, node, present=True)
-    assert taints(cluster, node) >= {"other", TAINT}
-    assert set_taint(cluster, node, present=False)
-    assert "other" in taints(cluster, node)
-    assert TAINT not in taints(cluster, node)
+    typed().patch(Node, node, {"spec": {"taints": [other]}})
+    assert set_taint(cluster.http, node, present=True)
+    assert not set_taint(cluster.http, node, present=True)
+    assert taints(node) >= {"other", TAINT}
+    assert set_taint(cluster.http, node, present=False)
+    assert "other" in taints(node)
+    assert TAINT not in taints(node)
 
 
 def test_the_writer_does_all_of_it_from_its_own_thread(cluster: Cluster, node: str) -> None:
@@ -203,21 +209,21 @@ def test_the_writer_does_all_of_it_from_its_own_thread(cluster: Cluster, node: s
     writer.evict(about, "no room")
     writer.taint(present=True)
     writer.stop(PATIENCE)
-    assert taints(cluster, node) >= {TAINT}
-    assert ended(cluster, about)
+    assert taints(node) >= {TAINT}
+    assert ended(about)
     assert [one.severity for one in findings] == ["info", "info"]
-    events = cluster.typed.list(Event, namespace="default", fields={"regarding.uid": about.uid})
+    events = typed().list(Event, namespace="default", fields={"regarding.uid": about.uid})
     assert [one.reason for one in events] == ["Held"]
 
 
-def ended(cluster: Cluster, about: EventSubject) -> bool:
+def ended(about: EventSubject) -> bool:
     try:
-        found = cluster.typed.get(Pod, about.name, namespace="default")
+        found = typed().get(Pod, about.name, namespace="default")
     except ApiError as error:
         return error.status.code == 404
     return found.metadata is not None and found.metadata.deletionTimestamp is not None
 
 
-def taints(cluster: Cluster, node: str) -> set[str]:
-    spec = cluster.typed.get(Node, node).spec
+def taints(node: str) -> set[str]:
+    spec = typed().get(Node, node).spec
     return {one.key for one in (spec.taints if spec is not None else None) or []}

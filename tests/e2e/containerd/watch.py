@@ -228,7 +228,8 @@ def nothing_is_left(node: Runtime, agent: AgentProcess, *, was_restarted: bool =
     status = agent.status()
     assert (status["pods"], status["held"], status["cpus"]["exclusive"]) == ([], [], "")
     until(lambda: _stored(agent) == {}, "the state file is empty", pause=ASKING)
-    assert read_newest(agent.journal.read_text(encoding="utf-8"))[0].containers == {}
+    stored = read_newest(agent.journal.read_text(encoding="utf-8"))[0]
+    assert (stored.pods, stored.last_seen.containers) == ({}, {})
     if was_restarted:
         # A containerd that ends in the middle of a creation forgets the sandbox that it was making (2.1.9).
         return

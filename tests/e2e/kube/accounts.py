@@ -290,8 +290,8 @@ def topology(node: str) -> dict[str, Any]:
 
 def toggle_taint(deployed: Deployed, account: str) -> None:
     cluster = deployed.way(account)
-    assert set_taint(cluster, OWN, present=True)
-    assert set_taint(cluster, OWN, present=False)
+    assert set_taint(cluster.http, OWN, present=True)
+    assert set_taint(cluster.http, OWN, present=False)
 
 
 def an_event(number: int, count: int = 1) -> EventWrite:
@@ -299,7 +299,7 @@ def an_event(number: int, count: int = 1) -> EventWrite:
 
 
 def create_event(deployed: Deployed, account: str) -> None:
-    write_event(deployed.way(account), an_event(uuid4().int >> 64), OWN, datetime.now(UTC))
+    write_event(deployed.way(account).http, an_event(uuid4().int >> 64), OWN, datetime.now(UTC))
 
 
 def count_event(deployed: Deployed, account: str) -> None:
@@ -321,11 +321,11 @@ def count_event(deployed: Deployed, account: str) -> None:
             "reportingInstance": f"mooring-agent-{OWN}",
         },
     )
-    write_event(deployed.way(account), an_event(number, 2), OWN, datetime.now(UTC))
+    write_event(deployed.way(account).http, an_event(number, 2), OWN, datetime.now(UTC))
 
 
 def evict(deployed: Deployed, account: str) -> None:
-    assert evict_pod(deployed.way(account), deployed.pod())
+    assert evict_pod(deployed.way(account).http, deployed.pod())
 
 
 def list_of(path: str, query: Mapping[str, str] | None = None) -> Callable[[Deployed, str], object]:

@@ -167,7 +167,7 @@ class _Shared:
     """One way to the API server for a hundred publishers that take turns; none of them closes it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.http, self.typed = cluster.http, cluster.typed
+        self.http = cluster.http
 
     def close(self) -> None:
         """Do nothing."""

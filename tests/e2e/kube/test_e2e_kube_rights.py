@@ -79,9 +79,9 @@ def no_pods(deployed: Deployed) -> Iterator[None]:
 def wait_for_policies(made: Deployed) -> None:
     """Wait until every policy denies what is another node's."""
     requests: dict[str, Callable[[Cluster], object]] = {
-        "mooring-agent-taint": lambda way: set_taint(way, OTHER, present=True),
-        "mooring-agent-evict": lambda way: evict_pod(way, made.pod(OTHER)),
-        "mooring-agent-events": lambda way: write_event(way, an_event(1), OTHER, datetime.now(UTC)),
+        "mooring-agent-taint": lambda way: set_taint(way.http, OTHER, present=True),
+        "mooring-agent-evict": lambda way: evict_pod(way.http, made.pod(OTHER)),
+        "mooring-agent-events": lambda way: write_event(way.http, an_event(1), OTHER, datetime.now(UTC)),
         "mooring-agent-publish": lambda way: apply(way.http, node_state(OTHER)),
         "mooring-publish": lambda way: apply(way.http, node_state(OTHER)),
         "mooring-shadow": lambda way: apply(way.http, node_shadow(OTHER)),
@@ -156,7 +156,7 @@ def refused_patch(way: Cluster, node: str, content: dict[str, Any]) -> str:
 
 def test_the_taint_account_taints_its_own_node_only(deployed: Deployed) -> None:
     with pytest.raises(ClusterError, match="the agent taints its own node only"):
-        set_taint(deployed.way("mooring-agent-taint"), OTHER, present=True)
+        set_taint(deployed.way("mooring-agent-taint").http, OTHER, present=True)
 
 
 @pytest.mark.parametrize(
@@ -191,17 +191,17 @@ def test_the_taint_account_writes_nothing_else_of_its_node(
 def test_the_evict_account_evicts_pods_of_its_own_node_only(node: str, deployed: Deployed) -> None:
     victim = deployed.pod(node)
     with pytest.raises(ClusterError, match="the agent evicts pods of its own node only"):
-        evict_pod(deployed.way("mooring-agent-evict"), victim)
+        evict_pod(deployed.way("mooring-agent-evict").http, victim)
     assert "deletionTimestamp" not in deployed.api.get(f"{PODS}/{victim.name}")["metadata"]
 
 
 def test_the_events_account_writes_events_of_its_own_node_only(deployed: Deployed) -> None:
     way = deployed.way("mooring-agent-events")
     with pytest.raises(ClusterError, match="in the name of its own node only"):
-        write_event(way, an_event(5), OTHER, datetime.now(UTC))
-    write_event(deployed.api.cluster, an_event(6), OTHER, datetime.now(UTC))
+        write_event(way.http, an_event(5), OTHER, datetime.now(UTC))
+    write_event(deployed.api.cluster.http, an_event(6), OTHER, datetime.now(UTC))
     with pytest.raises(ClusterError, match="in the name of its own node only"):
-        write_event(way, an_event(6, 2), OWN, datetime.now(UTC))
+        write_event(way.http, an_event(6, 2), OWN, datetime.now(UTC))
 
 
 @pytest.mark.parametrize("account", ["mooring-agent-publish", "mooring-publish"])
@@ -256,9 +256,9 @@ def test_a_token_that_is_bound_to_no_node_writes_nothing(account: str, deployed:
     token = token_of(deployed.api, account, NAMESPACE, None)
     kubeconfig = as_user(deployed.api, tmp_path / "unbound", {"token": token})
     requests: dict[str, Callable[[Cluster], object]] = {
-        "mooring-agent-taint": lambda way: set_taint(way, OWN, present=True),
-        "mooring-agent-evict": lambda way: evict_pod(way, deployed.pod()),
-        "mooring-agent-events": lambda way: write_event(way, an_event(9), OWN, datetime.now(UTC)),
+        "mooring-agent-taint": lambda way: set_taint(way.http, OWN, present=True),
+        "mooring-agent-evict": lambda way: evict_pod(way.http, deployed.pod()),
+        "mooring-agent-events": lambda way: write_event(way.http, an_event(9), OWN, datetime.now(UTC)),
         "mooring-agent-publish": lambda way: apply(way.http, node_state(OWN)),
     }
     with cluster_of(configuration_of(str(kubeconfig))) as way, pytest.raises(ClusterError) as refused:
@@ -281,8 +281,8 @@ def test_the_kubelets_credentials_are_enough_for_pods_events_and_evictions_of_it
 ) -> None:
     victim = deployed.pod()
     until(lambda: kubelet.http.get("api/v1/pods", params=on(OWN)).is_success, "the node is known to the authorizer")
-    write_event(kubelet, an_event(20), OWN, datetime.now(UTC))
-    write_event(kubelet, an_event(20, 2), OWN, datetime.now(UTC))
+    write_event(kubelet.http, an_event(20), OWN, datetime.now(UTC))
+    write_event(kubelet.http, an_event(20, 2), OWN, datetime.now(UTC))
     until(lambda: evicted(kubelet, victim), "the authorizer has heard of the pod")
 
 
@@ -299,7 +299,7 @@ def test_the_kubelets_credentials_change_no_taints(deployed: Deployed, kubelet: 
     until(lambda: kubelet.http.get(path).is_success, "the node is known to the authorizer")
     before = deployed.api.get(path)["spec"]
     with pytest.raises(ClusterError, match="is not allowed to modify taints"):
-        set_taint(kubelet, OWN, present=True)
+        set_taint(kubelet.http, OWN, present=True)
     assert deployed.api.get(path)["spec"] == before
 
 
@@ -309,7 +309,7 @@ def on(node: str) -> dict[str, str]:
 
 def evicted(way: Cluster, victim: EventSubject) -> bool:
     try:
-        return evict_pod(way, victim)
+        return evict_pod(way.http, victim)
     except ClusterError as error:
         if error.code == 403:
             return False
@@ -328,11 +328,11 @@ def test_a_connection_goes_on_with_the_token_that_replaces_an_ended_one(deployed
     token.write_text(tokens[0], encoding="utf-8")
     fixed = as_user(deployed.api, tmp_path / "fixed", {"token": tokens[0]})
     with connector(str(kubeconfig))() as way, cluster_of(configuration_of(str(fixed))) as old:
-        assert set_taint(way, OWN, present=True)
+        assert set_taint(way.http, OWN, present=True)
         deployed.api.delete(f"api/v1/namespaces/{NAMESPACE}/pods/{carriers[0]['name']}", now=True)
         until(lambda: old.http.get(f"api/v1/nodes/{OWN}").status_code == 401, "the first token has ended")
         token.write_text(tokens[1], encoding="utf-8")
-        assert set_taint(way, OWN, present=False)
+        assert set_taint(way.http, OWN, present=False)
 
 
 def carrier(deployed: Deployed, number: int) -> dict[str, str]:

@@ -9,11 +9,11 @@ import pytest
 from tests.e2e.kubelet.sysfs import write_machine
 
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.inputs.machines.compact import shipped_names
 from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.machines.shipped import SHIPPED
 
 
-@pytest.mark.parametrize("name", shipped_names())
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_machine_that_was_written_is_read_as_the_same_machine(name: str, tmp_path: Path) -> None:
     machine = load_machine(name)
     write_machine(tmp_path, machine)

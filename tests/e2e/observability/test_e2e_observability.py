@@ -100,7 +100,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         label_all(metrics)
     pages = {
         "agent": agent.page,
-        "extender": lambda: Page(extender.text(), PROMETHEUS),
+        "extender": extender.page,
         "dra": driver.page,
         "publisher": lambda: Page(publisher.text(), PROMETHEUS),
     }

@@ -43,7 +43,9 @@ class KernelCGroups:
             return CPUSetWritten(wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote))
         except GroupError as error:
             after = self.in_effect(wanted)
-            trouble = self._missing_or_elsewhere(wanted) if error.trouble is CGroupTrouble.GONE else error.trouble
+            trouble = error.trouble
+            if trouble is CGroupTrouble.GONE:
+                trouble = missing(self.layout, self.layout.cpuset, wanted.cgroup, wanted.pid)
             return CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
 
     def return_cpus(self, wanted: ReturnCPUs) -> str:
@@ -105,9 +107,6 @@ class KernelCGroups:
     def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
         """Return the quotas that are there and should not be."""
         return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
-
-    def _missing_or_elsewhere(self, place: WriteCPUSet) -> CGroupTrouble:
-        return missing(self.layout, self.layout.cpuset, place.cgroup, place.pid)
 
     def _groups(self, hierarchy: Hierarchy, place: LiftQuota) -> tuple[str, ...]:
         if place.of is QuotaOf.POD and is_above_pods(place.cgroup):

@@ -83,46 +83,56 @@ class QuotaFound:
 
 
 class CGroups(Protocol):
-    """The control groups of a node. Calls may come from several threads; no two for one container at once."""
+    """The control groups of a node. Calls may come from several threads; no two for one container at once.
+
+    One that inherits sees no group: nothing is written and nothing deviates.
+    """
 
     def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
         """Read, write when it differs, read back."""
+        return CPUSetWritten(wanted)
 
-    def return_cpus(self, wanted: ReturnCPUs) -> str:
+    def return_cpus(self, _wanted: ReturnCPUs) -> str:
         """Give CPUs back to the groups above containers, where the kernel does not do that itself.
 
         Returns:
             The first problem in words; empty when there is none.
         """
+        return ""
 
     def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
         """See to it that a group has no CFS quota."""
+        return QuotaLifted(wanted)
 
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
+    def restore_quota(self, _place: LiftQuota, _quota: Quota) -> CGroupTrouble | None:
         """Give a group its quota back: for a pod that stops being exclusive, and when the agent leaves the node."""
+        return None
 
-    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
+    def in_effect(self, _place: WriteCPUSet) -> Cpuset | None:
         """Return what a container may use now; None when it has no group."""
+        return None
 
-    def has_group(self, cgroup: str, pid: int) -> bool:
+    def has_group(self, _cgroup: str, _pid: int) -> bool:
         """Tell whether a container or sandbox has a control group still; also where that is unknown.
 
-        Args:
-            cgroup: ``cgroups_path`` as the runtime gives it.
-            pid: a process in it; 0 when none is known.
+        Asked with ``cgroups_path`` as the runtime gives it, and a process in it, 0 when none is known.
         """
+        return True
 
-    def has_processes(self, cgroup: str, pid: int) -> bool:
+    def has_processes(self, _cgroup: str, _pid: int) -> bool:
         """Tell whether a container or sandbox has a control group in which, or below which, something runs.
 
-        Also where the group exists and cannot be read. Arguments as for :meth:`has_group`.
+        Also where the group exists and cannot be read. Asked as :meth:`has_group`.
         """
+        return False
 
-    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+    def deviations(self, _wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
         """Compare what is in effect with what is wanted, for many containers; nothing is written."""
+        return ()
 
-    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
+    def quotas(self, _wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
         """Return the quotas that are there and should not be; nothing is written."""
+        return ()
 
 
 def shows(found: Cpuset, wanted: WriteCPUSet) -> bool:
@@ -194,54 +204,11 @@ def _beside(found: Cpuset, wanted: WriteCPUSet) -> Compliance:
     return Compliance.WITHIN if is_within else Compliance.BEYOND
 
 
-class UnseenCGroups:
-    """Control groups of a machine that is not this one: nothing is written and nothing deviates.
+class UnseenCGroups(CGroups):
+    """Control groups of a machine that is not this one.
 
     For an agent that runs on a machine description of a test or a simulation, whose CPUs are not those of the kernel.
     """
-
-    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
-        """Write nothing."""
-        return CPUSetWritten(wanted)
-
-    def return_cpus(self, wanted: ReturnCPUs) -> str:
-        """Return nothing."""
-        del wanted
-        return ""
-
-    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
-        """Lift nothing."""
-        return QuotaLifted(wanted)
-
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
-        """Restore nothing."""
-        del place, quota
-        return None
-
-    def in_effect(self, place: WriteCPUSet) -> Cpuset | None:
-        """See nothing."""
-        del place
-        return None
-
-    def has_group(self, cgroup: str, pid: int) -> bool:
-        """Miss nothing."""
-        del cgroup, pid
-        return True
-
-    def has_processes(self, cgroup: str, pid: int) -> bool:
-        """See nothing run."""
-        del cgroup, pid
-        return False
-
-    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
-        """Find nothing."""
-        del wanted
-        return ()
-
-    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
-        """Find nothing."""
-        del wanted
-        return ()
 
 
 _V1_QUOTA = "cpu.cfs_quota_us"

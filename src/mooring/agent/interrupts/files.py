@@ -26,9 +26,9 @@ from mooring.engine.checkpoint.store import make_folder, read_state_file, write_
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.extensions.interrupts import NEW, NEW_NAME, Interrupt, Kept, Memory, Steering, Step, written
-from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, file_modes, read_interrupts, read_new_interrupts
+from mooring.inputs.machines.interrupts import DEFAULT, IRQ, cpu_list, cpus_of_mask, file_modes, read_interrupts
 from mooring.inputs.machines.isolation import kernel_words, read_balance
-from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree
+from mooring.inputs.machines.tree import FolderTree, Tree, live_tree
 
 BOOT = "proc/sys/kernel/random/boot_id"
 _ONLINE = "sys/devices/system/cpu/online"
@@ -83,7 +83,7 @@ class IRQFiles:
         """Return the interrupts as they are now; none where there is no /proc/irq."""
         tree = self._tree()
         found = read_interrupts(tree, file_modes(self.root)) or ()
-        beginning = read_new_interrupts(tree)
+        beginning = cpus_of_mask(tree, DEFAULT)
         if beginning:
             found = (Interrupt(NEW, NEW_NAME, beginning, None), *found)
         return InterruptsFound(found, cpu_list(tree.read(_ONLINE)) or CPUSet())
@@ -100,7 +100,7 @@ class IRQFiles:
     def shown(self, number: int) -> CPUSet | None:
         """Return what an interrupt may use now; None when it is gone."""
         tree = self._tree()
-        return read_new_interrupts(tree) if number == NEW else cpu_list(tree.read(_path(number)))
+        return cpus_of_mask(tree, DEFAULT) if number == NEW else cpu_list(tree.read(_path(number)))
 
     def write(self, number: int, cpus: CPUSet) -> InterruptTrouble | None:
         """Let an interrupt use these CPUs; return why it does not, None when it does."""
@@ -118,7 +118,7 @@ class IRQFiles:
         return None
 
     def _tree(self) -> Tree:
-        return LiveTree() if self.root == "/" else FolderTree(self.root, is_root_directory=True)
+        return live_tree() if self.root == "/" else FolderTree(self.root, is_root_directory=True)
 
 
 def mask_text(cpus: CPUSet) -> str:

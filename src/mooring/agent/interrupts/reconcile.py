@@ -123,7 +123,9 @@ class InterruptReconciler:
             state = self._holder.state
             mode = _mode(state, options)
             if mode is not IRQAffinity.ON and self._memory.kept:
-                self._give_back()
+                self._memory, left = restored_interrupts(self._files, self._writer, self._memory)
+                for problem in left:
+                    self._once("interrupts", problem)
             if mode is IRQAffinity.OFF:
                 self._holder.show(interrupts=None)
                 return
@@ -133,7 +135,9 @@ class InterruptReconciler:
             found = self._files.read()
             room = InterruptCPUs(found.online, reserved_cpus(state.kubelet))
             steering = steer(self._writer.known(found.interrupts), self._memory, owners, room)
-            self._say_alone(steering.memory)
+            for number, name in steering.memory.alone.items():
+                if number not in self._memory.alone:
+                    self._once(f"interrupt {number} ({name})", "another program has moved it; it is left alone")
             if mode is IRQAffinity.ON:
                 steering, self._memory = self._writer.carry_out(steering)
             problems += [*annotation_findings(pods.values()), *self._in_the_way(found, owners)]
@@ -145,11 +149,6 @@ class InterruptReconciler:
         """End the work; interrupts stay where they are, for the next agent."""
         if self._is_working:
             self._worker.finish(patience)
-
-    def _give_back(self) -> None:
-        self._memory, problems = restored_interrupts(self._files, self._writer, self._memory)
-        for problem in problems:
-            self._once("interrupts", problem)
 
     def _learn_devices(self, socket: str, pods: Mapping[str, Pod]) -> list[Finding]:
         """Ask the kubelet for devices where a pod wants its interrupts; its last answer counts meanwhile."""
@@ -189,11 +188,6 @@ class InterruptReconciler:
         self._log.info(
             "interrupt moved", interrupt=one.number, name=one.name, before=str(one.allowed), after=str(wanted)
         )
-
-    def _say_alone(self, memory: Memory) -> None:
-        for number, name in memory.alone.items():
-            if number not in self._memory.alone:
-                self._once(f"interrupt {number} ({name})", "another program has moved it; it is left alone")
 
     def _say(self, sight: InterruptView) -> None:
         """Log what is in the way, and in a dry run what would be written, each once."""

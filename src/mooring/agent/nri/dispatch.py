@@ -47,6 +47,8 @@ from mooring.agent.nri.types import (
     SessionObserver,
 )
 
+_REQUESTED = (Event.CREATE_CONTAINER, Event.UPDATE_CONTAINER, Event.STOP_CONTAINER)
+"""Events that come as requests of their own in every release; StateChange has nothing to tell of them."""
 _SYNCHRONIZE_LIMIT = 100_000
 """Pods and containers of a split Synchronize that are collected at most."""
 
@@ -175,15 +177,9 @@ class Dispatcher:
 
     def _event(self, method: str, payload: bytes) -> bytes:
         event, pod, container = event_of(method, payload)
-        if event is not None and not _has_own_method(event, method):
+        if event is not None and not (method == "StateChange" and event in _REQUESTED):
             self._handler.state_change(event, pod, container)
         return b""
-
-
-def _has_own_method(event: Event, method: str) -> bool:
-    """Say whether a StateChange tells of what comes as a request of its own in every release."""
-    asked = (Event.CREATE_CONTAINER, Event.UPDATE_CONTAINER, Event.STOP_CONTAINER)
-    return method == "StateChange" and event in asked
 
 
 @dataclass(slots=True, eq=False)

@@ -20,11 +20,8 @@ from dataclasses import dataclass, replace
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import (
     ConnectionLostError,
-    ContainerAdjustment,
     ContainerUpdate,
-    Event,
     Handler,
-    LinuxResources,
     MisuseError,
     NRIError,
     PodSandbox,
@@ -45,27 +42,17 @@ _MOST_EVENTS = 20
 """Events that are waited out at most while the second connection lingers."""
 
 
-class StopSignal:
+class StopSignal(threading.Event):
     """Ends a plugin, whatever its thread waits for."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._wake: Callable[[], None] | None = None
+    _wake: Callable[[], None] | None = None
 
     def set(self) -> None:
         """End it; from any thread."""
-        self._event.set()
+        super().set()
         wake = self._wake
         if wake is not None:
             wake()
-
-    def is_set(self) -> bool:
-        """Return whether it is to end."""
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for some seconds or until it is to end; return whether it is."""
-        return self._event.wait(seconds)
 
     def wakes(self, call: Callable[[], None]) -> None:
         """Name what is called when it is to end, in place of what was named before."""
@@ -233,33 +220,13 @@ def update_by_synchronizing(
         session.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _UpdatesOnly:
+@dataclass(frozen=True)
+class _UpdatesOnly(Handler):
     """A handler that answers Synchronize with updates and lets everything else pass."""
 
     updates: Updates
-
-    def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
-        # Something must be asked for: none means all. This event is rare and requests no answer.
-        return frozenset({Event.REMOVE_POD_SANDBOX})
 
     def synchronize(
         self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
     ) -> Sequence[ContainerUpdate]:
         return self.updates(pods, containers)
-
-    def create_container(
-        self, _pod: PodSandbox, _container: RuntimeContainer
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
-        return ContainerAdjustment(), ()
-
-    def update_container(
-        self, _pod: PodSandbox, _container: RuntimeContainer, _resources: LinuxResources
-    ) -> Sequence[ContainerUpdate]:
-        return ()
-
-    def stop_container(self, _pod: PodSandbox, _container: RuntimeContainer) -> Sequence[ContainerUpdate]:
-        return ()
-
-    def state_change(self, _event: Event, _pod: PodSandbox | None, _container: RuntimeContainer | None) -> None:
-        return

@@ -9,7 +9,9 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn, provisional
@@ -65,11 +67,8 @@ class _Job:
     turn: Turn
 
 
-class _Wake:
-    """Among the requests: nothing is asked, but the caller has something to do."""
-
-
-_WAKE = _Wake()
+_WAKE: Final = True
+"""Among the requests: nothing is asked, but the caller has something to do."""
 
 
 class Session:
@@ -93,7 +92,7 @@ class Session:
         """
         self._options = options
         self._observer = observer or SessionObserver()
-        self._jobs: queue.SimpleQueue[_Job | _Wake | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | bool | None] = queue.SimpleQueue()
         self._deadlines = Deadlines()
         self._connection = Connection(trunk)
         self._dispatcher = (
@@ -155,7 +154,7 @@ class Session:
             job = self._jobs.get(timeout=timeout)
         except queue.Empty:
             return False
-        if isinstance(job, _Wake):
+        if isinstance(job, bool):
             return False
         if job is None or self._connection.lost is not None:
             # The runtime has disconnected. The next Synchronize repeats what the requests were about.
@@ -196,7 +195,7 @@ class Session:
         self._jobs.put(_Job(request, self._deadlines.begin(budget, lambda: self._expire(request, budget))))
 
     def _expire(self, request: Request, budget: float) -> None:
-        try:
+        with suppress(ConnectionLostError):
             if self._answered_ahead(request):
                 return
             match substitute(request.method, request.payload):
@@ -207,8 +206,6 @@ class Session:
                     self._server.answer(request, b"")
                 case Substitute.SILENCE:
                     pass
-        except ConnectionLostError:
-            return
 
     def _answered_ahead(self, request: Request) -> bool:
         """Answer what the runtime requests once, where there is no handler yet; tell whether that was done."""
@@ -257,12 +254,7 @@ class Session:
         except ConnectionLostError:
             return Loss.CLOSED
         except OversizedError as error:
-            self._refuse_oversized(request, error)
+            with suppress(ConnectionLostError):
+                self._server.refuse(request, Status.RESOURCE_EXHAUSTED, str(error))
             return Loss.OVERSIZED
         return None
-
-    def _refuse_oversized(self, request: Request, error: OversizedError) -> None:
-        try:
-            self._server.refuse(request, Status.RESOURCE_EXHAUSTED, str(error))
-        except ConnectionLostError:
-            return

@@ -135,13 +135,15 @@ class ContainerUpdate:
 
 
 class Handler(Protocol):
-    """What a plugin does; calls come one after another, from one thread.
+    """What a plugin does; calls come one after another, from one thread. One that inherits lets everything pass.
 
     An :class:`~mooring.agent.nri.types.RefusalError` is answered as an error with its text.
     """
 
-    def configure(self, config: str, runtime: str, version: str) -> frozenset[Event]:
+    def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
         """Take the plugin's configuration and return the events that it wants."""
+        # Something must be asked for: none means all. This event is rare and requests no answer.
+        return frozenset({Event.REMOVE_POD_SANDBOX})
 
     def synchronize(
         self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
@@ -149,20 +151,24 @@ class Handler(Protocol):
         """Learn everything that exists (all parts of a split message together)."""
 
     def create_container(
-        self, pod: PodSandbox, container: RuntimeContainer
+        self, _pod: PodSandbox, _container: RuntimeContainer
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Adjust a container that is being created, and update others."""
+        return ContainerAdjustment(), ()
 
     def update_container(
-        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
+        self, _pod: PodSandbox, _container: RuntimeContainer, _resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
-        """Answer a request to update a container; ``container`` is the state before."""
+        """Answer a request to update a container; it is given in its state before."""
+        return ()
 
-    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
+    def stop_container(self, _pod: PodSandbox, _container: RuntimeContainer) -> Sequence[ContainerUpdate]:
         """Learn that a container has ended, and update others."""
+        return ()
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
+    def state_change(self, _event: Event, _pod: PodSandbox | None, _container: RuntimeContainer | None) -> None:
         """Learn everything else."""
+        return
 
 
 @dataclass(frozen=True, slots=True)

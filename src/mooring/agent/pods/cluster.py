@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_pod
 from mooring.agent.nri.types import PodSandbox
@@ -102,7 +102,8 @@ class StaticPods:
     def _looked_up(self, sandbox: PodSandbox) -> Pod | None:
         """Return the pod of a sandbox that the files describe, and remember it."""
         found = self._find(sandbox)
-        if found is None or self._names_uid(sandbox.uid):
+        # A uid that a manifest gives itself stays when the manifest changes.
+        if found is None or any(pod is not None and pod.uid == sandbox.uid for _, pod in self._files.values()):
             return found
         self._known[sandbox.uid] = found
         if len(self._known) > MOST_REMEMBERED:
@@ -125,10 +126,6 @@ class StaticPods:
         annotations = {**found[0].annotations, **added}
         return replace(found[0], uid=sandbox.uid, name=sandbox.name, annotations=annotations)
 
-    def _names_uid(self, uid: str) -> bool:
-        """Tell whether a manifest gives its uid itself: then the uid stays when the manifest changes."""
-        return any(pod is not None and pod.uid == uid for _, pod in self._files.values())
-
     def _scan(self) -> None:
         seen: dict[Path, _Signature] = {}
         try:
@@ -137,7 +134,9 @@ class StaticPods:
                 if len(seen) < MOST_FILES:
                     seen[file] = (status.st_mtime_ns, status.st_size, status.st_ino)
         except (OSError, ValueError) as error:
-            self._unreadable_once(open_problem(error))
+            if (problem := open_problem(error)) != self._unreadable:
+                self._unreadable = problem
+                self._report(Finding("warning", shown(self._path), f"the folder of static pods {problem}"))
             return
         self._unreadable = ""
         for file in self._files.keys() - seen.keys():
@@ -151,11 +150,6 @@ class StaticPods:
         if not self._path.is_dir():
             return [self._path]
         return sorted(one for one in self._path.iterdir() if not one.name.startswith(".") and one.is_file())
-
-    def _unreadable_once(self, problem: str) -> None:
-        if problem != self._unreadable:
-            self._unreadable = problem
-            self._report(Finding("warning", shown(self._path), f"the folder of static pods {problem}"))
 
     def _read(self, file: Path) -> Pod | None:
         try:
@@ -225,28 +219,12 @@ def own_accounts(kubeconfig: str) -> Mapping[AgentAccount, Callable[[], apiserve
     return {account: connector(kubeconfig, account.value) for account in AgentAccount if account.value in names}
 
 
-class ClusterReporter(Protocol):
-    """Receives what the cluster is to know. Calls return at once; what becomes of them is reported elsewhere."""
-
-    def event(self, event: ClusterEvent) -> None:
-        """Write an event; the same one again is counted up."""
-
-    def evict(self, about: EventSubject, message: str) -> None:
-        """Ask for a pod's eviction, because of ``message``; once, however often it is called."""
-
-    def taint(self, *, present: bool) -> None:
-        """See to it that the node has, or has not, the taint that keeps new pods away."""
-
-    def wait_until_tried(self, patience: float) -> bool:
-        """Wait, for ``patience`` seconds at most, until all that was requested was tried; tell whether it was."""
-
-    def stop(self, patience: float) -> None:
-        """Write what can be written within ``patience`` seconds, and end."""
-
-
 @dataclass(slots=True)
 class NoCluster:
-    """For a node without API server: tells that nothing was written, the first time for each kind of thing."""
+    """For a node without API server: tells that nothing was written, the first time for each kind of thing.
+
+    Calls return at once; what becomes of them is reported elsewhere, here and of a writer to the API server.
+    """
 
     report: Report = ignore
     _reported: set[str] = field(default_factory=set)
@@ -283,6 +261,8 @@ class NoCluster:
             self.report(Finding("info", "API server", f"none is configured: {message}"))
 
 
+ClusterReporter: TypeAlias = "NoCluster | cluster_writer.ClusterWriter"
+"""Receives what the cluster is to know."""
 _LISTING = 5.0
 """Seconds that the agent waits at its start for a slow API server's pods; a dead one it does not wait for."""
 

@@ -28,6 +28,7 @@ from mooring.engine.core.pod import Container, Pod, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
 from mooring.engine.node.isolation import ANNOTATION, check_mixing
+from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import scale_down_grace, with_allocated
 from mooring.inputs.pods.pods import DEFAULT_GATES, pod_from_object
@@ -176,10 +177,8 @@ def pod_of_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFA
     Raises:
         InputError: the object is no pod that an API server would store.
     """
-    try:
+    with within(source=source):
         pod = pod_from_object(with_allocated(obj), source=source, gates=gates)
-    except InputError as error:
-        raise error.at(source) from None
     return replace(pod, annotations=kept_annotations(pod.annotations))
 
 

@@ -30,7 +30,7 @@ from mooring.agent.pods.cluster import AgentAccount
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
 from mooring.service.following import pause_before
 
 MOST_WAITING = 256
@@ -69,8 +69,8 @@ class ClusterWriter:
             now: the time of day, for events.
             wait: waits for a condition, for some seconds of the clock or for ever.
         """
-        self._connect = connect
-        self._own = own or {}
+        shared = ClusterOnDemand(connect)
+        self._clusters = {one: ClusterOnDemand(own[one]) if own and one in own else shared for one in AgentAccount}
         self._node = node
         self._report = report
         self._evicted = evicted
@@ -87,7 +87,6 @@ class ClusterWriter:
         self._check: Task | None = None
         """The wish that was fulfilled, or refused for a lasting reason, until it is checked again."""
         self._number = int(now().timestamp() * 1e6)
-        self._clusters: dict[AgentAccount | None, Cluster] = {}
         self._thread = threading.Thread(target=self._run, name="mooring-outward", daemon=True)
 
     @property
@@ -200,18 +199,18 @@ class ClusterWriter:
 
     def _do(self, task: Task) -> None:
         what = task.what
-        cluster = self._connected(task.account)
+        http = self._clusters[task.account].http
         if isinstance(what, EventWrite):
-            write_event(cluster, what, self._node, self._now())
+            write_event(http, what, self._node, self._now())
         elif isinstance(what, EvictionWrite):
-            there = evict_pod(cluster, what.about)
+            there = evict_pod(http, what.about)
             self._failures.done(task)
             if there:
                 self._evicted()
             became = f"was evicted: {what.message}" if there else "has ended already and needs no eviction"
             self._report_finding("info", f"{what.about.namespace}/{what.about.name} {became}")
         else:
-            if set_taint(cluster, self._node, present=what.present):
+            if set_taint(http, self._node, present=what.present):
                 self._report_finding(
                     "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
                 )
@@ -244,17 +243,9 @@ class ClusterWriter:
         if isinstance(task.what, EvictionWrite):
             self._evictions.pop(task.what.about.uid, None)
 
-    def _connected(self, account: AgentAccount) -> Cluster:
-        """Return the way to the API server for an account; accounts without one of their own share it."""
-        key = account if account in self._own else None
-        if key not in self._clusters:
-            self._clusters[key] = self._own.get(account, self._connect)()
-        return self._clusters[key]
-
     def _disconnect(self) -> None:
         for cluster in self._clusters.values():
             cluster.close()
-        self._clusters = {}
 
     def _report_finding(self, severity: str, message: str) -> None:
         self._report(Finding(severity, "API server", message))

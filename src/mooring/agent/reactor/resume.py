@@ -39,7 +39,9 @@ class Stored:
     displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """CPUs that stood in for lost ones, as :attr:`~mooring.engine.cpumanager.state.CPUState.displaced` was."""
     last_seen: LastSeen = field(default_factory=LastSeen)
-    """What ran then."""
+    """What ran then; an older agent wrote no sandboxes."""
+    sequence: int = 0
+    """Number of the record among those in the journal's file, which are two; 0 in a file that has this one alone."""
 
 
 def resume(

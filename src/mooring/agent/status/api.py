@@ -8,30 +8,29 @@ unseen. :mod:`mooring.service.agent_status` asks for status and machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswered
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
-from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, claimed_cpus
-from mooring.agent.status.snapshot import AlignmentCounts, Snapshot, SnapshotProvider, alignment_counts, exclusive_cpus
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, KnownContainer, Phase, claimed_cpus
+from mooring.agent.status.snapshot import AlignmentCounts, Published, Snapshot, alignment_counts, exclusive_cpus
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node.metrics.metrics import exposition
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.agent_status import MACHINE, STATUS
 from mooring.service.daemon import Heartbeat, present_moment
-from mooring.service.http import JSON, PROMETHEUS, Page, Pages
+from mooring.service.http import JSON, PROMETHEUS, Page, Pages, ProgramMetrics
 
 if TYPE_CHECKING:
+    from prometheus_client import Counter, Histogram
+
     from mooring.documents.status import AgentCountsPart
 
 
@@ -47,49 +46,40 @@ _REPAIRS = {
 """Reports of corrections -> what was corrected: the kernel's cpuset, its quota, or the runtime's record."""
 
 
-class AgentMetrics:
+class AgentMetrics(ProgramMetrics):
     """Counters of one agent, and the page on which they stand."""
 
-    def __init__(self, provider: SnapshotProvider) -> None:
+    def __init__(self, provider: Published) -> None:
         """Begin at zero.
 
         Args:
             provider: tells what is not counted but seen.
         """
-        # Times of creation double the number of lines and tell nothing here: all are that of the start.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
+        super().__init__("mooring_agent")
         self._provider = provider
         self.beside: Callable[[], str] = str
         """Further metrics for the page, in the same format; none by default."""
-        self._registry = CollectorRegistry()
-        self.reply_seconds = Histogram(
-            "mooring_agent_reply_seconds",
-            "Time from a request of the runtime to the agent's reply.",
-            ["event"],
-            buckets=REPLY_BUCKETS,
-            registry=self._registry,
-        )
-        self.rejections = self._counter("rejections", "Refused containers, by reason.", "reason")
-        self.evictions = self._counter("evictions", "Rejected pods with an eviction that the API server accepted.")
-        self.repairs = self._counter("repairs", "Cgroups that were not as decided and were corrected, by kind.", "kind")
-        self.reconnects = self._counter("reconnects", "Connections to the runtime after the first.")
-        self.state_write_failures = self._counter("state_write_failures", "Writes of the state folder that failed.")
-        self.reloads = self._counter("configuration_reloads", "Configuration changes, by result.", "result")
-        self.reports = self._counter("reports", "Reports of what differed from the decisions, by kind.", "kind")
-        self.resizes = self._counter("resizes", "Resize decisions, by result.", "result")
-        self.plugin_failures = self._counter(
+        says = "Time from a request of the runtime to the agent's reply."
+        self.reply_seconds = self.seconds_of("reply_seconds", says, "event", REPLY_BUCKETS)
+        self.rejections = self.counter("rejections", "Refused containers, by reason.", "reason")
+        self.evictions = self.counter("evictions", "Rejected pods with an eviction that the API server accepted.")
+        self.repairs = self.counter("repairs", "Cgroups that were not as decided and were corrected, by kind.", "kind")
+        self.reconnects = self.counter("reconnects", "Connections to the runtime after the first.")
+        self.state_write_failures = self.counter("state_write_failures", "Writes of the state folder that failed.")
+        self.reloads = self.counter("configuration_reloads", "Configuration changes, by result.", "result")
+        self.reports = self.counter("reports", "Reports of what differed from the decisions, by kind.", "kind")
+        self.resizes = self.counter("resizes", "Resize decisions, by result.", "result")
+        self.plugin_failures = self.counter(
             "plugin_failures",
             "Answers of CPU plugins that were ignored, by plugin and extension point.",
             "plugin",
             "point",
         )
-        self.interrupts_moved = self._counter("interrupts_moved", "Interrupts moved to other CPUs.")
-        self.interrupts_restored = self._counter("interrupts_restored", "Interrupts restored to their original CPUs.")
-        self.interrupts_refused = self._counter(
+        self.interrupts_moved = self.counter("interrupts_moved", "Interrupts moved to other CPUs.")
+        self.interrupts_restored = self.counter("interrupts_restored", "Interrupts restored to their original CPUs.")
+        self.interrupts_refused = self.counter(
             "interrupts_refused", "Interrupts that were not moved, by reason.", "why"
         )
-        self._registry.register(_OfSnapshot(provider))
-        self._registry.register(_OfDevices(provider))
         self.per_container = False
         """Whether containers with exclusive CPUs have series of their own."""
         for kind in _REPAIRS.values():
@@ -98,9 +88,6 @@ class AgentMetrics:
             self.reloads.labels(result)
         for result in ("accepted", "infeasible", "deferred"):
             self.resizes.labels(result)
-
-    def _counter(self, name: str, says: str, *labels: str) -> Counter:
-        return Counter(f"mooring_agent_{name}", says, labels, registry=self._registry)
 
     def count(self, effect: Effect) -> None:
         """Count what an effect stands for, if it stands for anything."""
@@ -133,13 +120,21 @@ class AgentMetrics:
             state_write_failures=int(_total(self.state_write_failures, "_total")),
         )
 
+    def seen(self) -> Iterator[Metric]:
+        """Yield what the newest snapshot shows; of devices nothing without the extension device-alignment."""
+        snapshot = self._provider.snapshot()
+        yield from _of_snapshot(snapshot)
+        state = snapshot.state
+        if state is not None and follows_devices(state):
+            policy = state.kubelet.settings.topology_policy
+            yield from device_gauges(alignment_counts(state), policy, len(state.without_devices))
+        if self.per_container:
+            yield from _of_containers(snapshot)
+
     def text(self) -> str:
         """Return everything in the text format of Prometheus, the kubelet's metrics first."""
-        snapshot = self._provider.snapshot()
-        kubelet = exposition(snapshot.metrics) if snapshot.metrics is not None else ""
-        own = generate_latest(self._registry).decode()
-        each = generate_latest(_Only(_of_containers(snapshot))).decode() if self.per_container else ""
-        return kubelet + own + each + self.beside()
+        metrics = self._provider.snapshot().metrics
+        return (exposition(metrics) if metrics is not None else "") + self.numbers().decode() + self.beside()
 
     def page(self) -> Page:
         """Return the page ``/metrics``."""
@@ -151,34 +146,8 @@ def _total(metric: Counter | Histogram, suffix: str) -> float:
     return sum(sample.value for family in metric.collect() for sample in family.samples if sample.name.endswith(suffix))
 
 
-class _Only:
-    """Metrics of one moment, in the place of a registry."""
-
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the metrics."""
-        return self._families
-
-
-class _OfDevices(Collector):
-    """What containers have on the same NUMA node, while CPUs and memory follow devices."""
-
-    def __init__(self, provider: SnapshotProvider) -> None:
-        self._provider = provider
-
-    def describe(self) -> Iterable[Metric]:
-        """Return the names without reading the agent, which may not be ready for that."""
-        return _of_devices(None)
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the gauges; none without the extension device-alignment."""
-        state = self._provider.snapshot().state
-        return () if state is None or not follows_devices(state) else _of_devices(state)
-
-
-def _of_devices(state: AgentState | None) -> Iterator[Metric]:
+def device_gauges(counts: AlignmentCounts, policy: str, unknown: int) -> Iterator[Metric]:
+    """Yield what is counted of containers with devices under a policy, and of pods whose devices were unknown."""
     names = ["policy", "resource"]
     aligned = GaugeMetricFamily(
         "mooring_agent_aligned_containers",
@@ -188,8 +157,6 @@ def _of_devices(state: AgentState | None) -> Iterator[Metric]:
     unaligned = GaugeMetricFamily(
         "mooring_agent_unaligned_containers", "Containers that have it on several NUMA nodes.", labels=names
     )
-    counts = AlignmentCounts({}, {}, 0) if state is None else alignment_counts(state)
-    policy = "" if state is None else state.kubelet.settings.topology_policy
     for family, found in ((aligned, counts.aligned), (unaligned, counts.unaligned)):
         for resource, count in sorted(found.items()):
             family.add_metric([policy, resource], count)
@@ -198,79 +165,61 @@ def _of_devices(state: AgentState | None) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "mooring_agent_unknown_device_pods",
         "Pods that were decided about before all of their devices were known.",
-        value=0 if state is None else len(state.without_devices),
+        value=unknown,
     )
 
 
-class _OfSnapshot(Collector):
-    """What the newest snapshot shows."""
-
-    def __init__(self, provider: SnapshotProvider) -> None:
-        self._provider = provider
-
-    def describe(self) -> Iterable[Metric]:
-        """Return the names without reading the agent, which may not be ready for that."""
-        return _families(())
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the gauges."""
-        snapshot = self._provider.snapshot()
-        state, sight = snapshot.state, snapshot.interrupts
-        overlapping = CPUSet()
-        for overlap in snapshot.overlaps():
-            overlapping |= overlap.cpus
-        containers = [one for one in state.containers.values() if one.phase in LIVE] if state is not None else []
-        claimed = claimed_cpus(state) if state is not None else {}
-        pinned = [one for one in containers if state is not None and exclusive_cpus(state, one, claimed)]
-        values = (
-            not unready(snapshot),
-            snapshot.runtime.connected,
-            snapshot.runtime.silent,
-            len(overlapping),
-            len(state.kubelet.node.active) if state is not None else 0,
-            len(state.held) if state is not None else 0,
-            len(containers),
-            len(pinned),
-            snapshot.started,
-            snapshot.configuration.generation,
-            state.kubelet.node.cpu.offline.bit_count() if state is not None else 0,
-            len(broken_sets(state.kubelet.node.cpu)) if state is not None else 0,
-            *((len(sight.pending), len(sight.moved), len(sight.alone)) if sight is not None else (0, 0, 0)),
+def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
+    state, sight = snapshot.state, snapshot.interrupts
+    overlapping = CPUSet()
+    for overlap in snapshot.overlaps():
+        overlapping |= overlap.cpus
+    live: list[KnownContainer] = []
+    pods = held = pinned = offline = broken = 0
+    if state is not None:
+        node, claimed = state.kubelet.node, claimed_cpus(state)
+        live = [one for one in state.containers.values() if one.phase in LIVE]
+        pods, held, pinned = (
+            len(node.active),
+            len(state.held),
+            sum(bool(exclusive_cpus(state, one, claimed)) for one in live),
         )
-        yield from _families(tuple(map(float, values)))
-
-
-_GAUGES = (
-    ("mooring_agent_ready", "1 when the agent is ready."),
-    ("mooring_agent_connected", "1 when the runtime is connected."),
-    ("mooring_agent_runtime_silent", "1 when the runtime takes connections and does not answer: it may be locked up."),
-    (
-        "mooring_agent_overlap_cpus",
-        "Exclusive CPUs on which another container may run. Always 0 unless something is wrong.",
-    ),
-    ("mooring_agent_pods", "Pods with a placement decision."),
-    ("mooring_agent_held_pods", "Pods that were rejected and wait."),
-    ("mooring_agent_containers", "Containers that have not exited."),
-    ("mooring_agent_pinned_containers", "Containers with exclusive CPUs."),
-    ("mooring_agent_start_time_seconds", "Start time of the agent in seconds since 1970."),
-    ("mooring_agent_configuration_generation", "Number of configurations in force since the start."),
-    ("mooring_agent_offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug."),
-    ("mooring_agent_broken_sets", "Exclusive CPU sets with offline CPUs that are not replaced."),
-    (
-        "mooring_agent_interrupts_pending",
-        "Interrupts that are not on their CPUs; in a dry run all that would be moved.",
-    ),
-    ("mooring_agent_interrupts_elsewhere", "Interrupts that are not on their original CPUs."),
-    ("mooring_agent_interrupts_left_alone", "Interrupts that another program has moved since."),
-)
-
-
-def _families(values: tuple[float, ...]) -> list[Metric]:
-    """Return the gauges with their values; without values when there are none."""
-    found: list[Metric] = []
-    for index, (name, says) in enumerate(_GAUGES):
-        found.append(GaugeMetricFamily(name, says, value=values[index] if values else None))
-    return found
+        offline, broken = node.cpu.offline.bit_count(), len(broken_sets(node.cpu))
+    pending, moved, alone = (len(sight.pending), len(sight.moved), len(sight.alone)) if sight is not None else (0, 0, 0)
+    for name, says, value in (
+        ("ready", "1 when the agent is ready.", not unready(snapshot)),
+        ("connected", "1 when the runtime is connected.", snapshot.runtime.connected),
+        (
+            "runtime_silent",
+            "1 when the runtime takes connections and does not answer: it may be locked up.",
+            snapshot.runtime.silent,
+        ),
+        (
+            "overlap_cpus",
+            "Exclusive CPUs on which another container may run. Always 0 unless something is wrong.",
+            len(overlapping),
+        ),
+        ("pods", "Pods with a placement decision.", pods),
+        ("held_pods", "Pods that were rejected and wait.", held),
+        ("containers", "Containers that have not exited.", len(live)),
+        ("pinned_containers", "Containers with exclusive CPUs.", pinned),
+        ("start_time_seconds", "Start time of the agent in seconds since 1970.", snapshot.started),
+        (
+            "configuration_generation",
+            "Number of configurations in force since the start.",
+            snapshot.configuration.generation,
+        ),
+        ("offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug.", offline),
+        ("broken_sets", "Exclusive CPU sets with offline CPUs that are not replaced.", broken),
+        (
+            "interrupts_pending",
+            "Interrupts that are not on their CPUs; in a dry run all that would be moved.",
+            pending,
+        ),
+        ("interrupts_elsewhere", "Interrupts that are not on their original CPUs.", moved),
+        ("interrupts_left_alone", "Interrupts that another program has moved since.", alone),
+    ):
+        yield GaugeMetricFamily(f"mooring_agent_{name}", says, value=float(value))
 
 
 def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
@@ -292,7 +241,7 @@ def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
     yield family
 
 
-def status_pages(provider: SnapshotProvider, counts: Callable[[], AgentCountsPart]) -> Pages:
+def status_pages(provider: Published, counts: Callable[[], AgentCountsPart]) -> Pages:
     """Return the pages of the socket."""
 
     def status() -> Page:
@@ -377,7 +326,7 @@ def _unenforced(state: AgentState) -> Iterator[str]:
         yield f"the CPUs of containers cannot be read ({len(lost)}), the newest: {lost[-1]}"
 
 
-def health_pages(provider: SnapshotProvider, heartbeat: Heartbeat) -> Pages:
+def health_pages(provider: Published, heartbeat: Heartbeat) -> Pages:
     """Return the pages ``/healthz`` and ``/readyz``."""
     return {
         "/healthz": lambda: _verdict(lambda: dead(heartbeat)),

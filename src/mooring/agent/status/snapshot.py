@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.reactor.devices import devices_of, elsewhere, places_of
@@ -221,13 +221,6 @@ class Snapshot:
         return overlaps(self.state, {container: found.cpus for container, found in self.effective.items()})
 
 
-class SnapshotProvider(Protocol):
-    """Whoever knows the agent."""
-
-    def snapshot(self) -> Snapshot:
-        """Return the newest snapshot; called from any thread, waits for nothing."""
-
-
 class Published:
     """Keeps the newest snapshot for readers of other threads."""
 
@@ -240,7 +233,7 @@ class Published:
         self._newest = snapshot
 
     def snapshot(self) -> Snapshot:
-        """Return the newest snapshot."""
+        """Return the newest snapshot; called from any thread, waits for nothing."""
         return self._newest
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.agent.reactor.desired import list_of, node_set_of, nodes_of, set_of
+from mooring.agent.reactor.resume import Stored
 from mooring.agent.state import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
@@ -71,61 +71,6 @@ class _Envelope(msgspec.Struct, frozen=True):
     version: int
     checksum: str
     body: msgspec.Raw
-
-
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """A journal that was read."""
-
-    texts: StateTexts
-    pods: Mapping[str, Pod]
-    """By uid, in the order in which they were decided about."""
-    containers: Mapping[str, ContainerRow]
-    """By id."""
-    claim_users: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Uids of the pods of each claim; what a claim has is in the CPU state."""
-    offline: int = 0
-    """Mask of the CPUs that were offline. The CPU state has them where they were."""
-    displaced: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Pod uid, then a CPU that it lost, and its replacement CPU."""
-    sandboxes: Mapping[str, SandboxRow] = field(default_factory=dict)
-    """By id; an older agent wrote none."""
-    sequence: int = 0
-    """Number of the record among those in its file, which are two; 0 in a file that has this one alone."""
-
-    @property
-    def last_seen(self) -> LastSeen:
-        """What ran."""
-        return LastSeen(
-            {
-                id_: PodSandbox(
-                    id_,
-                    one.pod,
-                    one.name,
-                    one.namespace,
-                    cgroup_parent=one.parent,
-                    cgroups_path=one.cgroup,
-                    pid=one.pid,
-                )
-                for id_, one in self.sandboxes.items()
-            },
-            {
-                id_: KnownContainer(
-                    id=id_,
-                    sandbox_id=one.sandbox,
-                    uid=one.pod,
-                    name=one.name,
-                    # Its group is asked before anything is made of it.
-                    phase=Phase.RUNNING,
-                    record=Setting(set_of(one.cpus), node_set_of(one.mems)),
-                    asked=LinuxResources(),
-                    pid=one.pid,
-                    cgroup=one.cgroup,
-                    claims=one.claims,
-                )
-                for id_, one in self.containers.items()
-            },
-        )
 
 
 class JournalError(MooringError):
@@ -186,13 +131,13 @@ def _row(one: KnownContainer) -> ContainerRow:
     return ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
 
 
-def read_newest(text: str) -> tuple[Journal, str]:
+def read_newest(text: str) -> tuple[Stored, str]:
     """Return the newest whole record of a journal's file, and in words what of the file is damaged.
 
     Raises:
         JournalError: no record is whole.
     """
-    found: list[Journal] = []
+    found: list[Stored] = []
     problems: list[str] = []
     for each in records_in(text, _HEAD):
         try:
@@ -207,7 +152,7 @@ def read_newest(text: str) -> tuple[Journal, str]:
     return newest, problems[0] if problems else ""
 
 
-def read_journal(text: str) -> Journal:
+def read_journal(text: str) -> Stored:
     """Return what one record says.
 
     Raises:
@@ -228,14 +173,44 @@ def read_journal(text: str) -> Journal:
         body = msgspec.json.decode(raw, type=_Body)
         pods = [pod_of_text(msgspec.json.decode(one, type=PodText)) for one in body.pods]
         offline = CPUSet.parse(body.offline).mask
+        last_seen = _last_seen(body)
     except (msgspec.MsgspecError, MooringError, ValueError, RecursionError) as error:
         raise JournalError(f"it cannot be understood: {error}") from None
-    users = {uid: frozenset(pods) for uid, pods in body.claims.items()}
-    texts = StateTexts(body.cpu, body.memory)
-    known = {pod.uid: pod for pod in pods}
-    return Journal(
-        texts, known, body.containers, users, offline, body.displaced, body.sandboxes, sequence=body.sequence
+    return Stored(
+        StateTexts(body.cpu, body.memory),
+        {pod.uid: pod for pod in pods},
+        claim_users={uid: frozenset(pods) for uid, pods in body.claims.items()},
+        offline=offline,
+        displaced=body.displaced,
+        last_seen=last_seen,
+        sequence=body.sequence,
     )
+
+
+def _last_seen(body: _Body) -> LastSeen:
+    boxes = {
+        id_: PodSandbox(
+            id_, one.pod, one.name, one.namespace, cgroup_parent=one.parent, cgroups_path=one.cgroup, pid=one.pid
+        )
+        for id_, one in body.sandboxes.items()
+    }
+    containers = {
+        id_: KnownContainer(
+            id=id_,
+            sandbox_id=one.sandbox,
+            uid=one.pod,
+            name=one.name,
+            # Its group is asked before anything is made of it.
+            phase=Phase.RUNNING,
+            record=Setting(set_of(one.cpus), node_set_of(one.mems)),
+            asked=LinuxResources(),
+            pid=one.pid,
+            cgroup=one.cgroup,
+            claims=one.claims,
+        )
+        for id_, one in body.containers.items()
+    }
+    return LastSeen(boxes, containers)
 
 
 def _checksum(body: bytes) -> str:

@@ -21,12 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import Journal, JournalError, JournalWriter, read_newest
+from mooring.agent.storage.journal import JournalError, JournalWriter, read_newest
 from mooring.engine.checkpoint.store import (
     SIZE_LIMIT,
     make_folder,
@@ -157,7 +158,7 @@ class Store:
                 reports.append(
                     AgentReport(ReportKind.STATE_DAMAGED, f"{JOURNAL_FILE}: missing; the state files are used")
                 )
-            return Stored(texts, {}, tuple(reports))
+            return Stored(texts, reports=tuple(reports))
         reports += [
             AgentReport(ReportKind.STATE_DIFFERED, f"{name}: is not what the journal says; the journal counts")
             for name, own, beside in (
@@ -167,15 +168,7 @@ class Store:
             # An agent that was killed has left state files that were to follow yet.
             if not journal.sequence and own is not None and beside is not None and own != beside
         ]
-        return Stored(
-            journal.texts,
-            journal.pods,
-            tuple(reports),
-            journal.claim_users,
-            journal.offline,
-            journal.displaced,
-            journal.last_seen,
-        )
+        return replace(journal, reports=tuple(reports))
 
     def write(self, state: AgentState) -> str:
         """Write a state into the journal; return the problem in words, empty when there is none.
@@ -185,7 +178,11 @@ class Store:
         self._sequence += 1
         try:
             make_folder(self.folder)
-            self._keep_damaged()
+            damaged, self._damaged = self._damaged, ""
+            if damaged:
+                # Kept beside the one that is about to take its place.
+                with suppress(InputError):
+                    write_atomically(self.folder / DAMAGED_FILE, damaged)
             self._file.write(self._writer.text(state, self._sequence))
         except InputError as error:
             return str(error)
@@ -316,17 +313,10 @@ class Store:
         write_together(self.folder, changed)
         self._written = texts
 
-    def _keep_damaged(self) -> None:
-        """Keep a damaged journal beside the one that is about to take its place."""
-        damaged, self._damaged = self._damaged, ""
-        if damaged:
-            with suppress(InputError):
-                write_atomically(self.folder / DAMAGED_FILE, damaged)
-
     def _has(self, name: str) -> bool:
         return os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path costs more than the question
 
-    def _journal(self, reports: list[AgentReport]) -> Journal | None:
+    def _journal(self, reports: list[AgentReport]) -> Stored | None:
         text = self._text(JOURNAL_FILE, reports)
         if text is None:
             return None

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.errors import KubeletCrashError
@@ -32,6 +32,8 @@ from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import left_out_words, loss_words, other_cores
 from mooring.explanations.story import PodVerdict
 from mooring.explanations.why import why, why_crash, why_out_of
+from mooring.inputs.machines.formats.description import ASSUMED_CORES, ASSUMED_ONE_NODE, OF_PART
+from mooring.inputs.machines.loader import UNTOLD
 from mooring.lazy import lazily
 
 with lazily():
@@ -67,7 +69,8 @@ class Answer:
     remedy: str = ""
     """What to do about a refusal, or for exclusive CPUs; empty where nothing is to be done."""
     assumed: tuple[str, ...] = ()
-    """The amounts on which a rejection rests although no source tells them: memory, huge pages, the reservation."""
+    """On which the verdict rests although no source tells it: memory, huge pages, the reservation, cores, sockets,
+    NUMA nodes."""
 
     @property
     def admitted(self) -> bool:
@@ -153,35 +156,70 @@ _OF_MEMORY = frozenset(
     }
 )
 _OF_HUGE_PAGES = _OF_MEMORY | {code.OUT_OF_ANOTHER_RESOURCE, code.CRASHES}
+_OF_DEVICES = frozenset(
+    {code.NOT_ENOUGH_DEVICES, code.DEVICES_APART, code.MORE_DEVICES_THAN_A_NODE, code.DEVICES_FAR_APART}
+)
+_OF_CORES = frozenset({code.NO_WHOLE_CORES, code.TOO_FEW_WHOLE_CORES})
+_OF_NODES = frozenset(
+    {
+        code.LARGER_THAN_A_NODE,
+        code.NO_SINGLE_NODE,
+        code.TOO_MANY_NODES,
+        code.PULLED_APART,
+        code.NO_SINGLE_NODE_FOR_MEMORY,
+        code.TOO_MANY_NODES_FOR_MEMORY,
+    }
+)
 
 
-def with_assumed(answers: Iterable[Answer], machine: Machine, *, reservation: bool) -> list[Answer]:
-    """Return the answers; a rejection that rests on an assumed amount says so.
+def with_assumed(
+    answers: Iterable[Answer], machine: Machine, config: KubeletConfig, *, reservation: bool
+) -> list[Answer]:
+    """Return the answers; a verdict that rests on what is assumed says so.
 
     Args:
         answers: of a plan.
-        machine: whose source leaves its memory or huge pages open.
+        machine: whose source leaves something open.
+        config: of the kubelet.
         reservation: whether what a vendor reserves is assumed.
     """
+    assumed = {OF_PART[text]: text for text in machine.origin.assumed if text in OF_PART}
+    options = {name for name, value in config.cpu_manager_policy_options.items() if value == "true"}
+    is_strict = config.topology_manager_policy in ("restricted", "single-numa-node")
     memory, unknown = size(machine.info.memory_capacity), machine.origin.unknown
+    pages = [f"{pool.num_pages} x {size(pool.page_size * 1024)}" for pool in machine.info.hugepages if pool.num_pages]
+    offered = machine.published.devices if machine.published else {}
     texts = {
         "memory": f"The machine's {memory} of memory (assumed) are in no given file: add --machine memory=AMOUNT.",
-        "huge pages": "The machine's huge pages, none (assumed), are in no given file: add --machine "
-        "hugepages-1Gi=COUNT.",
+        "huge pages": f"The machine's huge pages, {', '.join(pages) or 'none'} (assumed), are in no given file: add "
+        "--machine hugepages-1Gi=COUNT.",
+        "devices": "The machine's devices (assumed) are in no given file: add --machine RESOURCE=COUNT.",
         "reservation": "What the vendor reserves (assumed) is in no given file.",
+    } | {
+        part: f"The machine's {part} are in no given file: {assumed[part]} (assumed); add its lscpu with --machine."
+        for part in assumed.keys() & {"cores", "sockets", "NUMA nodes"}
     }
 
     def marked(answer: Answer) -> Answer:
         asked = {name for one in answer.pod.containers for name in one.requests}
         huge = any(name.startswith("hugepages-") for name in asked)
-        is_memory = answer.code in _OF_MEMORY
+        is_memory = answer.code in _OF_MEMORY and not answer.admitted
+        exclusive = [len(one.cpus) for one in answer.decision.containers.values()] if answer.admitted else []
+        # One NUMA node, and cores of one CPU, are what admits everything.
+        by_cores = any(number % 2 for number in exclusive) and assumed.get("cores") == ASSUMED_CORES
+        by_nodes = any(exclusive) and assumed.get("NUMA nodes") == ASSUMED_ONE_NODE and is_strict
+        is_apart = answer.code in _OF_NODES and not answer.admitted
         rests = {
             "memory": is_memory and "memory" in unknown,
             "huge pages": huge and answer.code in _OF_HUGE_PAGES and "huge pages" in unknown,
+            "devices": answer.code in _OF_DEVICES and "devices" in unknown and not asked.isdisjoint(offered),
             "reservation": is_memory and reservation,
+            "cores": "cores" in assumed and "full-pcpus-only" in options and (by_cores or answer.code in _OF_CORES),
+            "sockets": "sockets" in assumed and "align-by-socket" in options and is_apart,
+            "NUMA nodes": "NUMA nodes" in assumed and (by_nodes or is_apart),
         }
         names = [name for name, is_assumed in rests.items() if is_assumed]
-        if answer.admitted or not names:
+        if not names:
             return answer
         return replace(answer, why=" ".join((answer.why, *(texts[name] for name in names))), assumed=tuple(names))
 
@@ -312,3 +350,17 @@ def core_list_findings(answers: Iterable[Answer]) -> list[Finding]:
     """Name the containers that name CPUs which they do not get."""
     named = ((one.pod, text) for one in answers if one.admitted for text in other_cores(one.pod, one.decision))
     return [Finding("info", f"{pod.namespace}/{pod.name}", text, OTHER_CORES) for pod, text in named]
+
+
+def assumed_findings(answers: Iterable[Answer]) -> list[Finding]:
+    """Return what is said of pods whose admission rests on what is only assumed of the machine."""
+    return [
+        Finding(
+            "warning",
+            f"{one.pod.namespace}/{one.pod.name}",
+            f"its admission rests on the machine's {joined(one.assumed)} (assumed): add its lscpu with --machine",
+            UNTOLD,
+        )
+        for one in answers
+        if one.admitted and one.assumed
+    ]

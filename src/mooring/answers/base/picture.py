@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, decided_by
 from mooring.answers.base.rows import (
+    HUGEPAGES,
     device_holders,
     devices_by_holder,
     hugepage_lines,
@@ -23,11 +24,13 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.moment import Moment
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.node import numa_of_blocks
 from mooring.engine.node.settings import policies
+from mooring.inputs.configuration.devices import offered_devices
 from mooring.lazy import lazily
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.devices import DeviceView
@@ -61,7 +64,7 @@ def plan_view(
             caption=caption,
             # No pod runs on any of the CPUs.
             pools=Pools(shared=NO_CPUS, others=also),
-            devices=pci_views(plan.machine),
+            devices=machine_devices(plan.machine),
         )
     kubelet = plan.kubelet
     rejected = [
@@ -93,7 +96,7 @@ def plan_view(
 
 def machine_view(machine: Machine) -> NodeView:
     """Return the picture of a machine without a kubelet."""
-    return build_view(machine, devices=pci_views(machine))
+    return build_view(machine, devices=machine_devices(machine))
 
 
 def pools_of(kubelet: Kubelet) -> Pools:
@@ -106,11 +109,19 @@ def pools_of(kubelet: Kubelet) -> Pools:
 
 def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
     """Return the memory manager's account of ordinary memory; empty under its policy ``None``."""
-    tables = {node: state.memory.get("memory") for node, state in kubelet.node.memory.nodes.items()}
+    nodes = kubelet.node.memory.nodes
+    pages = {
+        node: {
+            kind: (table.free, table.allocatable)
+            for kind, table in sorted(state.memory.items())
+            if kind.startswith(HUGEPAGES) and table.allocatable
+        }
+        for node, state in nodes.items()
+    }
     return {
-        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved)
-        for node, table in tables.items()
-        if table is not None
+        node: MemoryUse(max(0, table.total - table.allocatable), table.reserved, pages[node])
+        for node, state in nodes.items()
+        if (table := state.memory.get("memory")) is not None
     }
 
 
@@ -146,9 +157,15 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
         plan: that names the pods.
         kubelet: at the time to show.
     """
-    holders = device_holders(plan, kubelet)
-    roots = {device.address: device.root for device in plan.machine.pci}
-    offered = tuple(
+    offered = _offered(kubelet.node.providers.devices.devices, plan.machine, device_holders(plan, kubelet))
+    return offered or machine_devices(plan.machine)
+
+
+def _offered(
+    offered: Mapping[str, Sequence[Device]], machine: Machine, holders: Mapping[tuple[str, str], str]
+) -> tuple[DeviceView, ...]:
+    roots = {device.address: device.root for device in machine.pci}
+    return tuple(
         DeviceView(
             resource,
             device.id,
@@ -158,10 +175,9 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
             root=roots.get(address, ""),
             owner=holders.get((resource, device.id), ""),
         )
-        for resource, devices in sorted(kubelet.node.providers.devices.devices.items())
+        for resource, devices in sorted(offered.items())
         for device in devices
     )
-    return offered or pci_views(plan.machine)
 
 
 def devices_before(plan: AnyPlan, uid: str) -> tuple[DeviceView, ...]:
@@ -172,8 +188,10 @@ def devices_before(plan: AnyPlan, uid: str) -> tuple[DeviceView, ...]:
     return device_views(plan, next(islice(plan.kubelets(), place, None))) if place is not None else ()
 
 
-def pci_views(machine: Machine) -> tuple[DeviceView, ...]:
-    """Return the network, storage and compute devices on the machine's PCI bus, kind by kind."""
+def machine_devices(machine: Machine) -> tuple[DeviceView, ...]:
+    """Return the devices that come with the machine; without any, network, storage and compute on its PCI bus."""
+    if own := _offered(offered_devices({}, machine), machine, {}):
+        return own
     found = [_pci_view(device) for device in machine.pci]
     return tuple(
         sorted((view for view in found if view.resource), key=lambda view: (view.resource, view.root, view.id))

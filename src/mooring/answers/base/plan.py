@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from mooring.answers.base.answering import (
     Answer,
     answer_of,
+    assumed_findings,
     core_list_findings,
     corrected,
     restart_findings,
@@ -336,13 +337,15 @@ def make_plan(question: Question) -> AnyPlan:
     noticed += recorded_findings(made.answers, question.recorded)
     if not question.stop_at_crash:
         noticed += crash_findings(made.answers, question.machine.info)
-    is_assumed = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)
+    reserved = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)
+    answers = tuple(with_assumed(made.answers, question.machine, question.config, reservation=reserved))
+    noticed += assumed_findings(answers)
     unasked = pods_in(queue)[len(made.answers) :]
     if unasked and made.answers:
         noticed.append(unasked_finding(made.answers[-1], unasked))
     return Plan(
         machine=question.machine,
-        answers=tuple(with_assumed(made.answers, question.machine, reservation=is_assumed)),
+        answers=answers,
         kubelet=made.kubelet,
         findings=tuple(noticed),
         unasked=unasked,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
-from mooring.answers.base.rows import holding_lines, mixed_lines, plan_counts, plan_rows, pool_lines, resize_lines
+from mooring.answers.base.rows import device_lines, mixed_lines, plan_counts, plan_rows, pool_lines, resize_lines
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
@@ -63,7 +63,7 @@ def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]
         yield Text(plan_counts(plan))
     yield from (Text(line) for line in _pools(plan.kubelet))
     yield from (Text(clean(line), "bold red") for line in pool_lines(plan))
-    yield from (Text(line) for line in (*holding_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
+    yield from (Text(line) for line in (*device_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
     yield Text("")
     yield numa_table(view, width)
 

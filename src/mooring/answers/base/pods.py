@@ -253,6 +253,7 @@ def story_of(answer: Answer, container: str = "") -> Story:
         unreached=tuple(one.name for one in pod.containers if one.name not in told) if chapters else (),
         dropped=_dropped(facts),
         facts=facts,
+        shortage=answer.decision.rejection.shortage if answer.decision.rejection else None,
     )
 
 

@@ -12,18 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mooring.answers.base.inputs.checks import check_folder
-from mooring.answers.base.plan import Question
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.checkpoint.store import read_state_file
 from mooring.engine.core.bits import CPUMask, mask_of, members
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, PublishedNode
-from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.pod import Container, Pod, PodLevelGates, QoS
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import NotStarted, start_on
@@ -31,8 +31,12 @@ from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
 from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.explanations.phrases import joined, size
 from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
 from mooring.inputs.decoding.fields import Document, within
+
+if TYPE_CHECKING:
+    from mooring.answers.base.plan import Question
 
 PUBLISHED: Final = "MOOR-528"
 """Code of what a NodeResourceTopology says and another source says otherwise."""
@@ -163,8 +167,8 @@ def _listed_pod(namespace: str, name: str, containers: Mapping[str, DumpedContai
     for container, one in containers.items():
         amounts = {resource: len(ids) for resource, ids in one.devices.items()}
         amounts |= {"cpu": len(one.cpus)} if one.cpus else {}
-        for kind, size, _ in one.memory:
-            amounts[kind] = amounts.get(kind, 0) + size
+        for kind, amount, _ in one.memory:
+            amounts[kind] = amounts.get(kind, 0) + amount
         requests = {resource: Quantity.parse(str(amount)) for resource, amount in amounts.items()}
         made.append(Container(container, requests=requests, limits=requests))
     exclusive = any(one.cpus for one in containers.values())
@@ -183,19 +187,31 @@ def with_published(question: Question, sets: Callable[[str], bool], running: Col
     if published is None:
         return question
     config, findings = _configured(question.config, published, sets)
-    devices = {
-        resource: tuple(
-            Device(f"node-{node}/{index}", (node,)) for node, count in counts.items() for index in range(count)
-        )
-        for resource, counts in published.devices.items()
-    }
     findings = [*question.findings, *findings]
-    known = question.files != StateTexts() or bool(question.active) or any(pod.uid in running for pod in question.pods)
-    if known and published.taken:
-        message = "what the NodeResourceTopology says containers hold is not counted: running pods are given"
-        findings.append(Finding("info", "machine", message, PUBLISHED))
-    found = replace(question, config=config, devices={**devices, **question.devices}, findings=tuple(findings))
-    return found if known else _with_holders(found, published.taken)
+    given = [*question.active, *(pod for pod in question.pods if pod.uid in running)]
+    known = question.files != StateTexts() or bool(given)
+    if published.taken:
+        held = joined(
+            [
+                f"{amount if name == 'cpu' else size(amount) if is_memory(name) else amount} "
+                f"{'CPUs' if name == 'cpu' else name} of NUMA node {node}"
+                for node, amounts in sorted(published.taken.items())
+                for name, amount in amounts.items()
+            ]
+        )
+        message = f"the NodeResourceTopology says that containers hold {held}"
+        cpus = sum(amounts.get("cpu", 0) for amounts in published.taken.values())
+        pinned = sum(exclusive_cpus(pod, one, PodLevelGates()) for pod in given for one in pod.containers)
+        if not known:
+            findings.append(Finding("info", "machine", f"{message}: a pod of each node stands for them", PUBLISHED))
+        elif given and pinned != cpus:
+            message += f"; the running pods that are given, which hold {pinned} CPUs, count alone: give all, or none"
+            findings.append(Finding("warning", "machine", message, PUBLISHED))
+        else:
+            message += "; the running pods that are given count in their place"
+            findings.append(Finding("info", "machine", message, PUBLISHED))
+    found = replace(question, config=config, findings=tuple(findings))
+    return found if known or not published.taken else _with_holders(found, published.taken)
 
 
 def _configured(

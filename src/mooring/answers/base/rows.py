@@ -5,16 +5,17 @@ The lines stand under the picture and under the tables of a plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from mooring import DISTRIBUTION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
-from mooring.engine.core.bits import list_text
+from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.errors import InputError
@@ -25,6 +26,7 @@ from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
+from mooring.engine.memorymanager.state import Block
 from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
 from mooring.explanations.phrases import nodes_of, plural, size
 from mooring.explanations.story import PodVerdict
@@ -101,6 +103,9 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
         why: said in the first row.
     """
     topology = plan.kubelet.settings.topology
+    uid, memory = answer.pod.uid, plan.kubelet.node.memory
+    held = plan.kubelet.node.providers.devices.held.get(uid, {})
+    blocks = {"": memory.pods.get(uid, ()), **memory.assignments.get(uid, {})}
     name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
     for position, (container, verdict, placement) in enumerate(_held(plan, answer)):
         cpus = placement.cpus
@@ -113,11 +118,33 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
             cpus=cpus,
             cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
             memory_nodes=placement.mems,
+            hugepages=_pages(blocks.get(container, ())),
+            devices=_devices(held.get(container, {})),
             alignment=_alignment(topology, caches, cpus, hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container))
             if topology and known
             else "",
             why=why if position == 0 else "",
         )
+
+
+def _pages(blocks: Iterable[Block]) -> str:
+    sizes: Counter[str] = Counter()
+    for block in blocks:
+        if block.type.startswith(HUGEPAGES):
+            sizes[block.type.removeprefix(HUGEPAGES)] += block.size
+    return ", ".join(
+        f"{size(amount)}{f' of {kind}' if len(sizes) > 1 else ''}" for kind, amount in sorted(sizes.items())
+    )
+
+
+_MOST_IDS = 24
+"""Characters of the ids of devices that are named one by one."""
+
+
+def _devices(held: Mapping[str, Collection[str]]) -> str:
+    ids = ",".join(sorted(chain(*held.values())))
+    counts = (f"{len(found)} {resource.rpartition('/')[2]}" for resource, found in sorted(held.items()) if found)
+    return ids if len(ids) <= _MOST_IDS else ", ".join(counts)
 
 
 def _held(plan: Plan, answer: Answer) -> Iterator[tuple[str, str, Placement]]:
@@ -199,29 +226,25 @@ def pool_lines(plan: Plan) -> list[str]:
     return [f"[{emptied.code}] {emptied.subject} {emptied.message}."] if emptied is not None else []
 
 
-def holding_lines(plan: Plan) -> list[str]:
-    """Return one line for each device resource and each size of huge pages; empty when the node has neither."""
-    return [*hugepage_lines(plan), *_device_lines(plan)]
-
-
 def hugepage_lines(plan: Plan) -> Iterator[str]:
     """Yield one line for each size of huge pages; none when the node has none."""
     nodes = sorted(plan.kubelet.node.memory.nodes.items())
     for resource in sorted({name for _, state in nodes for name in state.memory if name.startswith(HUGEPAGES)}):
-        parts = [
-            f"{size(table.free)} of {size(table.allocatable)} on NUMA {node}"
-            for node, state in nodes
-            if (table := state.memory.get(resource)) is not None and table.allocatable
-        ]
-        if parts:
-            yield f"{resource} free: {', '.join(parts)}."
+        equal: dict[str, list[int]] = {}
+        for node, state in nodes:
+            if (table := state.memory.get(resource)) is not None and table.allocatable:
+                equal.setdefault(f"{size(table.free)} of {size(table.allocatable)}", []).append(node)
+        if equal:
+            told = (f"{amounts} on NUMA {list_text(mask_of(found))}" for amounts, found in equal.items())
+            yield f"{resource} free: {', '.join(told)}."
 
 
-def _device_lines(plan: Plan) -> Iterator[str]:
+def device_lines(plan: Plan) -> Iterator[str]:
+    """Yield a line for each resource of devices, with who holds which."""
     devices = plan.kubelet.node.providers.devices
     holders = device_holders(plan, plan.kubelet)
     for resource, offered in sorted(devices.devices.items()):
-        parts = [_device(device, holders.get((resource, device.id), "")) for device in offered]
+        parts = [_device(one, holders.get((resource, one.id), "")) for one in offered]
         yield f"{resource}: {'; '.join(parts) or 'no device'}."
 
 

@@ -212,9 +212,9 @@ def machines_for(scenario: Scenario, known: Mapping[str, MachineInfo]) -> Mappin
     name = scenario.machine
     if name in known or not name:
         return known
-    from mooring.inputs.machines.compact import shipped_names  # noqa: PLC0415 - not for recorded scenarios
+    from mooring.inputs.machines.shipped import SHIPPED  # noqa: PLC0415 - not for recorded scenarios
 
-    if name in shipped_names() or ("=" in name and "/" not in name):
+    if name in SHIPPED or ("=" in name and "/" not in name):
         try:
             return {name: load_machine(name).info}
         except InputError as error:

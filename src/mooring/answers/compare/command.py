@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -46,10 +47,12 @@ MEASURES = ("admitted", "numa", "devices", "memory", "l3", "core", "stranded", "
 
 
 def _pair(text: str) -> tuple[str, str]:
-    """Return the machine and the file of a pair; a machine's text can hold commas."""
+    """Return the machine and the file of a pair, none of a node archive; a machine's text can hold commas."""
     machine, comma, devices = text.rpartition(",")
+    if not comma and Path(text).exists():
+        return text, ""
     if not (comma and machine and devices):
-        raise click.BadParameter(f"{text!r:.60} is not MACHINE,DEVICES", param_hint="--pair")
+        raise click.BadParameter(f"{text!r:.60} is neither MACHINE,DEVICES nor a node archive", param_hint="--pair")
     return machine, devices
 
 
@@ -84,8 +87,8 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "pairs",
     multiple=True,
     metavar="MACHINE,DEVICES",
-    help="A machine with its own devices, a file with a document of kind NodeDevices, instead of --machine; "
-    "repeatable.",
+    help="A machine with its own devices, a file with a document of kind NodeDevices, or a node archive that has both, "
+    "instead of --machine; repeatable.",
 )
 @click.option(
     "--cluster",
@@ -196,7 +199,6 @@ def command(
         inputs,
         machine=machines[0] if machines else "",
         kubelet_version=(releases or [""])[0],
-        config=(*inputs.config, *(paired[0][1:] if paired else ())),
     )
     if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)

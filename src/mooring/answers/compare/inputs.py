@@ -22,7 +22,6 @@ from mooring.answers.base.inputs.node import (
     with_devices,
 )
 from mooring.answers.base.plan import AnyPlan, Question, make_plan
-from mooring.answers.base.published import with_published
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
 from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
@@ -45,6 +44,8 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.inputs import node_groups
+    from mooring.inputs.archive import claims
+    from mooring.inputs.archive import reader as archives
 
 if TYPE_CHECKING:
     from mooring.inputs.node_groups import NodeGroup
@@ -65,7 +66,8 @@ class CompareOptions:
     cluster: str = ""
     """A file with a document of kind Cluster, whose groups are compared."""
     devices: Sequence[str] = ()
-    """A file of devices for each machine; empty where all have those of the configuration."""
+    """A file of devices for each machine, or an empty text for a node archive, which has its own; empty where all have
+    those of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +224,26 @@ def _asked(options: CompareOptions) -> tuple[tuple[Question, tuple[Document, ...
     if len(options.machines) > 1 and STANDARD_INPUT in options.node.config:
         remedy = "give the configuration as a file"
         raise InputError("can be read only once", source="standard input", field="--config", remedy=remedy)
-    read = read_inputs(options.node)
+    of_pairs: list[tuple[str, ...]] = [(*options.node.config, *filter(None, [file])) for file in options.devices]
+    files = of_pairs or [tuple(options.node.config)] * max(len(options.machines), 1)
+    read = read_inputs(replace(options.node, config=files[0]))
     question = question_from(read)
+
+    def site(place: int, machine: Machine, declared: Declared, found: Mapping[str, tuple[Device, ...]]) -> _Site:
+        if not options.devices or options.devices[place]:
+            return _Site(machine, found)
+        facts = replace(archives.open_node(options.machines[place]).devices(), declared=declared)
+        there = claims.node_devices(facts, machine, question.pods, question.mooring.device_attributes)
+        return _Site(machine, {**found, **there.devices})
+
     given = _Given(_name(options.node), question.config, question.mooring, {})
-    sites = [_Site(question.machine, question.devices)]
+    sites = [site(0, question.machine, read.configuration.devices, question.devices)]
+    question = replace(question, devices=sites[0].devices)
     if len(options.machines) > 1:
         archive = read_node(options.node.node)
         for place, machine in enumerate(map(load_machine, options.machines[1:]), 1):
-            # The first pair's devices are the last file of the configuration.
-            files = (*options.node.config[:-1], options.devices[place]) if options.devices else options.node.config
-            declared = read_config(files, archive, machine=machine).devices
-            published = with_published(replace(question, machine=machine, devices={}), lambda _: True)
-            sites.append(_Site(machine, {**published.devices, **offered_devices(declared, machine.pci)}))
+            declared = read_config(files[place], archive, machine=machine).devices
+            sites.append(site(place, machine, declared, offered_devices(declared, machine)))
     return (question, tuple(read.manifests)), given, sites
 
 
@@ -293,7 +303,7 @@ def _gate_findings(given: Sequence[_Given]) -> Iterator[Finding]:
 def _variants(site: _Site, given: _Given, dimensions: Collection[Dimension]) -> Iterator[Variant]:
     """Yield a configuration as given, and every combination of options that departs from it."""
     machine = site.machine
-    devices = offered_devices(given.declared, machine.pci) if given.declared else site.devices
+    devices = offered_devices(given.declared, machine) if given.declared else site.devices
     as_given = Variant(given.name, machine, given.kubelet, given.mooring, devices)
     yield as_given
     if not dimensions:

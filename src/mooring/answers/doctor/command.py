@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.answers.doctor.answer import DiagnosisDocument
-    from mooring.engine.kubelet.kubelet import StateTexts
 
 EPILOG = """\b
 Examples:
@@ -93,7 +93,8 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices, pod_files)
     written = write and bool(diagnosis.repairs)
     if written:
-        _write(diagnosis, asked.files, Path(state))
+        before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory}
+        write_repair(diagnosis, before, Path(state))
     if form == "json":
         emit_document(json_text(diagnosis), to)
     else:
@@ -104,14 +105,18 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     return YES if diagnosis.sound or written else NO
 
 
-def _write(diagnosis: DiagnosisDocument, files: StateTexts, folder: Path) -> None:
+def write_repair(diagnosis: DiagnosisDocument, before: Mapping[str, str | None], folder: Path) -> None:
     """Write the repair, and say so in it.
+
+    Args:
+        diagnosis: with the repair.
+        before: name -> text of each file on which it rests.
+        folder: the kubelet's root directory.
 
     Raises:
         InputError: it cannot be written; then everything is as it was.
     """
-    before = {start.CPU_FILE: files.cpu, start.MEMORY_FILE: files.memory}
     after = {one.file: one.text if one.action == "replace" else None for one in diagnosis.repairs}
-    copies = salvage.replace_with_backups(folder, before, after)
-    for repair, copy in zip(diagnosis.repairs, copies, strict=True):
-        repair.written, repair.backup = True, copy.name
+    copies = iter(salvage.replace_with_backups(folder, before, after))
+    for repair in diagnosis.repairs:
+        repair.written, repair.backup = True, next(copies).name if before.get(repair.file) is not None else ""

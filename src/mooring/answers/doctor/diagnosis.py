@@ -6,8 +6,9 @@ looking at the other file), and about the repaired ones. A repair on which it do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
+from typing import Any
 
 from mooring.answers.base.answering import RESTART, STATE_FILES
 from mooring.answers.base.plan import Question, RefusedPlan, make_plan
@@ -34,7 +35,7 @@ from mooring.answers.doctor.entry_checks import (
     honoured,
     seen,
 )
-from mooring.answers.doctor.joint_checks import check_together
+from mooring.answers.doctor.joint_checks import FILE_MISSING, check_together
 from mooring.answers.doctor.reports import (
     Report,
     State,
@@ -46,6 +47,7 @@ from mooring.answers.doctor.reports import (
 )
 from mooring.documents.plan import finding_parts
 from mooring.engine.checkpoint.device_file import DeviceRecord
+from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
@@ -56,16 +58,20 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import crash_at_start, refusal_of, start_kubelet
-from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.memorymanager.policy import STATIC
+from mooring.engine.memorymanager.state import Block, MemoryState
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, plural
+from mooring.inputs.machines.isolation import PinnedContainer
 
 BEFORE_THE_FILES = "MOOR-350"
 UNEXPLAINED = "MOOR-351"
 
 NOT_CHECKED = "not checked"
 """Stands for the format of a file that the kubelet does not come to."""
+MISSING = "missing"
+"""Stands for the format of a file that a repair makes."""
 REFUSED_AT_START = "MOOR-344"
 
 
@@ -74,6 +80,7 @@ def diagnose(
     release: Release | None = None,
     devices: DeviceRecord | None = None,
     pod_files: Mapping[str, str | None] | None = None,
+    pinned: Sequence[PinnedContainer] = (),
 ) -> DiagnosisDocument:
     """Look at the state files of a question.
 
@@ -82,13 +89,16 @@ def diagnose(
         release: of the kubelet that will start on the files; None is the one that the question is for.
         devices: the device manager's record; None where it is not known.
         pod_files: the files of allocated and actuated pods, of which none is repaired: name -> text, None without one.
+        pinned: what running containers have of their own; a file that has lost it gets it back.
     """
     release = release or question.mooring.release
     question = replace(question, mooring=replace(question.mooring, release=release))
-    return _with_pod_files(_diagnosed(question, release, devices or DeviceRecord()), release, pod_files or {})
+    return _with_pod_files(_diagnosed(question, release, devices or DeviceRecord(), pinned), release, pod_files or {})
 
 
-def _diagnosed(question: Question, release: Release, devices: DeviceRecord) -> DiagnosisDocument:
+def _diagnosed(
+    question: Question, release: Release, devices: DeviceRecord, pinned: Sequence[PinnedContainer]
+) -> DiagnosisDocument:
     """Look at the managers' files."""
     config = honoured(question.config, release)
     noticed = [*question.findings, *machine_findings(question.machine, question.config)]
@@ -119,7 +129,18 @@ def _diagnosed(question: Question, release: Release, devices: DeviceRecord) -> D
         odd += check_hidden_pods(release.name, CPU_FILE, whole[0], cpu.state)
         odd += check_hidden_pods(release.name, MEMORY_FILE, whole[1], memory.state)
     cpu, memory = _with_own(cpu, odd), _with_own(memory, odd)
-    repairs = _repairs(settings, ask, cpu, memory)
+    if settings.cpu is not None:
+        own = {one: CPUMask(one.cpus.mask) for one in pinned if one.cpus}
+        cpu = _with_pinned(cpu, cpu.state or CPUState("static", NO_CPUS, {}), own)
+    if settings.memory is not None:
+        memory_of = {
+            one: tuple(Block(one.nodes, resource, amount) for resource, amount in one.memory)
+            for one in pinned
+            if one.nodes and one.memory
+        }
+        memory = _with_pinned(memory, memory.state or MemoryState(STATIC, {}, {}), memory_of)
+    running = {pod.uid for pod in ask.active} | {one.uid for one in pinned}
+    repairs = _repairs(settings, ask, cpu, memory, running)
     afterwards, met = restarted(replace(ask, files=with_repairs(files, repairs)))
     shared = [
         *check_together(settings, ask.active, cpu, memory, devices),
@@ -163,7 +184,7 @@ def _document(
         files=[
             StateFilePart(
                 report.file,
-                report.is_there,
+                report.is_there and report.format != MISSING,
                 report.format,
                 report.is_sound,
                 _containers(report.state),
@@ -239,16 +260,41 @@ def _with_own(report: Report[State], found: list[Problem]) -> Report[State]:
     return replace(report, problems=(*report.problems, *(problem for problem in found if problem.file == report.file)))
 
 
-def _repairs(settings: Settings, ask: Question, cpu: Report[CPUState], memory: Report[MemoryState]) -> list[RepairPart]:
+def _with_pinned(report: Report[State], state: State, own: Mapping[PinnedContainer, Any]) -> Report[State]:
+    """Return a report on a file that has again what running containers have, if it is missing or has lost entries."""
+    if not own or (report.is_sound and report.is_there):
+        return report
+    entries = {uid: dict(held) for uid, held in state.assignments.items()}
+    lost = []
+    for one, held in own.items():
+        if one.uid in state.pods:
+            continue
+        known = entries.setdefault(one.uid, {})
+        if one.name not in known or not report.trusted:
+            lost += [EntryHolder(one.uid, one.name)] if known.get(one.name) != held else []
+            known[one.name] = held
+    state = replace(state, assignments={uid: held for uid, held in entries.items() if held})
+    if report.is_there:
+        return replace(report, state=state)
+    if not lost:
+        return report
+    message = f"The file is missing, and {plural(len(lost), 'container')} of it run: they would lose what they have."
+    missing = Problem(FILE_MISSING, "error", report.file, message, tuple(lost))
+    return replace(report, format=MISSING, problems=(*report.problems, missing), state=state)
+
+
+def _repairs(
+    settings: Settings, ask: Question, cpu: Report[CPUState], memory: Report[MemoryState], running: Collection[str]
+) -> list[RepairPart]:
     """Return what is to be written, when the kubelet starts on it."""
     pods = {pod.uid: pod for pod in ask.active}
     found = []
     if cpu.is_there and not cpu.is_sound:
-        kept, lost = (None, ()) if cpu.state is None else repair_cpu(settings, cpu.state, pods)
+        kept, lost = (None, ()) if cpu.state is None else repair_cpu(settings, cpu.state, running)
         text = None if kept is None else cpu_text(settings, kept)
         found.append(_repair(pods, cpu, kept, lost, text))
     if memory.is_there and not memory.is_sound:
-        left, lost = (None, ()) if memory.state is None else repair_memory(settings, memory.state, pods)
+        left, lost = (None, ()) if memory.state is None else repair_memory(settings, memory.state, running)
         text = None if left is None else memory_text(settings, left)
         found.append(_repair(pods, memory, left, lost, text))
     # What the configuration itself is refused for is not the files' fault, and no file can mend it.

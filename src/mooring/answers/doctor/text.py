@@ -207,7 +207,8 @@ def _steps(diagnosis: DiagnosisDocument) -> Iterator[RenderableType]:
     backups = [repair.backup for repair in diagnosis.repairs if repair.written]
     if backups:
         yield Text("")
-        yield Text(f"Written; the previous content is in {', '.join(backups)}.")
+        copies = ", ".join(one for one in backups if one) or "no copy: there was no file"
+        yield Text(f"Written; the previous content is in {copies}.")
         yield Text("Start the kubelet: systemctl start kubelet")
     elif diagnosis.repairs:
         yield Text("")

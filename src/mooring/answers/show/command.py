@@ -123,7 +123,7 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
 
 def _report(inputs: NodeOptions, to: str) -> int:
     if not inputs.describes_node:
-        emit_document(html.html_text(report.machine_report(read_machine(inputs.machine, inputs.node))), to)
+        emit_document(html.html_text(report.machine_report(read_machine(inputs))), to)
         return YES
     # Findings and a refusal to start are in the report.
     plan = planning.make_plan(question_of(inputs))

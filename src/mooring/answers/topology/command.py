@@ -14,6 +14,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.base import plan_text
+    from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.topology import text
     from mooring.inputs.decoding import yaml_reader
     from mooring.inputs.machines import cadvisor_machine, machineinfo_json
@@ -25,6 +26,7 @@ EPILOG = """\b
 Examples:
   mooring topology
   mooring topology --machine node.tar.gz -o json
+  mooring topology --node worker-7
   mooring topology --machine "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi" -o machineinfo
 """
 
@@ -33,9 +35,10 @@ Examples:
 @options.machine
 @options.config
 @options.node
+@options.debug_image
 @options.output(("text", "json", "yaml", "machineinfo", "resources"), "text")
 @options.to_file
-def command(machine: str, config: tuple[str, ...], node: str, form: str, to: str) -> int:
+def command(machine: str, config: tuple[str, ...], node: str, debug_image: str, form: str, to: str) -> int:
     """Show CPUs, cores, caches, NUMA nodes and memory, and where the kubelet's view differs from the hardware.
 
     With -o resources: capacity and allocatable of the node with --config, as kubectl describe node has them.
@@ -43,15 +46,16 @@ def command(machine: str, config: tuple[str, ...], node: str, form: str, to: str
     Exit code 1 when the kubelet could not describe the machine (-o machineinfo), or would not start (-o resources).
     """
     check_destination(to)
+    inputs = NodeOptions(machine=machine, config=config, node=node, debug_image=debug_image)
     if form == "resources":
-        plan = planning.make_plan(question_of(NodeOptions(machine=machine, config=config, node=node)))
+        plan = planning.make_plan(question_of(running_inputs.with_running_kubelet(inputs) if node else inputs))
         emit(plan_text.resources_text(plan, to), to)
         return YES if plan.is_yes else NO
     if config:
         raise click.UsageError("--config reserves resources: add -o resources")
     if form == "machineinfo":
-        return _machine_info(machine, node, to)
-    loaded = read_machine(machine, node)
+        return _machine_info(inputs, to)
+    loaded = read_machine(inputs)
     if form == "text":
         emit(text.topology_text(loaded, to), to)
         return YES
@@ -63,12 +67,12 @@ def command(machine: str, config: tuple[str, ...], node: str, form: str, to: str
     return YES
 
 
-def _machine_info(source: str, node: str, to: str) -> int:
+def _machine_info(inputs: NodeOptions, to: str) -> int:
     try:
-        machine = read_machine(source, node)
+        machine = read_machine(inputs)
     except InputError:
         # The hardware cannot be made out; what cAdvisor says of it is read all the same.
-        failed = _cadvisor_error(source or node)
+        failed = _cadvisor_error(inputs.machine or inputs.node)
         if not failed:
             raise
     else:

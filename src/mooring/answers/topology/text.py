@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.hardware import Hardware, HardwareNode
 from mooring.engine.core.machine import Finding, Machine, PCIDevice
 from mooring.explanations.phrases import size
+from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.machines.loader import UNTOLD
 from mooring.inputs.machines.machine_document import described_hardware
 from mooring.views.build import build_view
@@ -33,6 +35,15 @@ def topology_text(machine: Machine, to: str = "") -> str:
     ]
     if hardware.distances and len(hardware.distance_nodes) > 1:
         parts += [Text(""), *_distances(hardware, width_for(to))]
+    if own := offered_devices({}, machine):
+        table = _grid()
+        for heading in ("resource", "devices", "NUMA nodes"):
+            table.add_column(heading, no_wrap=True)
+        for resource, offered in own.items():
+            nodes = Counter(str(*device.numa or ()) for device in offered)
+            cells = (resource, str(len(offered)), ", ".join(f"{count} on {node}" for node, count in nodes.items()))
+            table.add_row(*map(Text, cells))
+        parts += [Text(""), Text("Devices of device plugins"), table]
     devices = [device for device in machine.pci if device.kind]
     if devices:
         parts += [Text(""), Text("Devices on the PCI bus"), _devices(devices)]
@@ -62,7 +73,7 @@ def _fact_rows(machine: Machine, hardware: Hardware) -> Iterator[tuple[str, str]
         yield "Read from", machine.origin.format
         yield "Not reported", ", ".join(machine.origin.unknown)
     if machine.origin.assumed:
-        yield "Assumed", ", ".join(machine.origin.assumed)
+        yield "Assumed", ", ".join(f"{one} (assumed)" for one in machine.origin.assumed)
     yield "CPUs online", f"{len(hardware.online)} ({hardware.online})"
     for name, cpus in (
         ("CPUs offline", hardware.offline),

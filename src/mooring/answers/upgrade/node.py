@@ -88,10 +88,10 @@ class UpgradedNode:
 
     def plan(self, situation: UpgradeSituation, setup: KubeletSetup) -> AnyPlan:
         """Ask a kubelet in a situation."""
-        pods = self.pods_of(setup)
         if situation is UpgradeSituation.RESTART:
+            pods = self.pods_of(setup)
             return make_plan(self._question(setup, pods.running, pods.arriving, self.files))
-        return make_plan(self._question(setup, (), pods.every, StateTexts()))
+        return make_plan(self._question(setup, (), self.pods(self._new(setup)).every, StateTexts()))
 
     def leaving_out(self, uids: Collection[str]) -> UpgradedNode:
         """Return the node without some of its pods, on the same files."""
@@ -149,7 +149,7 @@ class UpgradedNode:
             setup: the kubelet before the upgrade; on a node without state files it has admitted the running pods.
             first: reads pods that it admits besides; what it rejects does not run.
         """
-        gates = PodGates.of_node(setup.config, self._mooring(setup))
+        gates = self._new(setup)
         active, new = self.pods(gates).running, first(gates).running if first is not None else ()
         if self.files == StateTexts():
             active, new = (), (*active, *new)
@@ -177,6 +177,10 @@ class UpgradedNode:
     ) -> Question:
         asked = Question(self.machine, setup.config, self._mooring(setup), pods, active, files, self.devices, self.held)
         return replace(asked, claimed=self.claimed)
+
+    def _new(self, setup: KubeletSetup) -> PodGates:
+        """Return the gates of pods that have no status yet (spec: releases.md section 7, rule 1)."""
+        return replace(PodGates.of_node(setup.config, self._mooring(setup)), reads_statuses=False)
 
     def _mooring(self, setup: KubeletSetup) -> MooringConfig:
         return replace(self.mooring, release=setup.release)

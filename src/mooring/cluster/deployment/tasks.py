@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mooring.engine.checkpoint.store import write_atomically
 from mooring.engine.core.errors import InputError, MooringError
-from mooring.service.apiserver import Cluster, check_response, cluster_errors
+from mooring.service.apiserver import Cluster, asked, asked_json
 
 AUTHORITY: Final = "mooring-ca"
 SIDES: Final = {
@@ -55,18 +55,15 @@ def renew_secrets(cluster: Cluster, namespace: str, now: datetime) -> list[str]:
     path = f"api/v1/namespaces/{namespace}/secrets"
     headers = {"Content-Type": "application/merge-patch+json"}
     versions, found = {}, {}
-    with cluster_errors():
-        for name in (AUTHORITY, *(f"{side}-tls" for side in SIDES)):
-            response = cluster.http.get(f"{path}/{name}")
-            check_response(response)
-            secret = response.json()
-            versions[name] = secret["metadata"]["resourceVersion"]
-            found[name] = {file: b64decode(text) for file, text in (secret.get("data") or {}).items()}
-        changed = renewed(found, namespace, now)
-        for name, content in changed.items():
-            data = {file: b64encode(value).decode() for file, value in content.items()}
-            patch = {"metadata": {"resourceVersion": versions[name]}, "data": data}
-            check_response(cluster.http.patch(f"{path}/{name}", json=patch, headers=headers))
+    for name in (AUTHORITY, *(f"{side}-tls" for side in SIDES)):
+        secret = asked_json(cluster.http, "GET", f"{path}/{name}")
+        versions[name] = secret["metadata"]["resourceVersion"]
+        found[name] = {file: b64decode(text) for file, text in (secret.get("data") or {}).items()}
+    changed = renewed(found, namespace, now)
+    for name, content in changed.items():
+        data = {file: b64encode(value).decode() for file, value in content.items()}
+        patch = {"metadata": {"resourceVersion": versions[name]}, "data": data}
+        asked(cluster.http, "PATCH", f"{path}/{name}", json=patch, headers=headers)
     return list(changed)
 
 
@@ -304,21 +301,15 @@ def leave(cluster: Cluster, namespace: str, patience: float, *, wait: Callable[[
     """
     path = f"apis/apps/v1/namespaces/{namespace}/daemonsets/{DAEMON_SET}"
     headers = {"Content-Type": "application/merge-patch+json"}
-    with cluster_errors():
-        found = cluster.http.get(path)
-        check_response(found)
-        written = cluster.http.patch(path, json=leaving_patch(found.json()), headers=headers)
-        check_response(written)
-        state = written.json()
-        waited = 0.0
-        while not has_left(state):
-            if waited >= patience:
-                raise MooringError(_unfinished(state, patience))
-            wait(_LEAVING_PERIOD)
-            waited += _LEAVING_PERIOD
-            found = cluster.http.get(path)
-            check_response(found)
-            state = found.json()
+    patch = leaving_patch(asked_json(cluster.http, "GET", path))
+    state = asked_json(cluster.http, "PATCH", path, json=patch, headers=headers)
+    waited = 0.0
+    while not has_left(state):
+        if waited >= patience:
+            raise MooringError(_unfinished(state, patience))
+        wait(_LEAVING_PERIOD)
+        waited += _LEAVING_PERIOD
+        state = asked_json(cluster.http, "GET", path)
     return int(state["status"]["desiredNumberScheduled"])
 
 

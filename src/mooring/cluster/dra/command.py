@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,9 @@ with lazily():
     from mooring.inputs.machines import loader
     from mooring.service import options as service_options
 
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GROUPS = ("numa", "socket", "l3", "cpu")
 
@@ -41,7 +45,7 @@ Examples:
 @options.node_name("the agent's")
 @click.option(
     "--group",
-    "group",
+    "grouping",
     type=click.Choice(GROUPS),
     default="numa",
     show_default=True,
@@ -93,24 +97,7 @@ Examples:
     default="info",
     show_default=True,
 )
-def command(
-    agent: str,
-    kubeconfig: str,
-    node_name: str,
-    group: str,
-    name: str,
-    kubelet_root: str,
-    kubelet_config: str,
-    cdi_root: str,
-    machine: str,
-    health: str,
-    log_format: str,
-    log_level: str,
-    *,
-    pcie_roots: bool,
-    numa_node_list: bool,
-    immediate: bool,
-) -> int:
+def command(machine: str, *, pcie_roots: bool, **given: Any) -> int:
     """Publish this node's CPUs as devices and prepare claims to them, until SIGTERM or SIGINT.
 
     The agent of this node runs beside it and owns the CPUs; the kubelet has CPU manager policy none.
@@ -118,22 +105,15 @@ def command(
     With --machine, for tests and simulations, kinds of cores are those of another machine.
     """
     with needs_extra("dra", source="mooring dra"):
-        asked = run.DriverOptions(
-            agent=agent,
-            kubeconfig=kubeconfig,
-            node=node_name,
-            name=name,
-            grouping=devices.Grouping(group),
-            kubelet_root=Path(kubelet_root).absolute(),
-            kubelet_config=Path(kubelet_config) if kubelet_config else None,
-            cdi_root=Path(cdi_root).absolute(),
-            hardware=loader.load_machine(machine).hardware,
-            pcie_roots=devices.pcie_roots() if pcie_roots else {},
-            numa_node_list=numa_node_list,
-            immediate=immediate,
-            health=service_options.parse_address(health, source="--health-address"),
-            log_format=service_options.LogFormat(log_format),
-            log_level=service_options.LogLevel(log_level),
-        )
-        run.run_driver(asked)
+        read: dict[str, Callable[[str], object]] = {
+            "grouping": devices.Grouping,
+            "kubelet_root": lambda path: Path(path).absolute(),
+            "cdi_root": lambda path: Path(path).absolute(),
+            "health": lambda text: service_options.parse_address(text, source="--health-address"),
+            "log_format": service_options.LogFormat,
+            "log_level": service_options.LogLevel,
+        }
+        given |= {name: reader(given[name]) for name, reader in read.items()}
+        roots = devices.pcie_roots() if pcie_roots else {}
+        run.run_driver(run.DriverOptions(hardware=loader.load_machine(machine).hardware, pcie_roots=roots, **given))
     return YES

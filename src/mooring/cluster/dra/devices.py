@@ -310,34 +310,23 @@ The kubelet deletes those of a driver that was away.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class SliceOffer:
-    """How a node's CPUs are published."""
+@dataclass(slots=True)
+class SlicePublisher:
+    """Writes slices when they have changed, and not too often; called from one thread."""
 
     driver: str
     node: str
     grouping: Grouping
+    objects: ClaimObjects
+    log: Log
     hardware: Hardware | None = None
     pcie_roots: Mapping[str, int] | None = None
     numa_node_list: bool = False
-
-
-class SlicePublisher:
-    """Writes slices when they have changed, and not too often; called from one thread."""
-
-    def __init__(self, offer: SliceOffer, objects: ClaimObjects, log: Log) -> None:
-        """Publish nothing yet.
-
-        Args:
-            offer: what is published how.
-            objects: at the API server.
-            log: of the driver.
-        """
-        self._offer, self._objects, self._log = offer, objects, log
-        self._published: list[dict[str, Any]] | None = None
-        self._wrote = self._looked = float("-inf")
-        self.writes = 0
-        """How often slices were written."""
+    writes: int = 0
+    """How often slices were written."""
+    _published: list[dict[str, Any]] | None = None
+    _wrote: float = float("-inf")
+    _looked: float = float("-inf")
 
     def publish(self, node: AgentNode, now: float) -> None:
         """Update the slices when they changed or a check is due.
@@ -350,30 +339,28 @@ class SlicePublisher:
             ClusterError: it is not done; the next call tries again.
         """
         devices = self.devices(node)
-        wanted = offered(devices, self._offer.grouping, node.room)
+        wanted = offered(devices, self.grouping, node.room)
         is_due = wanted != self._published or now - self._looked >= _LOOK
         if not is_due or now - self._wrote < PAUSE:
             return
-        offer = self._offer
-        found = self._objects.slices(offer.driver, offer.node)
+        found = self.objects.slices(self.driver, self.node)
         generation = newest_generation(found)
-        owner = self._objects.node_uid(offer.node)
-        made = slices(offer.driver, offer.node, wanted, generation, owner)
+        owner = self.objects.node_uid(self.node)
+        made = slices(self.driver, self.node, wanted, generation, owner)
         if not is_same(found, made):
-            made = slices(offer.driver, offer.node, wanted, generation + 1, owner)
+            made = slices(self.driver, self.node, wanted, generation + 1, owner)
             for one in made:
-                self._objects.apply_slice(one)
+                self.objects.apply_slice(one)
             names = {one["metadata"]["name"] for one in made}
             for name in {one["metadata"]["name"] for one in found} - names:
-                self._objects.delete_slice(name)
+                self.objects.delete_slice(name)
             self.writes += 1
             self._wrote = now
-            self._log.info("slices written", generation=generation + 1, devices=len(wanted))
+            self.log.info("slices written", generation=generation + 1, devices=len(wanted))
         self._published, self._looked = wanted, now
 
     def devices(self, node: AgentNode) -> tuple[CPUGroup, ...]:
         """Return the devices of the node, without those that are all reserved."""
-        offer = self._offer
-        near = near_nodes(node.info) if offer.numa_node_list else None
-        made = devices_of(discover_topology(node.info), offer.grouping, offer.hardware, offer.pcie_roots, near)
+        near = near_nodes(node.info) if self.numa_node_list else None
+        made = devices_of(discover_topology(node.info), self.grouping, self.hardware, self.pcie_roots, near)
         return tuple(one for one in made if one.cpus & ~node.reserved)

@@ -7,8 +7,7 @@ immediate allocation, and claims that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, Final
 
@@ -31,26 +30,7 @@ from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
-from mooring.service.messages import ShareMessage
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimName:
-    """A claim as the kubelet names it."""
-
-    namespace: str
-    uid: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedDevice:
-    """A device of a prepared claim, as the kubelet receives it."""
-
-    request: str
-    device: str
-    cdi: str
-    share: str
+from mooring.service.messages import ClaimMessage, DeviceMessage, ShareMessage
 
 
 class Driver:
@@ -74,7 +54,7 @@ class Driver:
         self._lock = Lock()
         self._topology: Topology | None = None
 
-    def prepare(self, claim: ClaimName) -> Sequence[PreparedDevice]:
+    def prepare(self, claim: ClaimMessage) -> list[DeviceMessage]:
         """Prepare a claim for a pod that is about to start.
 
         Raises:
@@ -91,11 +71,17 @@ class Driver:
         self._log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
         self._write_status(prepared)
         return [
-            PreparedDevice(one.request, one.device, self._specs.device(claim.uid, prepared.given_for(one)), one.share)
+            DeviceMessage(
+                request_names=[one.request],
+                pool_name=self.node,
+                device_name=one.device,
+                cdi_device_ids=[self._specs.device(claim.uid, prepared.given_for(one))],
+                share_id=one.share,
+            )
             for one in prepared.results
         ]
 
-    def unprepare(self, claim: ClaimName) -> None:
+    def unprepare(self, claim: ClaimMessage) -> None:
         """Release what a claim has; does nothing for a claim that has nothing.
 
         Raises:
@@ -127,7 +113,7 @@ class Driver:
                     self._specs.write(again)
             self._log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
 
-    def _allocation(self, claim: ClaimName, before: PreparedClaim | None) -> PreparedClaim:
+    def _allocation(self, claim: ClaimMessage, before: PreparedClaim | None) -> PreparedClaim:
         """Return the allocation; without an API server, the one with which the claim was prepared."""
         try:
             found = self._objects.claim(claim.namespace, claim.name)

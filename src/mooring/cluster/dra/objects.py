@@ -6,8 +6,8 @@ Client of the agent's claims socket: the agent allocates the CPUs of claims.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
@@ -23,7 +23,8 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
-from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_errors, cluster_of
+from mooring.service.apiserver import ClusterError, ClusterOnDemand, asked_json, cluster_of
+from mooring.service.following import CACHED, objects_at
 from mooring.service.grpc_client import CallError, UnaryClient
 from mooring.service.messages import (
     CLAIMS_SERVICE,
@@ -40,11 +41,10 @@ GROUP: Final = "apis/resource.k8s.io/v1"
 MANAGER: Final = "mooring-dra"
 _FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Keeps an allocated claim from being deleted; set before the allocation."""
-_APPLY = "application/apply-patch+yaml"
-_MERGE = "application/merge-patch+json"
+_APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
+_MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 _FRESH = 300.0
 """Seconds after which credentials are read again: those of a service account are renewed."""
-_PAGE = 500
 
 
 class ClaimObjects:
@@ -56,15 +56,14 @@ class ClaimObjects:
         Args:
             open_config: returns the configuration, read again.
         """
-        self._open = open_config
         self._lock = Lock()
-        self._cluster: Cluster | None = None
-        self._opened = 0.0
+        self._cluster = ClusterOnDemand(lambda: cluster_of(open_config()))
+        self._opened = float("-inf")
 
     def close(self) -> None:
         """Close the connections."""
         with self._lock:
-            self._forget()
+            self._cluster.close()
 
     def claim(self, namespace: str, name: str) -> dict[str, Any] | None:
         """Return a ResourceClaim; None when there is none.
@@ -72,7 +71,7 @@ class ClaimObjects:
         Raises:
             ClusterError: the request failed.
         """
-        return self._found("GET", f"{GROUP}/namespaces/{namespace}/resourceclaims/{name}")
+        return self._asked("GET", f"{GROUP}/namespaces/{namespace}/resourceclaims/{name}", passing=(404,)) or None
 
     def claims(self) -> list[dict[str, Any]]:
         """Return all ResourceClaims, as the API server's cache has them.
@@ -80,7 +79,7 @@ class ClaimObjects:
         Raises:
             ClusterError: the request failed.
         """
-        return self._listed(f"{GROUP}/resourceclaims", {"resourceVersion": "0"})
+        return self._listed(f"{GROUP}/resourceclaims", CACHED)
 
     def classes(self) -> list[dict[str, Any]]:
         """Return all DeviceClasses.
@@ -88,7 +87,7 @@ class ClaimObjects:
         Raises:
             ClusterError: the request failed.
         """
-        return self._listed(f"{GROUP}/deviceclasses", {"resourceVersion": "0"})
+        return self._listed(f"{GROUP}/deviceclasses", CACHED)
 
     def slices(self, driver: str, node: str) -> list[dict[str, Any]]:
         """Return the slices of a driver on a node.
@@ -105,8 +104,8 @@ class ClaimObjects:
         Raises:
             ClusterError: the request failed.
         """
-        found = self._found("GET", f"api/v1/nodes/{name}")
-        return "" if found is None else str(found["metadata"]["uid"])
+        found = self._asked("GET", f"api/v1/nodes/{name}", passing=(404,))
+        return str(found["metadata"]["uid"]) if found else ""
 
     def apply_slice(self, content: Mapping[str, Any]) -> None:
         """Create or update a slice.
@@ -122,7 +121,7 @@ class ClaimObjects:
         Raises:
             ClusterError: the request failed.
         """
-        self._found("DELETE", f"{GROUP}/resourceslices/{name}")
+        self._asked("DELETE", f"{GROUP}/resourceslices/{name}", passing=(404,))
 
     def apply_claim_devices(self, namespace: str, name: str, devices: list[dict[str, Any]]) -> None:
         """Write the devices of a claim into its status.
@@ -150,62 +149,38 @@ class ClaimObjects:
         if _FINALIZER not in metadata.get("finalizers", ()):
             finalizers = [*metadata.get("finalizers", ()), _FINALIZER]
             content = {"metadata": {"resourceVersion": version, "finalizers": finalizers}}
-            version = self._asked("PATCH", path, content, _MERGE)["metadata"]["resourceVersion"]
+            version = self._asked("PATCH", path, json=content, headers=_MERGE)["metadata"]["resourceVersion"]
         # Without the time every pod that is to use the claim fails in the scheduler, which then adds one (1.37.1).
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = {"allocation": {**allocation, "allocationTimestamp": stamp}}
         content = {"metadata": {"resourceVersion": version}, "status": status}
-        self._asked("PATCH", f"{path}/status", content, _MERGE)
+        self._asked("PATCH", f"{path}/status", json=content, headers=_MERGE)
 
     def _apply(self, path: str, content: Mapping[str, Any]) -> None:
-        self._asked("PATCH", f"{path}?fieldManager={MANAGER}&force=true", content, _APPLY)
-
-    def _found(self, method: str, path: str) -> dict[str, Any] | None:
-        try:
-            return self._asked(method, path)
-        except ClusterError as error:
-            if error.code == 404:
-                return None
-            raise
+        query = {"fieldManager": MANAGER, "force": "true"}
+        self._asked("PATCH", path, params=query, json=content, headers=_APPLY)
 
     def _listed(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = []
-        more = {**query, "limit": str(_PAGE)}
-        while True:
-            found = self._asked("GET", f"{path}?{httpx2.QueryParams(more)}")
-            items += found.get("items") or []
-            token = found["metadata"].get("continue")
-            if not token:
-                return items
-            more["continue"] = token
+        with self._way() as http:
+            return objects_at(http, path, query)
 
-    def _asked(
-        self, method: str, path: str, content: Mapping[str, Any] | None = None, kind: str = ""
-    ) -> dict[str, Any]:
-        body = None if content is None else msgspec.json.encode(content)
-        headers = {"Content-Type": kind} if kind else {}
+    def _asked(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        with self._way() as http:
+            return asked_json(http, method, path, **more)
+
+    @contextmanager
+    def _way(self) -> Iterator[httpx2.Client]:
+        """Give the connection to one thread; credentials are read again after a failure, and now and then."""
         with self._lock:
+            if time.monotonic() - self._opened > _FRESH:
+                self._cluster.close()
+                self._opened = time.monotonic()
             try:
-                with cluster_errors():
-                    response = self._way().http.request(method, path, content=body, headers=headers)
-                    check_response(response)
-                    found: dict[str, Any] = msgspec.json.decode(response.content)
+                yield self._cluster.http
             except ClusterError as error:
                 if error.code in (0, 401):
-                    self._forget()
+                    self._cluster.close()
                 raise
-        return found
-
-    def _way(self) -> Cluster:
-        if self._cluster is None or time.monotonic() - self._opened > _FRESH:
-            self._forget()
-            self._cluster, self._opened = cluster_of(self._open()), time.monotonic()
-        return self._cluster
-
-    def _forget(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
 
 
 SECONDS: Final = 10.0

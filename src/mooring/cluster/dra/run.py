@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -25,11 +25,11 @@ from threading import Event
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from mooring.cluster.dra.allocation import CDISpecs
-from mooring.cluster.dra.devices import Grouping, SliceOffer, SlicePublisher
-from mooring.cluster.dra.driver import ClaimName, Driver, Reconciler
+from mooring.cluster.dra.devices import Grouping, SlicePublisher
+from mooring.cluster.dra.driver import Driver, Reconciler
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.hardware import Hardware
@@ -37,7 +37,7 @@ from mooring.service.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
 from mooring.service.grpc_server import serve_at_once
 from mooring.service.grpc_socket import CallLimits, Method, Methods
-from mooring.service.http import PROMETHEUS, Page, serve_tcp
+from mooring.service.http import Page, ProgramMetrics, serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.messages import (
     DRA_SERVICE,
@@ -59,7 +59,7 @@ _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 """Seconds; the kubelet waits for 45."""
 
 
-class DriverMetrics:
+class DriverMetrics(ProgramMetrics):
     """Counters of one driver, and the page that shows them; usable from any thread."""
 
     def __init__(self, is_ready: Callable[[], bool], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -69,23 +69,12 @@ class DriverMetrics:
             is_ready: whether the driver can do its work.
             clock: seconds that only go forward.
         """
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
-        self._registry, self._clock = CollectorRegistry(), clock
-        self.claims = Counter(
-            "mooring_dra_claims",
-            "Claims that the kubelet had prepared or unprepared, by result.",
-            ["step", "result"],
-            registry=self._registry,
-        )
-        self.seconds = Histogram(
-            "mooring_dra_claim_seconds",
-            "Time for preparing or unpreparing one claim.",
-            ["step"],
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        ready = Gauge("mooring_dra_ready", "1 when the driver is ready.", registry=self._registry)
-        ready.set_function(lambda: float(is_ready()))
+        super().__init__("mooring_dra")
+        self._is_ready, self._clock = is_ready, clock
+        says = "Claims that the kubelet had prepared or unprepared, by result."
+        self.claims = self.counter("claims", says, "step", "result")
+        says = "Time for preparing or unpreparing one claim."
+        self.seconds = self.seconds_of("claim_seconds", says, "step", _BUCKETS)
         for step in STEPS:
             for result in ("done", "failed"):
                 self.claims.labels(step, result)
@@ -101,9 +90,9 @@ class DriverMetrics:
             self.claims.labels(step, result).inc()
             self.seconds.labels(step).observe(self._clock() - began)
 
-    def page(self) -> Page:
-        """Return the page ``/metrics``."""
-        return Page(generate_latest(self._registry), PROMETHEUS)
+    def seen(self) -> Iterator[Metric]:
+        """Yield whether the driver is ready."""
+        yield GaugeMetricFamily("mooring_dra_ready", "1 when the driver is ready.", value=float(self._is_ready()))
 
 
 _LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
@@ -131,7 +120,11 @@ class Plugin:
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
         with ExitStack() as opened:
-            opened.callback(self._served(self._endpoint, DRA_SERVICE, self._dra()))
+            methods: Methods = {
+                "NodePrepareResources": Method(NodePrepareResourcesRequestMessage, self._prepare),
+                "NodeUnprepareResources": Method(NodeUnprepareResourcesRequestMessage, self._unprepare),
+            }
+            opened.callback(self._served(self._endpoint, DRA_SERVICE, methods))
             place = str(registry / f"{driver.name}-reg.sock")
             opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()))
             self._closing = opened.pop_all()
@@ -146,12 +139,6 @@ class Plugin:
 
     def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
         return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
-
-    def _dra(self) -> Methods:
-        return {
-            "NodePrepareResources": Method(NodePrepareResourcesRequestMessage, self._prepare),
-            "NodeUnprepareResources": Method(NodeUnprepareResourcesRequestMessage, self._unprepare),
-        }
 
     def _registration(self) -> Methods:
         return {
@@ -179,15 +166,7 @@ class Plugin:
             answer = response.claims[claim.uid]
             try:
                 with self._metrics.counted("prepare"):
-                    devices = self._driver.prepare(ClaimName(claim.namespace, claim.uid, claim.name))
-                for one in devices:
-                    answer.devices.add(
-                        request_names=[one.request],
-                        pool_name=self._driver.node,
-                        device_name=one.device,
-                        cdi_device_ids=[one.cdi],
-                        share_id=one.share,
-                    )
+                    answer.devices.extend(self._driver.prepare(claim))
             except MooringError as error:
                 answer.error = str(error)
                 self._log.warning("claim not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
@@ -199,15 +178,13 @@ class Plugin:
             answer = response.claims[claim.uid]
             try:
                 with self._metrics.counted("unprepare"):
-                    self._driver.unprepare(ClaimName(claim.namespace, claim.uid, claim.name))
+                    self._driver.unprepare(claim)
             except MooringError as error:
                 answer.error = str(error)
                 self._log.warning("claim not unprepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
         return response
 
 
-DRIVER: Final = "cpu.mooring.dev"
-_CLAIMS_SOCKET: Final = "/run/mooring/claims.sock"
 PERIOD: Final = 1.0
 """Seconds between two reconciliations."""
 
@@ -216,31 +193,30 @@ PERIOD: Final = 1.0
 class DriverOptions:
     """The command line."""
 
-    agent: str = _CLAIMS_SOCKET
-    kubeconfig: str = ""
+    agent: str
+    kubeconfig: str
     """Empty for the service account of the pod in which the driver runs."""
-    node: str = ""
+    node_name: str
     """Empty for what the agent says."""
-    name: str = DRIVER
-    grouping: Grouping = Grouping.NUMA
-    kubelet_root: Path = Path("/var/lib/kubelet")
-    kubelet_config: Path | None = None
-    cdi_root: Path = Path("/var/run/cdi")
-    hardware: Hardware | None = None
-    pcie_roots: Mapping[str, int] = field(default_factory=dict)
-    numa_node_list: bool = False
-    immediate: bool = False
-    health: Address | None = None
-    log_format: LogFormat = LogFormat.JSON
-    log_level: LogLevel = LogLevel.INFO
+    name: str
+    grouping: Grouping
+    kubelet_root: Path
+    kubelet_config: str
+    cdi_root: Path
+    hardware: Hardware | None
+    pcie_roots: Mapping[str, int]
+    health: Address | None
+    log_format: LogFormat
+    log_level: LogLevel
+    numa_node_list: bool
+    immediate: bool
 
 
-def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> None:
+def run_driver(asked: DriverOptions) -> None:
     """Run the driver of this node until SIGTERM or SIGINT.
 
     Args:
         asked: the command line.
-        stop: ends it too; then no signals are taken.
 
     Raises:
         InputError: the driver cannot begin: the kubelet owns the CPUs, no agent answers, or a socket cannot be made.
@@ -254,17 +230,13 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
         # The kubelet waits for the driver, so the driver must not wait for a reader of its log.
         log, lines = open_log(asked.log_format, asked.log_level, name="mooring.cluster.dra")
         opened.callback(lines.finish, LAST_LINES)
-        node = asked.node or now.node
+        node = asked.node_name or now.node
         objects = ClaimObjects(open_config)
         opened.callback(objects.close)
         specs = CDISpecs(asked.cdi_root, asked.name)
         driver = Driver(asked.name, node, agent, objects, specs, log)
         publisher = SlicePublisher(
-            SliceOffer(
-                asked.name, node, asked.grouping, asked.hardware, asked.pcie_roots, numa_node_list=asked.numa_node_list
-            ),
-            objects,
-            log,
+            asked.name, node, asked.grouping, objects, log, asked.hardware, asked.pcie_roots, asked.numa_node_list
         )
         reconciler = Reconciler(driver, agent, objects, specs, publisher, log, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name
@@ -277,11 +249,8 @@ def run_driver(asked: DriverOptions, stop: threading.Event | None = None) -> Non
             pages = {"/healthz": health.page, "/readyz": health.page, "/metrics": metrics.page}
             opened.callback(serve_tcp(asked.health, pages).close)
         log.info("driver started", driver=asked.name, node=node, group=asked.grouping.value)
-        if stop is not None:
+        with stop_signals() as stop:
             _until(stop, reconciler, health, log)
-        else:
-            with stop_signals() as told:
-                _until(told, reconciler, health, log)
         log.info("driver stopped")
 
 
@@ -342,12 +311,12 @@ def _until(stop: threading.Event, reconciler: Reconciler, health: Health, log: L
 _REMEDY = "let mooring agent place containers, and set the kubelet's cpuManagerPolicy to none"
 
 
-def refuse_static_kubelet(kubelet_root: Path, configuration: Path | None) -> None:
+def refuse_static_kubelet(kubelet_root: Path, configuration: str) -> None:
     """Refuse a node whose kubelet gives exclusive CPUs itself.
 
     Args:
         kubelet_root: the kubelet's root directory, with its state file.
-        configuration: the kubelet's file; None when it is not named.
+        configuration: the kubelet's file; empty when it is not named.
 
     Raises:
         InputError: the kubelet's CPU manager has the policy static.
@@ -355,9 +324,9 @@ def refuse_static_kubelet(kubelet_root: Path, configuration: Path | None) -> Non
     from mooring.inputs.configuration.node_configuration import load_config  # noqa: PLC0415 - YAML is only needed for it
 
     state = kubelet_root / "cpu_manager_state"
-    if configuration is not None and load_config(str(configuration)).kubelet.cpu_manager_policy == "static":
+    if configuration and load_config(configuration).kubelet.cpu_manager_policy == "static":
         problem = "the kubelet gives CPUs to containers itself (cpuManagerPolicy: static), and two cannot own them"
-        raise InputError(problem, source=str(configuration), remedy=_REMEDY)
+        raise InputError(problem, source=configuration, remedy=_REMEDY)
     try:
         content = msgspec.json.decode(state.read_bytes())
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):

@@ -22,7 +22,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import httpx2
 import msgspec
 
 from mooring.cluster.extender.claims import ClaimView
@@ -32,8 +31,8 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
-from mooring.service.apiserver import Cluster, ClusterError, check_response, cluster_errors
-from mooring.service.following import mapping_of
+from mooring.service.apiserver import Cluster, ClusterError, asked, cluster_errors
+from mooring.service.following import PODS, mapping_of, pods_of
 from mooring.service.lease import Election
 
 _REUSED_FOR = 300.0
@@ -95,18 +94,16 @@ class ClusterPodAPI:
 
     def read_pod(self, namespace: str, name: str) -> bytes:
         """Return a pod as JSON."""
-        return self._read(f"api/v1/namespaces/{namespace}/pods/{name}")
+        return self._answer("GET", f"api/v1/namespaces/{namespace}/pods/{name}")
 
     def read_claim(self, namespace: str, name: str) -> bytes:
         """Return a ResourceClaim as JSON."""
-        return self._read(f"apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
+        return self._answer("GET", f"apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
 
     def pods_on(self, node: str) -> list[msgspec.Raw]:
         """Return the pods of a node: without a version the API server answers with the newest state."""
-        with cluster_errors(), self._cluster() as cluster:
-            response = cluster.http.get("api/v1/pods", params={"fieldSelector": f"spec.nodeName={node}"})
-            check_response(response)
-            return msgspec.json.decode(response.content, type=_PodList).items
+        with cluster_errors():
+            return msgspec.json.decode(self._answer("GET", PODS, params=pods_of(node)), type=_PodList).items
 
     def bind(self, asked: BindArguments) -> None:
         """Create the Binding; the uid keeps a pod of the same name that came since from being bound."""
@@ -117,17 +114,11 @@ class ClusterPodAPI:
             "target": {"apiVersion": "v1", "kind": "Node", "name": asked.Node},
         }
         path = f"api/v1/namespaces/{asked.PodNamespace}/pods/{asked.PodName}/binding"
-        with cluster_errors(), self._cluster() as cluster:
-            response: httpx2.Response = cluster.http.post(
-                path, content=msgspec.json.encode(body), headers={"Content-Type": "application/json"}
-            )
-            check_response(response)
+        self._answer("POST", path, json=body)
 
-    def _read(self, path: str) -> bytes:
-        with cluster_errors(), self._cluster() as cluster:
-            response = cluster.http.get(path)
-            check_response(response)
-            return response.content
+    def _answer(self, method: str, path: str, **more: Any) -> bytes:
+        with self._cluster() as cluster:
+            return asked(cluster.http, method, path, **more).content
 
     @contextmanager
     def _cluster(self) -> Iterator[Cluster]:

@@ -21,7 +21,6 @@ from mooring.service.options import (
     names_of,
     option,
     parse_address,
-    read_options,
     read_part,
 )
 
@@ -170,22 +169,3 @@ def load_extender_options(path: str) -> ExtenderOptions:
         InputError: it cannot be used.
     """
     return load_options(path, KIND, ExtenderOptions)
-
-
-def extender_options(content: Mapping[str, Any], *, source: str) -> ExtenderOptions:
-    """Return what the document says.
-
-    Raises:
-        InputError: another version, an unknown field, or a value that cannot be used.
-
-    >>> extender_options({"listen": "0.0.0.0:9000", "requestTime": "2s"}, source="example").listen.port
-    9000
-    >>> extender_options({"unknownNodes": "denny"}, source="extender.yaml")
-    Traceback (most recent call last):
-        ...
-    mooring.engine.core.errors.InputError: extender.yaml: unknownNodes: 'denny' is not known; did you mean deny?
-    """
-    try:
-        return read_options(content, ExtenderOptions)
-    except InputError as error:
-        raise error.at(source) from None

@@ -21,6 +21,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions import device_alignment
 from mooring.engine.kubelet.shapes import shape_key
+from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_FIELD, with_allocated
 from mooring.inputs.pods.pod_status import FINISHED
@@ -142,10 +143,8 @@ def pod_of(found: _SeenPodObject, shapes: Shapes) -> Pod:
         InputError: the object is no pod that an API server would store.
     """
     content = {"spec": {}, **msgspec.to_builtins(found)}
-    try:
+    with within(source=SOURCE):
         return shapes.shared(pod_from_object(with_allocated(content), source=SOURCE))
-    except InputError as error:
-        raise error.at(SOURCE) from None
 
 
 def seen_pod(data: bytes | msgspec.Raw, shapes: Shapes) -> Seen:

@@ -186,12 +186,6 @@ def extender_with(
         engine = {"engine_runs": decider.runs + last_word.runs, "known_answers": decider.hits + last_word.hits}
         return {**view.counts(), **engine, "ready": int(made.has_listed)}
 
-    def problem() -> str:
-        return made.problem()
-
-    def hang() -> str:
-        return made.hang()
-
     metrics = ExtenderMetrics(counts)
     view.report_refusals(metrics.refused)
 
@@ -204,8 +198,8 @@ def extender_with(
         Binder(view, server or ClusterPodAPI(connect), shapes, verdict, election, claims),
         metrics,
         RequestLimits(options.request_time, options.largest_body, options.requests_at_once),
-        problem,
-        hang,
+        lambda: made.problem(),  # noqa: PLW0108 - it is made below
+        lambda: made.hang(),  # noqa: PLW0108 - as above
         traces=traces,
     )
     made = Extender(

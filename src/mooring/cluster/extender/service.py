@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -36,7 +34,7 @@ from mooring.cluster.extender.wire import (
     request_span,
 )
 from mooring.engine.core.errors import InputError
-from mooring.service.http import JSON, PROMETHEUS
+from mooring.service.http import JSON, PROMETHEUS, ProgramMetrics
 from mooring.service.logs import Traces
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -61,7 +59,15 @@ _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
 
 
-class ExtenderMetrics:
+_JUDGED: Final[Mapping[str, tuple[type[Any], Callable[[Answers, Any], object], Callable[[str], object]]]] = {
+    "filter": (Arguments, Answers.filtered, lambda why: FilterAnswer(Error=why)),
+    "prioritize": (Arguments, Answers.prioritized, lambda _: []),
+    "preempt": (PreemptArguments, Answers.preempted, lambda _: PreemptAnswer({})),
+}
+"""Verb -> what is asked, what answers it, and the answer where there is none."""
+
+
+class ExtenderMetrics(ProgramMetrics):
     """Counters of one extender, and the page that shows them."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
@@ -70,48 +76,25 @@ class ExtenderMetrics:
         Args:
             counts: tells what is not counted but seen.
         """
-        # Times of creation double the number of lines: all are that of the start.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library gives this function no types
-        self._registry = CollectorRegistry()
-        self.seconds = Histogram(
-            "mooring_extender_request_seconds",
-            "Time from a request of the scheduler to its answer.",
-            ["verb"],
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        self.requests = self._counter("requests", "Requests, by verb and status.", "verb", "status")
-        self.binds = self._counter("binds", "Binds, by result.", "result")
-        self.refusals = self._counter(
+        super().__init__("mooring_extender")
+        self._counts = counts
+        says = "Time from a request of the scheduler to its answer."
+        self.seconds = self.seconds_of("request_seconds", says, "verb", _BUCKETS)
+        self.requests = self.counter("requests", "Requests, by verb and status.", "verb", "status")
+        self.binds = self.counter("binds", "Binds, by result.", "result")
+        self.refusals = self.counter(
             "mispredictions", "Pods bound by this extender that their node refused, by its reason.", "reason"
         )
-        self.undecided = self._counter(
+        self.undecided = self.counter(
             "undecided_claims", "Claims of which the filter could not say which devices they would get (MOOR-627)."
         )
-        self.outages = self._counter("watch_failures", "Lists and watches that failed, by what was watched.", "what")
-        self._registry.register(_Seen(counts))
-
-    def _counter(self, name: str, says: str, *labels: str) -> Counter:
-        return Counter(f"mooring_extender_{name}", says, labels, registry=self._registry)
+        self.outages = self.counter("watch_failures", "Lists and watches that failed, by what was watched.", "what")
 
     def refused(self, reason: str) -> None:
         """Count a pod that its node refused although it was admitted here."""
         self.refusals.labels(reason).inc()
 
-    def text(self) -> bytes:
-        """Return everything in the text format of Prometheus."""
-        return generate_latest(self._registry)
-
-
-class _Seen(Collector):
-    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        self._counts = counts
-
-    def describe(self) -> Iterable[Metric]:
-        """Return the names without collecting."""
-        return [GaugeMetricFamily(f"mooring_extender_{name}", says) for name, says in _GAUGES.items()]
-
-    def collect(self) -> Iterator[Metric]:
+    def seen(self) -> Iterator[Metric]:
         """Yield the gauges."""
         counts = self._counts()
         for name, says in _GAUGES.items():
@@ -173,9 +156,7 @@ class Service:
         self.health = Starlette(routes=open_to_all)
         self.app = Starlette(
             routes=[
-                Route("/filter", self._verb("filter", self._filter), methods=["POST"]),
-                Route("/prioritize", self._verb("prioritize", self._prioritize), methods=["POST"]),
-                Route("/preempt", self._verb("preempt", self._preempt), methods=["POST"]),
+                *(Route(f"/{one}", self._verb(one, partial(self._judge, one)), methods=["POST"]) for one in _JUDGED),
                 Route("/bind", self._verb("bind", self._bind), methods=["POST"]),
                 *open_to_all,
             ]
@@ -235,28 +216,12 @@ class Service:
             parts.append(part)
         return b"".join(parts)
 
-    async def _filter(self, body: bytes, until: float) -> object:
+    async def _judge(self, verb: str, body: bytes, until: float) -> object:
+        shape, answer, without = _JUDGED[verb]
         if problem := self._problem():
-            return FilterAnswer(Error=f"mooring: {problem}")
-        late = FilterAnswer(Error=_TOO_LATE)
-        return await self._thought(
-            lambda answers: answers.filtered(decoded(body, Arguments)), self._thinking, until, late
-        )
-
-    async def _prioritize(self, body: bytes, until: float) -> object:
-        if self._problem():
-            return []
-        return await self._thought(
-            lambda answers: answers.prioritized(decoded(body, Arguments)), self._thinking, until, []
-        )
-
-    async def _preempt(self, body: bytes, until: float) -> object:
-        nothing = PreemptAnswer({})
-        if self._problem():
-            return nothing
-        return await self._thought(
-            lambda answers: answers.preempted(decoded(body, PreemptArguments)), self._thinking, until, nothing
-        )
+            return without(f"mooring: {problem}")
+        late = without(_TOO_LATE)
+        return await self._thought(lambda answers: answer(answers, decoded(body, shape)), self._thinking, until, late)
 
     async def _bind(self, body: bytes, until: float) -> object:
         asked = decoded(body, BindArguments)
@@ -290,7 +255,7 @@ class Service:
         return _probed(self._hang() or self._problem())
 
     async def _numbers(self, _request: Request) -> Response:
-        return Response(self._metrics.text(), media_type=PROMETHEUS)
+        return Response(self._metrics.numbers(), media_type=PROMETHEUS)
 
 
 def _probed(problem: str) -> Response:

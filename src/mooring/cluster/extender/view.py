@@ -201,7 +201,8 @@ class ClusterView:
             node = self._nodes.get(name)
             if node is None:
                 return self._outlooks.of(_NOTHING)
-            if self._is_old(node):
+            age = None if self._longest_age is None or not node.state.packed else self._clock() - node.state.received
+            if age is not None and self._longest_age is not None and age > self._longest_age:
                 return self._outlooks.trouble(TOO_OLD)
             before = self._pods.possibly_before(name, asked) if asked is not None and self._pods.nominated else []
             special = bool(before) or (asked is not None and asked.uid in node.pods)
@@ -303,8 +304,3 @@ class ClusterView:
     def _forget_over(self, node: KnownNode) -> None:
         for uid in node.over(self._clock(), self._assumed_for):
             self._pods.forget(uid)
-
-    def _is_old(self, node: KnownNode) -> bool:
-        if self._longest_age is None or not node.state.packed:
-            return False
-        return self._clock() - node.state.received > self._longest_age

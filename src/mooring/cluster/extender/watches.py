@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,107 +13,97 @@ from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.core.errors import InputError
-from mooring.inputs.pods.pods import MIRROR
 from mooring.published.facts_document import facts_of
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, NodeFacts, NodeState, state_of
+from mooring.published.naming import names_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, VERSION, object_name, state_of
 from mooring.published.possible_kubelets import unjudged
 from mooring.service.apiserver import Cluster, ClusterError
-from mooring.service.following import PODS, Follower, mapping_of
+from mooring.service.following import PODS, Follower, ObjectListener, mapping_of
 
 Report = Callable[[str, str], object]
 """Takes what something is about, and what is the matter."""
-
-
 _RESOURCE = "apis/resource.k8s.io/v1"
+_CLAIM, _CLASS = "ResourceClaim", "DeviceClass"
+_T = TypeVar("_T")
 
 
-class _NamedMetadata(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815 - the field's name on the wire
-    annotations: dict[str, Any] | None = None
+def facts_listener(view: ClusterView, report: Report) -> ObjectListener:
+    """Return what brings facts to the view."""
 
-
-class _Named(msgspec.Struct):
-    metadata: _NamedMetadata = msgspec.field(default_factory=_NamedMetadata)
-
-
-@dataclass(frozen=True, slots=True)
-class FactsListener:
-    """Brings facts to the view."""
-
-    view: ClusterView
-    report: Report
-
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        """Take all facts."""
-        names = [self._put(item) for page in pages for item in page]
-        self.view.keep_facts(names)
-
-    def changed(self, item: msgspec.Raw) -> None:
-        """Take facts."""
-        self._put(item)
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        """Keep them: a state may still be about them, and they never change."""
-
-    def failed(self, error: ClusterError, _times: int) -> None:
-        """Report an outage."""
-        self.report(FACTS, str(error))
-
-    def _put(self, item: msgspec.Raw) -> str:
-        name = _metadata(item).name
-        self.view.put_facts(
-            name, self.view.faults.guarded(f"{FACTS} {name}", partial(self._read, name, item), unjudged)
-        )
+    def put(content: dict[str, Any]) -> str:
+        name = object_name(content)
+        about = f"{FACTS} {name}"
+        view.put_facts(name, view.faults.guarded(about, lambda: _read(facts_of, content, about, report), unjudged))
         return name
 
-    def _read(self, name: str, item: msgspec.Raw) -> NodeFacts | str:
+    # Deleted ones are kept: a state may still be about them, and they never change.
+    return ObjectListener(put, lambda _: None, _outages(FACTS, report), view.keep_facts, every=True)
+
+
+def state_listener(view: ClusterView, report: Report) -> ObjectListener:
+    """Return what brings states to the view."""
+
+    def put(content: dict[str, Any], *, listed: bool = False) -> str:
+        name, text = object_name(content), str((content.get("metadata") or {}).get("resourceVersion"))
+        state = view.faults.guarded(name, lambda: _read(state_of, content, f"{STATE} {name}", report), unjudged)
+        view.put_state(name, int(text) if text.isdecimal() else 0, state, listed=listed)
+        return name
+
+    def drop(content: dict[str, Any]) -> None:
+        view.drop_state(object_name(content))
+
+    failed = _outages(STATE, report)
+    return ObjectListener(put, drop, failed, view.keep_states, partial(put, listed=True), every=True)
+
+
+def claim_listener(claims: ClaimView, view: ClusterView, report: Report) -> ObjectListener:
+    """Return what brings claims to their view, and tells the pods' nodes."""
+
+    def drop(content: dict[str, Any]) -> tuple[str, str]:
+        [key] = names_of([content])
+        claims.drop_claim(*key)
+        return key
+
+    def put(content: dict[str, Any], *, listed: bool = False) -> tuple[str, str]:
         try:
-            return facts_of(msgspec.json.decode(item))
+            claim = claims.put_claim(content, listed=listed)
         except InputError as error:
-            self.report(f"{FACTS} {name}", str(error))
-            return str(error)
+            key = drop(content)
+            report(f"{_CLAIM} {'/'.join(key)}", str(error))
+            return key
+        view.given(claim.pods)
+        return claim.namespace, claim.name
+
+    failed = _outages(_CLAIM, report)
+    return ObjectListener(put, drop, failed, claims.keep_claims, partial(put, listed=True), every=True)
 
 
-@dataclass(frozen=True, slots=True)
-class StateListener:
-    """Brings states to the view."""
+def class_listener(claims: ClaimView, report: Report) -> ObjectListener:
+    """Return what brings DeviceClasses to the view of claims; one that is gone is named by no new claim."""
 
-    view: ClusterView
-    report: Report
+    def drop(content: dict[str, Any]) -> None:
+        claims.drop_class(object_name(content))
 
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        """Take all states."""
-        names = [self._put(item, listed=True) for page in pages for item in page]
-        self.view.keep_states(names)
-
-    def changed(self, item: msgspec.Raw) -> None:
-        """Take a state."""
-        self._put(item)
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        """Forget a state."""
-        self.view.drop_state(_metadata(item).name)
-
-    def failed(self, error: ClusterError, _times: int) -> None:
-        """Report an outage."""
-        self.report(STATE, str(error))
-
-    def _put(self, item: msgspec.Raw, *, listed: bool = False) -> str:
-        metadata = _metadata(item)
-        version = int(metadata.resourceVersion) if metadata.resourceVersion.isdecimal() else 0
-        state = self.view.faults.guarded(metadata.name, partial(self._read, metadata.name, item), unjudged)
-        self.view.put_state(metadata.name, version, state, listed=listed)
-        return metadata.name
-
-    def _read(self, name: str, item: msgspec.Raw) -> NodeState | str:
+    def put(content: dict[str, Any]) -> None:
         try:
-            return state_of(msgspec.json.decode(item))
+            claims.put_class(content)
         except InputError as error:
-            self.report(f"{STATE} {name}", str(error))
-            return str(error)
+            report(f"{_CLASS} {object_name(content)}", str(error))
+            drop(content)
+
+    return ObjectListener(put, drop, _outages(_CLASS, report), every=True)
+
+
+def _read(read: Callable[[object], _T], content: object, about: str, report: Report) -> _T | str:
+    try:
+        return read(content)
+    except InputError as error:
+        report(about, str(error))
+        return str(error)
+
+
+def _outages(about: str, report: Report) -> Callable[[ClusterError], object]:
+    return lambda error: report(about, str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +127,8 @@ class PodListener:
 
     def deleted(self, item: msgspec.Raw) -> None:
         """Take it that a pod is gone."""
-        metadata = _metadata(item)
-        self.view.drop_pod(str((metadata.annotations or {}).get(MIRROR) or metadata.uid))
+        [uid] = names_of([mapping_of(item)]).values()
+        self.view.drop_pod(uid)
 
     def failed(self, error: ClusterError, _times: int) -> None:
         """Report an outage."""
@@ -153,73 +143,6 @@ class PodListener:
         except InputError as error:
             self.report("pods", str(error))
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimListener:
-    """Brings claims to their view, and tells the pods' nodes."""
-
-    claims: ClaimView
-    view: ClusterView
-    report: Report
-
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        """Take all claims."""
-        self.claims.keep_claims([self._put(item, listed=True) for page in pages for item in page])
-
-    def changed(self, item: msgspec.Raw) -> None:
-        """Take a claim."""
-        self._put(item)
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        """Forget a claim."""
-        metadata = _metadata(item)
-        self.claims.drop_claim(metadata.namespace, metadata.name)
-
-    def failed(self, error: ClusterError, _times: int) -> None:
-        """Report an outage."""
-        self.report("ResourceClaim", str(error))
-
-    def _put(self, item: msgspec.Raw, *, listed: bool = False) -> tuple[str, str]:
-        try:
-            claim = self.claims.put_claim(mapping_of(item), listed=listed)
-        except InputError as error:
-            metadata = _metadata(item)
-            self.report(f"ResourceClaim {metadata.namespace}/{metadata.name}", str(error))
-            self.claims.drop_claim(metadata.namespace, metadata.name)
-            return metadata.namespace, metadata.name
-        self.view.given(claim.pods)
-        return claim.namespace, claim.name
-
-
-@dataclass(frozen=True, slots=True)
-class ClassListener:
-    """Brings DeviceClasses to the view of claims."""
-
-    claims: ClaimView
-    report: Report
-
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        """Take all classes; one that is gone is named by no new claim."""
-        for page in pages:
-            for item in page:
-                self.changed(item)
-
-    def changed(self, item: msgspec.Raw) -> None:
-        """Take a class."""
-        try:
-            self.claims.put_class(mapping_of(item))
-        except InputError as error:
-            self.report(f"DeviceClass {_metadata(item).name}", str(error))
-            self.claims.drop_class(_metadata(item).name)
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        """Forget a class."""
-        self.claims.drop_class(_metadata(item).name)
-
-    def failed(self, error: ClusterError, _times: int) -> None:
-        """Report an outage."""
-        self.report("DeviceClass", str(error))
 
 
 def followers(
@@ -238,25 +161,18 @@ def followers(
     of_claims = []
     if claims is not None:
         of_claims = [
-            Follower(connect, f"{_RESOURCE}/deviceclasses", ClassListener(claims, report), name="extender"),
-            Follower(connect, f"{_RESOURCE}/resourceclaims", ClaimListener(claims, view, report), name="extender"),
+            Follower(connect, f"{_RESOURCE}/deviceclasses", class_listener(claims, report), name="extender"),
+            Follower(connect, f"{_RESOURCE}/resourceclaims", claim_listener(claims, view, report), name="extender"),
         ]
     return [
         *of_claims,
         Follower(
             connect,
             f"{group}/{PLURALS[FACTS]}",
-            FactsListener(view, report),
+            facts_listener(view, report),
             name="extender",
             is_behind=view.misses_facts,
         ),
-        Follower(connect, f"{group}/{PLURALS[STATE]}", StateListener(view, report), name="extender"),
+        Follower(connect, f"{group}/{PLURALS[STATE]}", state_listener(view, report), name="extender"),
         Follower(connect, PODS, PodListener(view, shapes, report), name="extender"),
     ]
-
-
-def _metadata(item: msgspec.Raw) -> _NamedMetadata:
-    try:
-        return msgspec.json.decode(item, type=_Named).metadata
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ClusterError(f"the API server's object cannot be read: {error}") from None

@@ -81,18 +81,20 @@ class MetaVictims(msgspec.Struct):
     NumPDBViolations: int = 0
 
 
-class _VictimMetadata(msgspec.Struct):
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = "default"
     uid: str = ""
 
 
-class _VictimPod(msgspec.Struct):
-    metadata: _VictimMetadata = msgspec.field(default_factory=_VictimMetadata)
+class _Pod(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 class Victims(msgspec.Struct):
     """Victims of one node, as whole pods of which only the uids are read."""
 
-    Pods: list[_VictimPod] | None = None
+    Pods: list[_Pod] | None = None
     NumPDBViolations: int = 0
 
 
@@ -152,16 +154,6 @@ def node_names(asked: Arguments) -> list[str]:
 
 
 _NODES = msgspec.json.Decoder(_NamedNode)
-
-
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    namespace: str = "default"
-    uid: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 class _Asked(msgspec.Struct):

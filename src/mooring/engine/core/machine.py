@@ -80,7 +80,7 @@ SYSFS = MachineOrigin()
 
 @dataclass(frozen=True, slots=True)
 class PublishedNode:
-    """What an object about the node says beyond its machine."""
+    """What an object about the node says beyond its machine; of a shipped machine, and beside any, the devices."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     """Fields of its kubelet's configuration, such as ``topologyManagerPolicy``."""
@@ -105,6 +105,6 @@ class Machine:
     """PCI devices by address, where sysfs tells them; a declaration of devices can choose from them."""
     origin: MachineOrigin = SYSFS
     published: PublishedNode | None = None
-    """Of a machine that is read from an object about its node."""
+    """Of a machine that is read from an object about its node, or that comes with devices."""
     findings: tuple[Finding, ...] = ()
     """Where the kubelet's view is wrong, and what was odd while reading."""

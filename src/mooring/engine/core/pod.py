@@ -8,7 +8,7 @@ as the kubelet sees them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from typing import TypeVar
@@ -143,6 +143,13 @@ class Pod:
     def container(self, name: str) -> Container | None:
         """Return the container of a name; None when there is none."""
         return next((one for one in self.containers if one.name == name), None)
+
+
+def without_status(pod: Pod) -> Pod:
+    """Return a pod as it is created, when it has no status yet (spec: releases.md section 7, rule 1)."""
+    if all(one.allocated is None for one in pod.containers):
+        return pod
+    return replace(pod, containers=tuple(replace(one, allocated=None) for one in pod.containers))
 
 
 def _is_supported(resource: str) -> bool:

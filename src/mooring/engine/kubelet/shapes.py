@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
-from mooring.engine.core.pod import Pod, QoS, ResourceList
+from mooring.engine.core.pod import Pod, QoS, ResourceList, without_status
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.extensions import device_alignment
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -93,7 +93,8 @@ def shape_of(pod: Pod) -> PodShape:
     >>> shape_of(one).key == shape_of(other).key
     True
     """
-    return PodShape(shape_key(pod), replace(pod, uid=ASKED, name="asked", namespace=""), pod_requests(pod))
+    asked = replace(without_status(pod), uid=ASKED, name="asked", namespace="")
+    return PodShape(shape_key(pod), asked, pod_requests(pod))
 
 
 def shape_key(pod: Pod) -> bytes:

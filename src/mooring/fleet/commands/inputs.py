@@ -13,21 +13,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
+from mooring.cli.output import emit, emit_document, json_text
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from mooring.documents.plan import DocumentPart
     from mooring.engine.kubelet.events import Restart
     from mooring.fleet.cluster import NodeCluster
     from mooring.fleet.inputs.live_cluster import LiveCluster
     from mooring.fleet.relocation.fit import FitQuestion
     from mooring.fleet.scheduler.strategy import Strategy
     from mooring.fleet.work import Work
+    from mooring.views.svg.plot import Plot
 
 with lazily():
     from mooring.engine.core import release
     from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
+    from mooring.fleet import text as shown
     from mooring.fleet.inputs import event_files, live_cluster, live_machines, work_files
     from mooring.fleet.inputs import live_pods as budgets
     from mooring.fleet.relocation import fit
@@ -37,6 +45,8 @@ with lazily():
     from mooring.inputs.pods import pod_relations
     from mooring.published import cluster_access as access
     from mooring.published import cluster_archive as sources
+    from mooring.views.html.document import plot_page_text
+    from mooring.views.svg import plot as plots
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +186,18 @@ def chosen_strategy(name: str, *, extender: bool = False) -> Strategy:
     """
     found = strategy.strategy_of(name)
     return replace(found, extender=True) if extender else found
+
+
+def print_answer(
+    form: str, to: str, answer: DocumentPart, parts: Iterator[RenderableType], plot: Plot | None = None
+) -> None:
+    """Print an answer in a form, or write it to a file: its document, its drawing, or its text."""
+    if form == "json":
+        emit_document(json_text(answer), to)
+    elif form == "text" or plot is None:
+        emit(shown.parts_text(parts, to), to)
+    else:
+        emit_document(plot_page_text(plot) if form == "html" else plots.plot_svg(plot), to)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text
+from mooring.cli.output import NO, YES, Verb, check_destination, emit_document
 from mooring.fleet.commands import inputs as common
 from mooring.fleet.commands.inputs import LiveOptions
 from mooring.lazy import lazily
@@ -58,11 +58,10 @@ def fit_command(
     answer = fit.fit(live, question, inputs.seed)
     if form == "json":
         answer.fixed = dict(sorted(answer.fixed.items()))
-        emit_document(json_text(answer), to)
-    elif form == "evictions":
+    if form == "evictions":
         emit_document(text.evictions_text(answer), to)
     else:
-        emit(text.fit_text(answer, question, len(live.cluster.groups), to=to), to)
+        common.print_answer(form, to, answer, text.fit_parts(answer, question, len(live.cluster.groups)))
     return YES if answer.fits_now >= question.replicas else NO
 
 
@@ -90,10 +89,7 @@ def drain_command(
     check_destination(to)
     live = inputs.read()
     answer = drain.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
-    if form == "json":
-        emit_document(json_text(answer), to)
-    else:
-        emit(text.drain_text(answer, len(live.cluster.groups), to=to), to)
+    common.print_answer(form, to, answer, text.drain_parts(answer, len(live.cluster.groups)))
     return YES if drain.is_clean(answer.pods) else NO
 
 
@@ -148,8 +144,5 @@ def upgrade_command(
     names = common.node_names(live, selector)
     strategy = common.chosen_strategy(scoring, extender=extender)
     answer = drain.upgrade(live, names, new, strategy, unavailable, inputs.seed)
-    if form == "json":
-        emit_document(json_text(answer), to)
-    else:
-        emit(text.upgrade_text(answer, len(live.cluster.groups), to=to), to)
+    common.print_answer(form, to, answer, text.upgrade_parts(answer, len(live.cluster.groups)))
     return YES if drain.is_clean(answer.pods) else NO

@@ -19,15 +19,10 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.fleet import answer, nodes, ranking, simulation, text, trials
     from mooring.fleet.report import charts, page, report
-    from mooring.views.html.document import plot_page_text
-    from mooring.views.svg import plot
 
 if TYPE_CHECKING:
-    from mooring.fleet.answer import FleetAnswer
-    from mooring.fleet.nodes import NodeHistory
-    from mooring.fleet.simulation import Simulation, SimulationResult
+    from mooring.fleet.simulation import Simulation
     from mooring.fleet.trials import Figures, FinishedTrials, FleetTrial
-    from mooring.views.svg.plot import Plot
 
 
 SIMULATE_EXAMPLES = """\b
@@ -54,18 +49,20 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     cluster, work = inputs.read_cluster(), inputs.read_work()
     strategy = common.chosen_strategy(scoring, extender=extender)
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
-    found = answer.answer_of(_run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept)))
-    if kept is not None:
-        emit_document(_report(found, kept, form), to)
+    result = _run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept))
+    found = answer.answer_of(result)
+    if kept is not None and form == "svg":
+        emit_document(charts.heatmap_svg(report.heat_of(result, kept)), to)
+    elif kept is not None:
+        emit_document(page.fleet_page_text(report.fleet_view(found, result, kept)), to)
     elif form == "json":
-        emit_document(json_text(answer.fleet_document(found)), to)
+        emit_document(json_text(answer.with_pods(found, result)), to)
     else:
-        emit(text.fleet_text(found, to=to, wide=form == "wide"), to)
-    unhappy = found.fates.refused or found.fates.waits or found.result.cut_short
-    return NO if unhappy else YES
+        emit(text.fleet_text(found, result, to=to, wide=form == "wide"), to)
+    return NO if found.pods.refused or found.pods.waits or found.cut_short else YES
 
 
-def _run(simulated: Simulation) -> SimulationResult:
+def _run(simulated: Simulation) -> Simulation:
     """Run a simulation; an interrupt ends it, and what has happened until then is the answer.
 
     A second interrupt ends the command: one moment of a large cluster can take long.
@@ -81,17 +78,6 @@ def _run(simulated: Simulation) -> SimulationResult:
         return simulated.run()
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _report(found: FleetAnswer, kept: NodeHistory, form: str) -> str:
-    """Return the report, or the heat map of the CPUs alone."""
-    if form == "svg":
-        return charts.heatmap_svg(report.heat_of(found, kept))
-    return page.fleet_page_text(report.fleet_view(found, kept))
-
-
-def _drawn(found: Plot, form: str) -> str:
-    return plot_page_text(found) if form == "html" else plot.plot_svg(found)
 
 
 COMPARE_EXAMPLES = """\b
@@ -146,12 +132,9 @@ def compare_command(
     works = [inputs.read_work(number) for number in range(seeds)]
     asked = ranking.variants(cluster, works, chosen, settings, inputs.seed)
     found = _figures(asked, jobs, dask, trials.FinishedTrials(resume) if resume else None)
-    if form == "json":
-        emit_document(json_text(ranking.comparison_document(works[0].name, found)), to)
-    elif form != "text":
-        emit_document(_drawn(text.comparison_plot(cluster.name, works[0], found), form), to)
-    else:
-        emit(text.comparison_text(cluster.name, works[0], found, to=to), to)
+    plot = text.comparison_plot(cluster.name, works[0], found)
+    parts = text.comparison_parts(cluster.name, works[0], found)
+    common.print_answer(form, to, ranking.comparison_document(works[0].name, found), parts, plot)
     return YES
 
 
@@ -217,10 +200,7 @@ def size_command(
     goal = ranking.Goal(refused, longest_wait=within)
     trial = trials.FleetTrial("", cluster, work, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     sizes = [ranking.size_of(trial, group, groups, goal, most) for group in groups]
-    if form == "json":
-        emit_document(json_text(ranking.sizes_document(work.name, sizes)), to)
-    elif form != "text":
-        emit_document(_drawn(text.sizes_plot(cluster.name, work, sizes), form), to)
-    else:
-        emit(text.sizes_text(cluster.name, work, sizes, goal, to=to), to)
+    plot = text.sizes_plot(cluster.name, work, sizes)
+    parts = text.sizes_parts(cluster.name, work, sizes, goal)
+    common.print_answer(form, to, ranking.sizes_document(work.name, sizes), parts, plot)
     return YES if any(one.fewest is not None for one in sizes) else NO

@@ -43,12 +43,12 @@ from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import (
     as_mapping,
     check_names,
-    inside,
     kind_of,
     list_at,
     mapping_at,
     name_at,
     text_at,
+    within,
 )
 from mooring.inputs.node_groups import NodeGroup, groups_in, single_cluster
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
@@ -123,10 +123,8 @@ def cluster_events(entries: Sequence[object], cluster: NodeCluster) -> tuple[Clu
     """
     reader, found = _Reader(cluster), list[ClusterEvent]()
     for index, entry in sorted(enumerate(entries), key=lambda numbered: _time_of(numbered[1])):
-        try:
+        with within(f"events[{index}]"):
             found += reader.events(as_mapping(entry))
-        except InputError as error:
-            raise inside(error, f"events[{index}]") from None
     return tuple(sorted(found, key=lambda event: event.at))
 
 
@@ -208,10 +206,8 @@ class _Reader:
 
 
 def _field(text: str, release: str) -> ConfigField:
-    try:
+    with within("set"):
         return config_field(text, release)
-    except InputError as error:
-        raise inside(error, "set") from None
 
 
 def recorded_arrivals(path: str, kinds: Kinds, findings: list[str]) -> list[PodArrival]:
@@ -268,10 +264,8 @@ def recorded_cluster(path: str) -> NodeCluster:
     for history in histories:
         first = history.first
         machine = trace_machine(first, history.file)
-        try:
+        with within(first.id, source=history.file):
             devices = device_table(first.devices)
-        except InputError as error:
-            raise inside(error, first.id).at(history.file) from None
         group = NodeGroup(history.node, 1, machine, first.kubelet, first.mooring, devices=devices)
         members = next((found for one, found in alike if replace(one, name=group.name) == group), None)
         if members is None:

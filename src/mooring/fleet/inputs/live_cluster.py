@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
+from mooring.engine.core.pod import without_status
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.shapes import is_plain
@@ -279,6 +280,7 @@ class _Reading:
         nameless = {(key.namespace, key.name) for key in state.pods if not key.uid}
         new = [one for one in pods if one.uid not in named and (one.pod.namespace, one.pod.name) not in nameless]
         self._assumed.placed += sum(not is_plain(one.pod) for one in new)
+        by_uid |= {one.uid: without_status(one.pod) for one in new}
         leaving = [one.uid for one in pods if one.leaving]
         situation = NodeKnowledge(described.kind, state, by_uid, leaving, [one.uid for one in new])
         found = NodeFaults().guarded(state.node, lambda: possible_kubelets(situation), unjudged)
@@ -286,7 +288,10 @@ class _Reading:
             return found
         # The first is that in which no pod has left yet. What the cluster has no more is gone.
         gone = [uid for uid in found[0].node.active if uid not in by_uid]
-        return found[0].without(gone) if gone else found[0]
+        kubelet = found[0].without(gone) if gone else found[0]
+        # From now on they have their statuses: a restart reads them.
+        told = {one.uid: one.pod for one in new if one.uid in kubelet.node.active}
+        return replace(kubelet, node=replace(kubelet.node, active={**kubelet.node.active, **told}))
 
     def _check_known(self) -> None:
         """Refuse nodes whose machine is not known.

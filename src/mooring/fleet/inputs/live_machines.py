@@ -25,12 +25,12 @@ from mooring.inputs.decoding.fields import (
     as_mapping,
     caused_in,
     flag_at,
-    inside,
     list_at,
     mapping_at,
     name_at,
     text_at,
     texts_at,
+    within,
 )
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.machines.compact import parse_compact
@@ -77,13 +77,11 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
     Raises:
         InputError: a field is of the wrong type, or the name is missing.
     """
-    try:
+    with within("metadata", source=source):
         metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
         name = name_at(metadata, "name")
         check_name(name, "name", SUBDOMAIN)
-    except InputError as error:
-        raise inside(error, "metadata").at(source) from None
-    try:
+    with within(source=f"{source}: node {name}"):
         labels = texts_at(metadata, "labels") if metadata.get("labels") else {}
         taints = taints_at(spec)
         allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
@@ -98,8 +96,6 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
             text_at(mapping_at(status, "nodeInfo"), "kubeletVersion"),
             closed,
         )
-    except InputError as error:
-        raise error.at(f"{source}: node {name}") from None
 
 
 def check_names(names: Iterable[str], kind: str, source: str) -> None:

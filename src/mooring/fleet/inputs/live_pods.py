@@ -10,14 +10,14 @@ Source: Kubernetes API v1.37, policy/v1 PodDisruptionBudget; ``kubectl get --sel
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.fleet.work import PodDemand, asked_of
-from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at
+from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at, within
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pod_files import check_identity
@@ -83,11 +83,11 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
     metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
     if text_at(status, "phase") in FINISHED:
         return None
+    # An upgrade may lead to a release that reads statuses.
+    gates = replace(gates, reads_statuses=True)
     pod = pod_from_object(with_allocated(content), source=source, gates=gates)
-    try:
+    with within(source=source):
         check_identity(pod)
-    except InputError as error:
-        raise error.at(source) from None
     started, created = text_at(status, "startTime"), text_at(metadata, "creationTimestamp")
     return LivePod(
         name=f"{pod.namespace}/{pod.name}",
@@ -163,11 +163,9 @@ def disruption_budgets(contents: Iterable[Mapping[str, Any]], source: str) -> tu
     """
     found = []
     for content in contents:
-        try:
+        with within(source=f"{source}: PodDisruptionBudget"):
             metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
             wanted = label_requirements(mapping_at(spec, "selector")) if spec.get("selector") is not None else None
             selector = PodSelector((text_at(metadata, "namespace", "default"),), wanted)
             found.append(DisruptionBudget(selector, count_at(status, "disruptionsAllowed", 0)))
-        except InputError as error:
-            raise error.at(f"{source}: PodDisruptionBudget") from None
     return tuple(found)

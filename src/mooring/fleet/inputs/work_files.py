@@ -36,6 +36,7 @@ from mooring.inputs.decoding.fields import (
     list_at,
     mapping_at,
     text_at,
+    within,
 )
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins, scaled_down_pods
@@ -165,12 +166,10 @@ def workload_of(
         ordinals = mapping_at(spec, "ordinals") if kind is ControllerKind.STATEFUL_SET else {}
         first = count_at(ordinals, "start", 0, least=0)
         return Workload(name, kind, asked, at, wanted, ordered=ordered, first=first, runs=runs)
-    try:
+    with within("spec"):
         parallelism = count_at(spec, "parallelism", 1, least=0)
         completions = count_at(spec, "completions", parallelism, least=0)
         limit = count_at(spec, "backoffLimit", _BACKOFF_LIMIT, least=0)
-    except InputError as error:
-        raise inside(error, "spec") from None
     return Workload(name, kind, asked, at, completions, parallelism, limit, runs=runs)
 
 
@@ -246,10 +245,8 @@ def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival | Workload]:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
-                try:
+                with within(source=f"{path}:{number}"):
                     yield from _of_line(line, number, kinds, known)
-                except InputError as error:
-                    raise error.at(f"{path}:{number}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {error}", source=path) from None
 
@@ -272,10 +269,8 @@ def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]
     key = msgspec.json.encode(parts)
     if key not in known:
         named = {**described, "metadata": {**metadata, "name": text_at(metadata, "name") or f"line-{number}"}}
-        try:
+        with within("pod"):
             known[key] = kinds.of(pod_from_object(named, source=""), described)
-        except InputError as error:
-            raise inside(error, "pod") from None
     count = _few(content, 1)
     for index in range(count):
         yield PodArrival(
@@ -352,15 +347,13 @@ def _generated(content: Mapping[str, Any], kinds: Kinds, draw: random.Random) ->
         raise InputError("must not be empty", field="shapes", remedy="list pods with their weights")
     asked, weights, owners = [], [], []
     for index, shape in enumerate(shapes):
-        try:
+        with within(f"shapes[{index}]"):
             check_names(shape, ("weight", "pod", "owner"))
             described = mapping_at(shape, "pod")
             named = {**described, "metadata": {"name": f"shape-{index}", **mapping_at(described, "metadata")}}
             asked.append(kinds.of(pod_from_object(named, source=""), described))
             weights.append(count_at(shape, "weight", 1, least=0))
             owners.append(text_at(shape, "owner"))
-        except InputError as error:
-            raise inside(error, f"shapes[{index}]") from None
     if not any(weights):
         raise InputError("all weights are 0", field="shapes", remedy="give at least one shape a weight of 1 or more")
     per_second = count_at(content, "perHour", 60, least=0) / 3600

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import plural
@@ -30,7 +29,7 @@ from mooring.fleet.documents import (
 )
 from mooring.fleet.relocation.fit import FitQuestion
 from mooring.fleet.relocation.moves import FAILURES, HELD, LOST, MOVES, REFUSED, STAYS, WAITS
-from mooring.fleet.text import INDENT, section
+from mooring.fleet.text import INDENT, head, section
 from mooring.views.console import new_table
 
 _MOST_NODES = 20
@@ -48,13 +47,10 @@ _LEFT_ALONE = {
 }
 
 
-def fit_text(answer: FleetFitDocument, question: FitQuestion, nodes: int, *, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_fit(answer, question, nodes)), to)
-
-
-def _fit(answer: FleetFitDocument, question: FitQuestion, nodes: int) -> Iterator[RenderableType]:
-    yield from _head(answer.cluster, nodes, answer.assumed)
+def fit_parts(answer: FleetFitDocument, question: FitQuestion, nodes: int) -> Iterator[RenderableType]:
+    """Yield what fits, and what to move for the rest."""
+    yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
+    yield Text("")
     count = "All" if answer.fits_now >= answer.replicas else f"{answer.fits_now} of"
     yield Text(f"{count} {plural(answer.replicas, 'replica')} of {clean(answer.of)} fit now.", "bold")
     if answer.now:
@@ -70,13 +66,6 @@ def _fit(answer: FleetFitDocument, question: FitQuestion, nodes: int) -> Iterato
     if answer.fits_now < answer.replicas and question.moves:
         yield Text("")
         yield from _plan(answer, has_terms=question.asked.relations.has_required_terms)
-
-
-def _head(name: str, nodes: int, assumed: Sequence[str]) -> Iterator[RenderableType]:
-    yield Text.assemble((clean(name), "bold"), f": {plural(nodes, 'node')}")
-    for one in assumed:
-        yield Text(f"assumed: {clean(one)}", "dim")
-    yield Text("")
 
 
 def _causes_table(causes: Sequence[CausePart]) -> RenderableType:
@@ -127,18 +116,10 @@ def _plan(answer: FleetFitDocument, *, has_terms: bool) -> Iterator[RenderableTy
 _MOST_ROWS = 30
 
 
-def drain_text(answer: FleetDrainDocument, nodes: int, *, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_drain(answer, nodes)), to)
-
-
-def upgrade_text(answer: FleetUpgradeDocument, nodes: int, *, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_upgrade(answer, nodes)), to)
-
-
-def _drain(answer: FleetDrainDocument, nodes: int) -> Iterator[RenderableType]:
-    yield from _head(answer.cluster, nodes, answer.assumed)
+def drain_parts(answer: FleetDrainDocument, nodes: int) -> Iterator[RenderableType]:
+    """Yield what becomes of the pods of drained nodes."""
+    yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
+    yield Text("")
     leaving = [one for one in answer.pods if one.outcome != STAYS]
     failed = [one for one in leaving if one.outcome in FAILURES]
     drained = f"drain of {named(answer.nodes)}"
@@ -154,8 +135,10 @@ def _drain(answer: FleetDrainDocument, nodes: int) -> Iterator[RenderableType]:
         yield Text(f"{plural(staying, 'pod')} of DaemonSets and static pods stay.", "dim")
 
 
-def _upgrade(answer: FleetUpgradeDocument, nodes: int) -> Iterator[RenderableType]:
-    yield from _head(answer.cluster, nodes, answer.assumed)
+def upgrade_parts(answer: FleetUpgradeDocument, nodes: int) -> Iterator[RenderableType]:
+    """Yield what becomes of nodes and pods."""
+    yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
+    yield Text("")
     turns = max((one.turn for one in answer.nodes), default=0)
     failed = [one for one in answer.pods if one.outcome in FAILURES]
     said = "every pod runs in the end" if not failed else f"no place for {plural(len(failed), 'pod')}"

@@ -8,11 +8,13 @@ small; a page's script finds row and column under the pointer from the numbers i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import ceil
 
-from mooring.explanations.phrases import duration, plural
+from mooring.explanations.phrases import plural
 from mooring.views.svg.elements import (
     BOLD,
     SMALL_SIZE,
@@ -31,7 +33,6 @@ from mooring.views.svg.elements import (
 
 _WIDTH, _HEIGHT = 560, 130
 _LEFT, _TOP, _RIGHT = 58, 28, 12
-_TIME_TICKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def time_chart_svg(line: TimeChart) -> str:
         text(_LEFT - 6, top + 9, line.figure(high), "small", anchor="end"),
         text(_LEFT - 6, top + _HEIGHT, line.figure(0), "small", anchor="end"),
         *_areas(line, top, high),
-        *_time_axis(line, top + _HEIGHT),
+        *_time_axis(line.moments[0], line.moments[-1], lambda moment: _x(line, moment), top + _HEIGHT),
     ]
     return "".join(f"{part}\n" for part in (root, *parts, "</svg>"))
 
@@ -120,16 +121,29 @@ def _areas(line: TimeChart, top: float, high: float) -> Iterator[str]:
         below = above
 
 
-def _time_axis(line: TimeChart, bottom: float) -> Iterator[str]:
-    first, last = line.moments[0], line.moments[-1]
-    for tick in range(_TIME_TICKS):
-        moment = first + (last - first) * tick / (_TIME_TICKS - 1)
-        x = _x(line, moment)
-        yield rect(min(x, _WIDTH - _RIGHT - 1), bottom, 1, 4, "used")
-        anchor = "end" if tick == _TIME_TICKS - 1 else "middle" if tick else ""
-        yield text(x, bottom + 5 + SMALL_SIZE, duration(moment), "small", anchor=anchor)
-        if last <= first:
-            return
+_STEPS = (1, 5, 15, 60, 300, 900, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2419200)
+"""Seconds between two marks of an axis."""
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def round_times(first: float, last: float, most: int) -> Iterator[tuple[float, str]]:
+    """Yield round times from one to another with their names, about ``most`` of them.
+
+    >>> [name for _, name in round_times(0, 9500, 5)], [name for _, name in round_times(7000, 100000, 5)]
+    (['0 h', '1 h', '2 h'], ['6 h', '12 h', '18 h', '24 h'])
+    """
+    step = next((one for one in _STEPS if (last - first) / one <= most), _STEPS[-1])
+    unit, name = next((unit, name) for unit, name in _UNITS if step % unit == 0)
+    for count in range(ceil(first / step), int(last // step) + 1):
+        yield count * step, f"{count * step // unit} {name}"
+
+
+def _time_axis(first: float, last: float, place: Callable[[float], float], bottom: float) -> Iterator[str]:
+    """Yield the marks of round times below a picture; ``place`` returns where a moment is."""
+    for moment, name in round_times(first, last, _TICKS):
+        x, half = place(moment), text_width(name, SMALL_SIZE) / 2
+        yield rect(min(x, place(last) - 1), bottom, 1, 5, "used")
+        yield text(max(min(x, place(last) - half), place(first) + half), bottom + 17, name, "small", anchor="middle")
 
 
 SHADES = 8
@@ -203,7 +217,14 @@ def heatmap_svg(heat: HeatMap, *, alone: bool = True) -> str:
     left, width = margin + _LABELS, (WIDTH - 2 * margin - _LABELS) / max(len(heat.moments), 1)
     top = margin + (TITLE_SIZE + 30 if alone else 0)
     body, tops, bottom = _body(heat, _Grid(left, top, width, row))
-    axis = list(_axis(heat.moments, left, width, bottom))
+    first, last = (heat.moments[0], heat.moments[-1]) if heat.moments else (0.0, 0.0)
+
+    def place(moment: float) -> float:
+        after = bisect_right(heat.moments, moment)
+        start, end = heat.moments[after - 1], heat.moments[min(after, len(heat.moments) - 1)]
+        return left + width * (after - 1 + ((moment - start) / (end - start) if end > start else 0.0))
+
+    axis = list(_time_axis(first, last, place, bottom)) if heat.moments else []
     legend = list(_legend(margin, bottom + 44))
     height = number(bottom + 62 + margin)
     root = (
@@ -275,14 +296,6 @@ def shade_of(share: float | None) -> int:
 
 def _cells(shade: int, path: str) -> str:
     return f'<path class="{FILL}" fill-opacity="{0.12 + 0.88 * shade / SHADES:.2f}" d="{path}"/>'
-
-
-def _axis(moments: Sequence[float], left: float, column: float, bottom: float) -> Iterator[str]:
-    step = max(1, -(-len(moments) // _TICKS))
-    for place in range(0, len(moments), step):
-        x = left + place * column
-        yield rect(x, bottom, 1, 5, "used")
-        yield text(x, bottom + 17, duration(moments[place]), "small")
 
 
 def _legend(left: float, y: float) -> Iterator[str]:

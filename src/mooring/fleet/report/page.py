@@ -14,10 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import structs
+
 from mooring.answers.base.answering import Answer
 from mooring.engine.core.errors import clean
-from mooring.explanations.phrases import duration, size
-from mooring.fleet.answer import joined_periods
+from mooring.explanations.phrases import duration, requests_text, size
+from mooring.fleet.answer import created, joined_periods
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.relocation.moves import cause_words
 from mooring.fleet.report.charts import HeatMap, TimeChart, TimeSeries, heatmap_svg, time_chart_svg
@@ -103,8 +105,8 @@ def fleet_page_text(view: FleetView) -> str:
         lines=[time_chart_svg(line) for line in timelines(document)],
         unhappy=unhappy[:_MOST_LISTED],
         unlisted=max(0, len(unhappy) - _MOST_LISTED),
-        created=sum(getattr(document.pods, name) for name in document.pods.__struct_fields__),
-        fates=[(name, getattr(document.pods, name)) for name in document.pods.__struct_fields__],
+        created=created(document.pods),
+        fates=list(structs.asdict(document.pods).items()),
         duration=duration,
         requests=requests_text,
         periods=list(joined_periods(document.periods, document.samples, _MOST_ROWS)),
@@ -169,20 +171,6 @@ def _pod(pod: Record) -> list[object]:
     )
     place, requests = -1 if pod.node is None else pod.node, requests_text(pod.arrival.asked.requests)
     return [clean(pod.arrival.name), pod.fate.value, place, pod.place, created, admitted, ended, pod.code, requests]
-
-
-def requests_text(requests: Mapping[str, int]) -> str:
-    """Return requests in a few words.
-
-    >>> requests_text({"cpu": 4000, "memory": 2**30, "example.com/gpu": 1})
-    '4 CPU 1 GiB 1 gpu'
-    """
-    words = [f"{requests['cpu'] / 1000:g} CPU"] if requests.get("cpu") else []
-    words += [size(requests["memory"])] if requests.get("memory") else []
-    words += [
-        f"{amount} {name.rpartition('/')[2]}" for name, amount in sorted(requests.items()) if "/" in name and amount
-    ]
-    return " ".join(words) or "no requests"
 
 
 def _picture(svg: str) -> str:

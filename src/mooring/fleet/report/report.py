@@ -24,11 +24,13 @@ from mooring.answers.base.plan import Plan
 from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
-from mooring.fleet.answer import FleetAnswer, fleet_document
+from mooring.explanations.phrases import requests_text
+from mooring.fleet.answer import with_pods
+from mooring.fleet.documents import FleetDocument
 from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.report.charts import HeatGroup, HeatMap, HeatRow, group_label, rows_for
-from mooring.fleet.report.page import FleetView, NodesOverTime, RefusalStory, requests_text
-from mooring.fleet.simulation import SimulationResult
+from mooring.fleet.report.page import FleetView, NodesOverTime, RefusalStory
+from mooring.fleet.simulation import Simulation
 from mooring.fleet.states import SharedState
 from mooring.fleet.work import PodPhase, Record
 from mooring.inputs.node_groups import NodeGroup
@@ -44,7 +46,7 @@ NodeRows = dict[str, list[tuple[int, ...]]]
 """Group -> the places of the nodes of each of its rows in the heat maps."""
 
 
-def shares_of(result: SimulationResult, moments: Sequence[NodesSeen], resource: str) -> Shares:
+def shares_of(result: Simulation, moments: Sequence[NodesSeen], resource: str) -> Shares:
     """Return the requested share of a resource, nodes over moments; nothing where a node offers none."""
     table = result.nodes.table
     offered = table.row(table.offered, resource)
@@ -52,7 +54,7 @@ def shares_of(result: SimulationResult, moments: Sequence[NodesSeen], resource: 
     return np.where(offered[:, None] > 0, used / np.maximum(offered, 1)[:, None], np.nan)
 
 
-def rows_of(result: SimulationResult, shares: Shares) -> NodeRows:
+def rows_of(result: Simulation, shares: Shares) -> NodeRows:
     """Return the rows; nodes of a group are ordered by what is requested of their CPUs over time."""
     mean = np.nan_to_num(shares).mean(axis=1)
     groups: dict[str, list[int]] = {}
@@ -67,9 +69,7 @@ def rows_of(result: SimulationResult, shares: Shares) -> NodeRows:
     return found
 
 
-def heat_map(
-    result: SimulationResult, rows: NodeRows, shares: Shares, moments: Sequence[float], resource: str
-) -> HeatMap:
+def heat_map(result: Simulation, rows: NodeRows, shares: Shares, moments: Sequence[float], resource: str) -> HeatMap:
     """Return the heat map of a resource; a row of several nodes shows their mean."""
     members = result.nodes.table.members
     groups = []
@@ -91,7 +91,7 @@ MOST_REFUSALS: Final = 100
 """Refusals that are explained with a picture of the decision; those of most pods."""
 
 
-def refusals(result: SimulationResult, history: NodeHistory, pictures: Mapping[bytes, int]) -> list[RefusalStory]:
+def refusals(result: Simulation, history: NodeHistory, pictures: Mapping[bytes, int]) -> list[RefusalStory]:
     """Return the refusals that are explained.
 
     Args:
@@ -135,7 +135,7 @@ def chosen(history: NodeHistory) -> dict[bytes, SharedState]:
     return {key: known[key] for key in list(dict.fromkeys(order))[:MOST_STATES]}
 
 
-def kind_names(result: SimulationResult) -> dict[str, str]:
+def kind_names(result: Simulation) -> dict[str, str]:
     """Return what pods of each shape are called in pictures, by the shape's name in states."""
     names: dict[str, str] = {}
     for arrival in result.work.arrivals:
@@ -143,7 +143,7 @@ def kind_names(result: SimulationResult) -> dict[str, str]:
     return names
 
 
-def groups_of(result: SimulationResult, history: NodeHistory) -> dict[bytes, NodeGroup]:
+def groups_of(result: Simulation, history: NodeHistory) -> dict[bytes, NodeGroup]:
     """Return the group of the nodes that had each state."""
     members = result.nodes.table.members
     found = {state.key: members[place].group for seen in history.moments for place, state in enumerate(seen.states)}
@@ -154,7 +154,7 @@ def groups_of(result: SimulationResult, history: NodeHistory) -> dict[bytes, Nod
     return found
 
 
-def pictures(result: SimulationResult, history: NodeHistory, states: Iterable[SharedState]) -> list[NodeView]:
+def pictures(result: Simulation, history: NodeHistory, states: Iterable[SharedState]) -> list[NodeView]:
     """Return the pictures of states, in their order; pods are called by what they request, and numbered."""
     names, groups = kind_names(result), groups_of(result, history)
     found = []
@@ -179,21 +179,22 @@ MOST_PODS: Final = 100_000
 """Pods that the page knows; those that were refused or wait come first."""
 
 
-def heat_of(answer: FleetAnswer, history: NodeHistory) -> HeatMap:
+def heat_of(result: Simulation, history: NodeHistory) -> HeatMap:
     """Return the heat map of the CPUs, for a picture of its own."""
-    shares = shares_of(answer.result, history.moments, CPU)
+    shares = shares_of(result, history.moments, CPU)
     moments = [seen.at for seen in history.moments]
-    return heat_map(answer.result, rows_of(answer.result, shares), shares, moments, CPU)
+    return heat_map(result, rows_of(result, shares), shares, moments, CPU)
 
 
-def fleet_view(answer: FleetAnswer, history: NodeHistory) -> FleetView:
+def fleet_view(answer: FleetDocument, result: Simulation, history: NodeHistory) -> FleetView:
     """Return the report.
 
     Args:
-        answer: of the simulation.
+        answer: of the simulation, without single pods.
+        result: of the simulation.
         history: of its nodes.
     """
-    result, moments = answer.result, [seen.at for seen in history.moments]
+    moments = [seen.at for seen in history.moments]
     resources = sorted((use.resource for use in answer.uses), key=lambda name: (name != CPU, name))[:MOST_RESOURCES]
     shares = {name: shares_of(result, history.moments, name) for name in resources}
     rows = rows_of(result, shares[CPU])
@@ -201,7 +202,7 @@ def fleet_view(answer: FleetAnswer, history: NodeHistory) -> FleetView:
     places = {key: place for place, key in enumerate(states, 1)}
     drawn = np.array([[places.get(state.key, 0) for state in seen.states] for seen in history.moments], np.uint16)
     return FleetView(
-        document=fleet_document(answer),
+        document=with_pods(answer, result),
         heats=tuple(heat_map(result, rows, shares[name], moments, name) for name in resources),
         nodes=NodesOverTime(
             names=tuple(member.name for member in result.nodes.table.members),

@@ -22,6 +22,7 @@ from mooring.engine.devicemanager.state import Device, Holdings, Preference
 from mooring.engine.extensions.device_alignment import LocationRules, claimed_devices, dynamic_devices
 from mooring.engine.extensions.owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
+from mooring.inputs.decoding.fields import only, part_at
 from mooring.inputs.pods.claims import CLAIM, claims_of_pod, current_devices
 from mooring.inputs.pods.cluster_objects import KINDS, DynamicObjects, objects_of
 
@@ -94,7 +95,7 @@ def _with_pools(one: dict[str, Any], pools: Mapping[str, str]) -> dict[str, Any]
             result["pool"] = pools.get(str(result.get("pool")), result.get("pool"))
         return {**one, "status": {**one["status"], "allocation": {"devices": {"results": results}}}} if results else one
     spec = dict(one["spec"])
-    pool = _mapping(spec, "pool")
+    pool = part_at(spec, "pool")
     spec["pool"] = {**pool, "name": pools.get(pool.get("name", ""), pool.get("name", ""))}
     if spec.get("nodeName") in pools:
         spec["nodeName"] = pools[spec["nodeName"]]
@@ -102,40 +103,40 @@ def _with_pools(one: dict[str, Any], pools: Mapping[str, str]) -> dict[str, Any]
 
 
 def _results(one: Mapping[str, Any]) -> list[dict[str, Any]]:
-    results = _mapping(_mapping(_mapping(one, "status"), "allocation"), "devices").get("results")
+    results = part_at(part_at(part_at(one, "status"), "allocation"), "devices").get("results")
     return [dict(result) for result in results if isinstance(result, dict)] if isinstance(results, list) else []
 
 
 def _key(one: Mapping[str, Any]) -> tuple[str, str]:
-    metadata = _mapping(one, "metadata")
+    metadata = part_at(one, "metadata")
     return str(metadata.get("namespace") or "default"), str(metadata.get("name", ""))
 
 
 def _claim(one: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = _only(_mapping(one, "metadata"), ("name", "namespace", "uid"))
-    results = [_only(result, _RESULT) for result in _results(one)]
+    metadata = only(part_at(one, "metadata"), ("name", "namespace", "uid"))
+    results = [only(result, _RESULT) for result in _results(one)]
     status = {"allocation": {"devices": {"results": results}}} if results else {}
     return {"apiVersion": "resource.k8s.io/v1", "kind": CLAIM, "metadata": metadata, "status": status}
 
 
 def _is_of(one: Mapping[str, Any], node: str) -> bool:
-    spec = _mapping(one, "spec")
+    spec = part_at(one, "spec")
     return spec.get("nodeName") == node or spec.get("perDeviceNodeSelection") is True
 
 
 def _slice(one: Mapping[str, Any]) -> dict[str, Any]:
-    spec = _mapping(one, "spec")
-    kept = _only(spec, ("driver", "nodeName", "pool", "perDeviceNodeSelection"))
+    spec = part_at(one, "spec")
+    kept = only(spec, ("driver", "nodeName", "pool", "perDeviceNodeSelection"))
     devices = spec.get("devices")
     kept["devices"] = [_device(item) for item in devices if isinstance(item, dict)] if isinstance(devices, list) else []
-    metadata = _only(_mapping(one, "metadata"), ("name",))
+    metadata = only(part_at(one, "metadata"), ("name",))
     return {"apiVersion": "resource.k8s.io/v1", "kind": one["kind"], "metadata": metadata, "spec": kept}
 
 
 def _device(item: Mapping[str, Any]) -> dict[str, Any]:
-    inner = _mapping(item, "basic") or item
-    kept = _only(item, ("name", "nodeName")) | _only(inner, ("allowMultipleAllocations",))
-    attributes = {name: dict(_location(value)) for name, value in _mapping(inner, "attributes").items()}
+    inner = part_at(item, "basic") or item
+    kept = only(item, ("name", "nodeName")) | only(inner, ("allowMultipleAllocations",))
+    attributes = {name: dict(_location(value)) for name, value in part_at(inner, "attributes").items()}
     return {**kept, "attributes": {name: value for name, value in attributes.items() if value}}
 
 
@@ -145,15 +146,6 @@ def _location(value: object) -> Iterator[tuple[str, object]]:
         items = inner if isinstance(inner, list) else [inner]
         if name in ("int", "ints") or all(isinstance(item, str) and _PLACE.fullmatch(item) for item in items):
             yield name, inner
-
-
-def _only(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: content[name] for name in names if content.get(name) is not None}
-
-
-def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = content.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 UNKNOWN_NODES: Final = "MOOR-525"
@@ -198,9 +190,9 @@ def node_devices(
         pods: whose claims count.
         rules: attributes in which older drivers say where devices are.
     """
-    declared = offered_devices(facts.declared, machine.pci)
+    own = offered_devices(facts.declared, machine)
     offered = dynamic_devices(current_devices(facts.dynamic.slices, facts.node), machine.pci, rules)
-    devices = {**offered, **_plugin_devices(facts, machine), **declared}
+    devices = {**own, **offered, **_plugin_devices(facts, machine), **{name: own[name] for name in facts.declared}}
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for one in facts.record.held:
         held.setdefault(one.uid, {}).setdefault(one.container, {})[one.resource] = one.ids
@@ -215,7 +207,7 @@ def node_devices(
         for resources in containers.values():
             for resource, ids in resources.items():
                 devices[resource] = _with_held(devices.get(resource, ()), ids)
-    known = {name: listed for name, listed in devices.items() if name not in declared}
+    known = {name: listed for name, listed in devices.items() if name not in facts.declared}
     return NodeDevices(dict(sorted(devices.items())), held, claimed, facts.preferences, _findings(known, machine))
 
 

@@ -22,34 +22,8 @@ from mooring.engine.checkpoint.store import SIZE_LIMIT
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.devicemanager.state import Device, Preference
+from mooring.inputs.archive import reader, reduction
 from mooring.inputs.archive.claims import anonymous_claims, reduced_claims
-from mooring.inputs.archive.reader import (
-    ABOUT,
-    ALLOCATABLE,
-    CLAIMS,
-    CONFIGURATION_PART,
-    CPU_STATE,
-    DEVICE_RECORD,
-    DEVICES_PART,
-    ISOLATION_PART,
-    MACHINE_PART,
-    MEMORY_STATE,
-    PODS,
-    PODS_PART,
-    STATE_PART,
-    TOP,
-    NodeArchive,
-    RunningKubelet,
-    json_bytes,
-)
-from mooring.inputs.archive.reduction import (
-    Found,
-    anonymous_pods,
-    found_configuration,
-    made_up_namespaces,
-    pod_list,
-    reduced_pods,
-)
 from mooring.inputs.configuration import devices
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
 from mooring.inputs.configuration.sources import ConfigurationSource
@@ -123,7 +97,7 @@ class Collection:
         Raises:
             InputError: it would be too large.
         """
-        return archive_bytes(TOP, self.files, self.links, self.folders)
+        return archive_bytes(reader.TOP, self.files, self.links, self.folders)
 
 
 def collect(tree: Tree, request: CollectRequest) -> Collection:
@@ -139,8 +113,8 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
     isolation = capture_isolation(tree, service_names=not request.anonymous)
     unread = {**machine.unread, **isolation.unread}
     parts = [
-        _captured(MACHINE_PART, "sysfs and /proc", machine),
-        _captured(ISOLATION_PART, "sysfs, /proc, /etc", isolation),
+        _captured(reader.MACHINE_PART, "sysfs and /proc", machine),
+        _captured(reader.ISOLATION_PART, "sysfs, /proc, /etc", isolation),
     ]
     of_kubelet, kubelet_parts = kubelet_files(tree, request, unread)
     files = {**isolation.files, **machine.files, **of_kubelet}
@@ -154,7 +128,7 @@ def collect(tree: Tree, request: CollectRequest) -> Collection:
         unread=[UnreadFile(path, problem) for path, problem in sorted(unread.items())],
         mooring=__version__,
     )
-    files[ABOUT] = json_bytes(to_builtins(about))
+    files[reader.ABOUT] = reader.json_bytes(to_builtins(about))
     links = {**isolation.links, **machine.links}
     folders = frozenset(machine.folders | isolation.folders)
     return Collection(about, files, links, folders, request.cluster.findings)
@@ -174,17 +148,17 @@ def kubelet_files(
         InputError: documents that were handed over cannot be used.
     """
     told = request.cluster.configz
-    configuration = found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
+    configuration = reduction.found_configuration(tree, request.config, told, request.flags, request.kubelet_root)
     states = _states(tree, request.kubelet_root, unread)
     pods, claims = _pods(request)
     devices_of_node = _devices(tree, request, claims, unread)
     files: dict[str, bytes] = {}
     parts: list[ArchivePart] = []
     for name, found in (
-        (CONFIGURATION_PART, configuration),
-        (STATE_PART, states),
-        (DEVICES_PART, devices_of_node),
-        (PODS_PART, pods),
+        (reader.CONFIGURATION_PART, configuration),
+        (reader.STATE_PART, states),
+        (reader.DEVICES_PART, devices_of_node),
+        (reader.PODS_PART, pods),
     ):
         files |= found.files
         size = sum(map(len, found.files.values()))
@@ -196,10 +170,10 @@ def _captured(name: str, origin: str, capture: Capture) -> ArchivePart:
     return ArchivePart(name, origin, len(capture.files), sum(map(len, capture.files.values())))
 
 
-def _states(tree: Tree, root: str, unread: dict[str, str]) -> Found:
+def _states(tree: Tree, root: str, unread: dict[str, str]) -> reduction.Found:
     """Take the state files as they are, damaged ones too."""
     files: dict[str, bytes] = {}
-    for place in (CPU_STATE, MEMORY_STATE):
+    for place in (reader.CPU_STATE, reader.MEMORY_STATE):
         path = f"{root}/{place.rpartition('/')[2]}".lstrip("/")
         data = tree.data(path)
         if data is not None and len(data) <= SIZE_LIMIT:
@@ -210,28 +184,32 @@ def _states(tree: Tree, root: str, unread: dict[str, str]) -> Found:
             unread[path] = read_problem(tree, path).rpartition(": ")[2]
     missing = "" if files else f"none could be read in {root}"
     if len(files) == 1:
-        absent = next(place for place in (CPU_STATE, MEMORY_STATE) if place not in files)
+        absent = next(place for place in (reader.CPU_STATE, reader.MEMORY_STATE) if place not in files)
         missing = f"no {absent.rpartition('/')[2]}"
-    return Found(files, root, missing)
+    return reduction.Found(files, root, missing)
 
 
-def _pods(request: CollectRequest) -> tuple[Found, list[dict[str, Any]]]:
+def _pods(request: CollectRequest) -> tuple[reduction.Found, list[dict[str, Any]]]:
     """Return the pods, and the claims and slices about them."""
     documents: Sequence[object] = request.pods
     origin = "--pods"
     if not request.pods:
         if request.cluster.pods is None:
-            return Found({}, "", request.cluster.pods_problem), []
+            return reduction.Found({}, "", request.cluster.pods_problem), []
         documents, origin = [request.cluster.pods], "kubectl"
-    pods: list[dict[str, Any]] = reduced_pods(documents, request.node)
+    pods: list[dict[str, Any]] = reduction.reduced_pods(documents, request.node)
     claims = reduced_claims([*documents, *request.cluster.dynamic], pods, request.node)
     if request.anonymous:
-        claims, pods = anonymous_claims(claims, pods, made_up_namespaces(pods), {request.node: ANONYMOUS_NODE})
-        pods = anonymous_pods(pods)
-    return Found({PODS: json_bytes(pod_list(pods))}, origin, ""), claims
+        claims, pods = anonymous_claims(
+            claims, pods, reduction.made_up_namespaces(pods), {request.node: ANONYMOUS_NODE}
+        )
+        pods = reduction.anonymous_pods(pods)
+    return reduction.Found({reader.PODS: reader.json_bytes(reduction.pod_list(pods))}, origin, ""), claims
 
 
-def _devices(tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], unread: dict[str, str]) -> Found:
+def _devices(
+    tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], unread: dict[str, str]
+) -> reduction.Found:
     """Take the device manager's record without what plugins answered, the kubelet's devices, claims and slices."""
     files: dict[str, bytes] = {}
     origins, missing = [], ""
@@ -245,18 +223,23 @@ def _devices(tree: Tree, request: CollectRequest, claims: list[dict[str, Any]], 
         if text is None:
             unread[path] = "is not a record of devices"
             continue
-        files[DEVICE_RECORD] = text.encode(errors="surrogateescape")
+        files[reader.DEVICE_RECORD] = text.encode(errors="surrogateescape")
         origins.append(root)
         break
     if request.allocatable is not None:
-        files[ALLOCATABLE] = json_bytes(devices.devices_document(request.allocatable, request.preferences))
+        files[reader.ALLOCATABLE] = reader.json_bytes(
+            devices.devices_document(request.allocatable, request.preferences)
+        )
         origins.append("PodResources API")
-    elif DEVICE_RECORD in files and device_record(files[DEVICE_RECORD].decode(errors="surrogateescape")).registered:
+    elif (
+        reader.DEVICE_RECORD in files
+        and device_record(files[reader.DEVICE_RECORD].decode(errors="surrogateescape")).registered
+    ):
         missing = request.allocatable_problem or "the PodResources API was not asked for NUMA nodes of free devices"
     if claims:
-        files[CLAIMS] = json_bytes({"apiVersion": "v1", "kind": "List", "items": claims})
+        files[reader.CLAIMS] = reader.json_bytes({"apiVersion": "v1", "kind": "List", "items": claims})
         origins.append("claims")
-    return Found(files, ", ".join(origins), missing)
+    return reduction.Found(files, ", ".join(origins), missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +248,7 @@ class OverlaidTree:
 
     computer: Tree
     files: Mapping[str, bytes]
+    is_live = False
 
     @property
     def name(self) -> str:
@@ -298,7 +282,7 @@ class OverlaidTree:
         return path if path in self.files else self.computer.place(path)
 
 
-def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -> NodeArchive:
+def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -> reader.NodeArchive:
     """Return the node of a running kubelet as it is now.
 
     Args:
@@ -311,4 +295,6 @@ def running_node(tree: Tree, process: KubeletProcess, request: CollectRequest) -
     """
     files, parts = kubelet_files(tree, request, {})
     about = NodeArchiveDocument(node=request.node, kubelet=request.kubelet, parts=parts)
-    return NodeArchive(OverlaidTree(tree, files), about, RunningKubelet(process.number, request.kubelet_root))
+    return reader.NodeArchive(
+        OverlaidTree(tree, files), about, reader.RunningKubelet(process.number, request.kubelet_root)
+    )

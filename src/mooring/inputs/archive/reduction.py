@@ -25,6 +25,7 @@ from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.configuration.sources import DROP_IN_SUFFIX, ConfigurationSource
 from mooring.inputs.decoding.documents import documents_in
+from mooring.inputs.decoding.fields import only, part_at
 from mooring.inputs.machines.loader import machine_of
 from mooring.inputs.machines.tree import Tree
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
@@ -33,20 +34,15 @@ from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
-    MIRROR,
-    SCALE_DOWN_ANNOTATION,
-    isolation.ANNOTATION,
-    interrupts.ANNOTATION,
-    core_kinds.ANNOTATION,
-    hidden_siblings.ANNOTATION,
-    isolated_cpus.ANNOTATION,
-    spread.ANNOTATION,
-)
+    MIRROR, SCALE_DOWN_ANNOTATION, isolation.ANNOTATION, interrupts.ANNOTATION, core_kinds.ANNOTATION,
+    hidden_siblings.ANNOTATION, isolated_cpus.ANNOTATION, spread.ANNOTATION,
+)  # fmt: skip
 """Those that decide: of static pods, of extensions and of the plugins that are shipped."""
 _CLAIM_ENTRY: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
 _POD_SPEC: Final = ("priority", "priorityClassName", "restartPolicy", SCALE_DOWN_FIELD)
 _POD_STATUS: Final = ("phase", "qosClass", "reason", "startTime")
 _CONTAINER: Final = ("name", "restartPolicy")
+_AMOUNTS: Final = ("requests", "limits")
 _LONGEST_NAME: Final = 63
 """Longer names of unknown fields are no misspellings."""
 
@@ -95,7 +91,7 @@ def reduced_pods(documents: Iterable[object], node: str = "") -> list[dict[str, 
 
 
 def _is_of(content: Mapping[str, Any], node: str) -> bool:
-    bound = _mapping(content, "spec").get("nodeName")
+    bound = part_at(content, "spec").get("nodeName")
     return not node or not bound or bound == node
 
 
@@ -146,45 +142,38 @@ def _order(pod: Mapping[str, Any]) -> tuple[bool, str, str, str]:
 
 
 def _reduced_pod(content: Mapping[str, Any]) -> dict[str, Any]:
-    metadata, spec, status = (_mapping(content, part) for part in ("metadata", "spec", "status"))
-    kept = _only(metadata, _POD_METADATA)
-    annotations = _only(_mapping(metadata, "annotations"), _ANNOTATIONS)
-    if annotations:
+    metadata, spec, status = (part_at(content, part) for part in ("metadata", "spec", "status"))
+    kept = only(metadata, _POD_METADATA)
+    if annotations := only(part_at(metadata, "annotations"), _ANNOTATIONS):
         kept["annotations"] = annotations
-    inner = _only(spec, _POD_SPEC)
+    inner = only(spec, _POD_SPEC)
     claims = _listed(spec, "resourceClaims", _CLAIM_ENTRY)
     for name in ("initContainers", "containers"):
         items = spec.get(name)
         if isinstance(items, list):
             inner[name] = [_reduced_container(item, f"spec.{name}", claims) for item in items]
     if "resources" in spec:
-        inner["resources"] = _reduced_resources(_mapping(spec, "resources"))
+        inner["resources"] = only(part_at(spec, "resources"), _AMOUNTS)
     if "overhead" in spec:
         inner["overhead"] = spec["overhead"]
     inner |= claims
     reduced: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": inner}
-    told = _only(status, _POD_STATUS) | _listed(status, "resourceClaimStatuses", _CLAIM_ENTRY)
-    extended = _mapping(status, "extendedResourceClaimStatus")
-    if extended:
+    told = only(status, _POD_STATUS) | _listed(status, "resourceClaimStatuses", _CLAIM_ENTRY)
+    if extended := part_at(status, "extendedResourceClaimStatus"):
         mappings = _listed(extended, "requestMappings", ("containerName", "resourceName", "requestName"))
-        told["extendedResourceClaimStatus"] = _only(extended, ("resourceClaimName",)) | mappings
+        told["extendedResourceClaimStatus"] = only(extended, ("resourceClaimName",)) | mappings
     return {**reduced, "status": told} if told else reduced
 
 
 def _reduced_container(item: object, field: str, claims: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise InputError("must be a mapping", field=field, remedy="give pods as kubectl prints them")
-    kept = _only(item, _CONTAINER)
+    kept = only(item, _CONTAINER)
     if "resources" in item:
-        resources = _mapping(item, "resources")
-        kept["resources"] = _reduced_resources(resources)
-        if claims:
-            kept["resources"] |= _listed(resources, "claims", ("name", "request"))
+        resources = part_at(item, "resources")
+        used = _listed(resources, "claims", ("name", "request")) if claims else {}
+        kept["resources"] = only(resources, _AMOUNTS) | used
     return kept
-
-
-def _reduced_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
-    return _only(resources, ("requests", "limits"))
 
 
 def _listed(content: Mapping[str, Any], field: str, names: Iterable[str]) -> dict[str, Any]:
@@ -192,16 +181,7 @@ def _listed(content: Mapping[str, Any], field: str, names: Iterable[str]) -> dic
     items = content.get(field)
     if not isinstance(items, list) or not items:
         return {}
-    return {field: [_only(item, names) for item in items if isinstance(item, dict)]}
-
-
-def _only(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: content[name] for name in names if content.get(name) is not None}
-
-
-def _mapping(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = content.get(name)
-    return value if isinstance(value, dict) else {}
+    return {field: [only(item, names) for item in items if isinstance(item, dict)]}
 
 
 _PLACES: Final = {mooring_config.KIND: MOORING_CONFIG, devices.KIND: DEVICES}
@@ -238,9 +218,8 @@ def found_configuration(
         files = _reduced(found.merged) if found.layers else {}
         for source in given:
             content = source.document.content
-            kind = content.get("kind") if isinstance(content, dict) else None
-            if isinstance(content, dict) and kind in _PLACES:
-                files |= {_PLACES[str(kind)]: json_bytes(content)}
+            if isinstance(content, dict) and content.get("kind") in _PLACES:
+                files |= {_PLACES[str(content["kind"])]: json_bytes(content)}
         missing = "" if KUBELET_CONFIG in files else f"no {kubelet_config.KIND} in --config"
         return Found(files, "--config", missing)
     if isinstance(configz, dict) and kubelet_config.is_kubelet_config(configz):

@@ -2,7 +2,7 @@
 
 Sources: https://learn.microsoft.com/azure/aks/custom-node-configuration;
 https://learn.microsoft.com/azure/aks/node-resource-reservations;
-https://learn.microsoft.com/rest/api/aks/agent-pools/get
+https://learn.microsoft.com/rest/api/aks/agent-pools/get; https://learn.microsoft.com/azure/aks/node-autoprovision-aksnodeclass
 
 EKS: NodeConfig of Amazon Linux 2023, and the options of bootstrap.sh of Amazon Linux 2.
 
@@ -23,33 +23,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.configuration import part as vendors
 from mooring.inputs.configuration.kubelet_flags import split_arguments
 from mooring.inputs.configuration.layers import Layer, Tier
-from mooring.inputs.configuration.part import (
-    NamedVersion,
-    VendorField,
-    VendorPart,
-    aks_memory,
-    aks_milli,
-    eks_memory,
-    gke_memory,
-    milli_by_ranges,
-    strings_of,
-)
+from mooring.inputs.configuration.part import NamedVersion, VendorField, VendorPart, strings_of
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS
-from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, text_at
+from mooring.inputs.decoding.fields import as_mapping, check_version, count_at, list_at, text_at
 
-OWN_NAMES: Final = frozenset(
-    {
-        "containerLogMaxSizeMB",
-        "cpuCfsQuota",
-        "cpuCfsQuotaPeriod",
-        "hardEvictionThreshold",
-        "imageGcHighThreshold",
-        "imageGcLowThreshold",
-        "podMaxPids",
-    }
-)
+OWN_NAMES: Final = frozenset({
+    "containerLogMaxSizeMB", "cpuCfsQuota", "cpuCfsQuotaPeriod", "hardEvictionThreshold", "imageGcHighThreshold",
+    "imageGcLowThreshold", "podMaxPids",
+})  # fmt: skip
 """Names that no KubeletConfiguration has."""
 _POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 _AKS_FIELDS: Final = (
@@ -57,6 +41,8 @@ _AKS_FIELDS: Final = (
     VendorField("topologyManagerPolicy", "topologyManagerPolicy", _POLICIES),
     VendorField("cpuCfsQuota", "cpuCFSQuota"),
     VendorField("cpuCfsQuotaPeriod", "cpuCFSQuotaPeriod"),
+    VendorField("cpuCFSQuota", "cpuCFSQuota"),
+    VendorField("cpuCFSQuotaPeriod", "cpuCFSQuotaPeriod"),
 )
 _SIGNALS: Final = {
     "memoryAvailable": "memory.available",
@@ -77,7 +63,8 @@ _ONLY_HERE: Final = frozenset({*OWN_NAMES, "failSwapOn", "kubeReserved", "topolo
     "cpuCfsQuotaPeriod",
 }
 """Names of ``kubeletConfig`` that GKE does not have there."""
-_KINDS: Final = (None, "Base", "AzureManagedMachinePool", "AzureASOManagedMachinePool")
+_NODE_CLASS: Final = "AKSNodeClass"
+_KINDS: Final = (None, _NODE_CLASS, "Base", "AzureManagedMachinePool", "AzureASOManagedMachinePool")
 _TEMPLATE: Final = ("properties", "resources", "agentPoolProfiles", "spec")
 _AKS_VERSIONS: Final = ("currentOrchestratorVersion", "orchestratorVersion")
 
@@ -95,7 +82,12 @@ def is_node_pool(content: Mapping[str, Any]) -> bool:
 
 def _pools(content: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the mappings that have a custom kubelet configuration, each with its path."""
-    if isinstance(content, dict):
+    if isinstance(content, dict) and content.get("kind") == _NODE_CLASS:
+        # Karpenter of Azure names the same section, and some of its fields, as a KubeletConfiguration does.
+        spec = content.get("spec")
+        if isinstance(spec, dict) and isinstance(spec.get("kubelet"), dict):
+            yield f"{path}.spec".lstrip("."), spec
+    elif isinstance(content, dict):
         if isinstance(content.get(_SECTION), dict):
             yield path, content
         for name, value in content.items():
@@ -108,8 +100,10 @@ def _pools(content: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]
 def node_pool(part: VendorPart) -> Iterator[Layer]:
     """Yield the layers of the only node pool of a document with a custom kubelet configuration."""
     path, pool = _only_pool(part)
-    section = part.below(f"{path}.{_SECTION}".lstrip("."), pool[_SECTION])
-    section.report_unknown("AKSKubeletConfig", section.content)
+    name = _SECTION if _SECTION in pool else "kubelet"
+    section = part.below(f"{path}.{name}".lstrip("."), pool[name])
+    if name == _SECTION:
+        section.report_unknown("AKSKubeletConfig", section.content)
     with section.located():
         yield from custom_kubelet_config(section)
     if pool.get("maxPods") is not None:
@@ -139,18 +133,20 @@ def custom_kubelet_config(part: VendorPart) -> Iterator[Layer]:
     milli, mebibytes = count_at(given, "cpuMillicores", 0), count_at(given, "memoryMB", 0)
     own: dict[str, Any] = {"evictionHard": dict(_AKS_THRESHOLDS)}
     if part.machine is not None:
-        own["kubeReserved"] = {"cpu": f"{aks_milli(part.machine.num_cores)}m"}
+        own["kubeReserved"] = {"cpu": f"{vendors.aks_milli(part.machine.num_cores)}m"}
 
     def memory(fields: Mapping[str, Any]) -> int | None:
         pods, machine = fields.get("maxPods"), part.machine
-        return aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
+        return (
+            vendors.aks_memory(pods, machine.memory_capacity) if isinstance(pods, int) and machine is not None else None
+        )
 
     message = (
         "AKS reserves 50 MB and 20 MB for each of maxPods, at most a quarter of the memory: add maxPods of the node "
         "pool, or kubeReserved.memory, as a drop-in where neither is there"
     )
     yield part.documented(
-        Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory, aks_memory(0, _GIB))}
+        Tier.VENDOR_FILE, own, {"kubeReserved.memory": part.computed(message, memory, vendors.aks_memory(0, _GIB))}
     )
     yield part.translated(Tier.FILE, "", _AKS_FIELDS)
     thresholds = part.mapping("hardEvictionThreshold")
@@ -173,6 +169,20 @@ _AKS_PATHS: Final = {
 }
 
 
+_OF_KARPENTER = """
+    clusterDNS cpuCFSQuota evictionHard evictionMaxPodGracePeriod evictionSoft evictionSoftGracePeriod
+    imageGCHighThresholdPercent imageGCLowThresholdPercent kubeReserved maxPods podsPerCore systemReserved
+"""
+_KARPENTER: Final = frozenset(_OF_KARPENTER.split())
+BLOCK_FIELDS: Final = (
+    ("karpenter.k8s.aws/", _KARPENTER),
+    ("karpenter.sh/v1beta1", _KARPENTER),
+    ("karpenter.sh/v1alpha5", _KARPENTER | {"containerRuntime"}),
+    ("karpenter.sh/", frozenset[str]()),
+    ("eks.amazonaws.com/", frozenset[str]()),
+)
+"""API version, or the beginning of it -> all fields that a kubelet's block has in its objects. Source:
+https://karpenter.sh/docs/concepts/nodeclasses (spec.kubelet; since v1 no NodePool has it); EKS Auto Mode has none."""
 EKS_VERSION: Final = "node.eks.aws/v1alpha1"
 _CONFIG: Final = "spec.kubelet.config"
 _FLAGS: Final = "spec.kubelet.flags"
@@ -184,7 +194,7 @@ _RESERVED_CPUS: Final = "--reserved-cpus"
 
 def node_config(part: VendorPart) -> Iterator[Layer]:
     """Yield nodeadm's own file, the user's drop-in and the user's flags."""
-    part.check_version(EKS_VERSION)
+    check_version(part.content, EKS_VERSION, required=True)
     yield _own_file(part, with_cgroups=True)
     yield part.layer(Tier.DROP_IN, _CONFIG)
     kubelet = part.mapping("spec.kubelet")
@@ -214,20 +224,20 @@ def bootstrap_script(part: VendorPart) -> Iterator[Layer]:
 def _own_file(part: VendorPart, *, with_cgroups: bool) -> Layer:
     reserved = {"ephemeral-storage": "1Gi"}
     if part.machine is not None:
-        reserved["cpu"] = f"{milli_by_ranges(part.machine.num_cores)}m"
+        reserved["cpu"] = f"{vendors.milli_by_ranges(part.machine.num_cores)}m"
     fields = {"evictionHard": dict(_EKS_THRESHOLDS), "kubeReserved": reserved, **(_CGROUPS if with_cgroups else {})}
     message = (
         "EKS reserves 255Mi and 11Mi for each pod that the instance type can have, which a NodeConfig does not tell: "
         "maxPods counts, set kubeReserved.memory where the instance type has another number"
     )
     return part.documented(
-        Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, _eks_memory, eks_memory(0))}
+        Tier.VENDOR_FILE, fields, {"kubeReserved.memory": part.computed(message, _eks_memory, vendors.eks_memory(0))}
     )
 
 
 def _eks_memory(fields: Mapping[str, Any]) -> int | None:
     pods = fields.get("maxPods")
-    return eks_memory(pods) if isinstance(pods, int) else None
+    return vendors.eks_memory(pods) if isinstance(pods, int) else None
 
 
 GKE_SECTIONS: Final[frozenset[str]] = frozenset({"kubeletConfig", "linuxConfig"})
@@ -251,8 +261,8 @@ def node_system_config(part: VendorPart) -> Iterator[Layer]:
         part.note("", f"GKE {reserved}, which is not known here")
     else:
         message = f"GKE {reserved}, as its documentation says; system pods of GKE are not counted"
-        memory = {"kubeReserved.memory": part.computed(message, lambda _: gke_memory(machine.memory_capacity))}
-        cpu = {"cpu": f"{milli_by_ranges(machine.num_cores)}m"}
+        memory = {"kubeReserved.memory": part.computed(message, lambda _: vendors.gke_memory(machine.memory_capacity))}
+        cpu = {"cpu": f"{vendors.milli_by_ranges(machine.num_cores)}m"}
         yield part.documented(Tier.VENDOR_FILE, {"kubeReserved": cpu}, memory)
     yield part.translated(Tier.FILE, _SECTION, _GKE_FIELDS)
     policy = text_at(part.mapping(f"{_SECTION}.memoryManager"), "policy")

@@ -10,13 +10,13 @@ https://docs.nvidia.com/deploy/nvidia-smi/ (topo).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import PCIDevice
+from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
 from mooring.inputs.decoding.fields import choice_at, flag_at, mapping_at, name_at, text_at, within, wrong_kind
@@ -67,7 +67,7 @@ def device_table(content: Mapping[str, Any], field: str = "devices") -> dict[str
 
 
 def devices_document(
-    devices: Mapping[str, tuple[Device, ...]], preferences: Mapping[str, Preference] | None = None
+    devices: Mapping[str, Iterable[Device]], preferences: Mapping[str, Preference] | None = None
 ) -> dict[str, Any]:
     """Return devices as a document of kind ``NodeDevices``.
 
@@ -140,12 +140,9 @@ def check_nodes(declared: Declared, machine: MachineInfo, *, source: str) -> Non
         for index, device in enumerate(devices if isinstance(devices, tuple) else ()):
             if missing := sorted(set(device.numa or ()) - known):
                 nodes = ", ".join(map(str, sorted(known - {NOWHERE})))
-                raise InputError(
-                    f"{device.id} is on NUMA node {missing[0]}, which the machine does not have: it has {nodes}",
-                    source=source,
-                    field=f"devices.{resource}[{index}].numa",
-                    remedy="give the machine of these devices, or their nodes on it",
-                )
+                problem = f"{device.id} is on NUMA node {missing[0]}, which the machine does not have: it has {nodes}"
+                remedy = "give the machine of these devices, or their nodes on it"
+                raise InputError(problem, source=source, field=f"devices.{resource}[{index}].numa", remedy=remedy)
 
 
 def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str, Preference]:
@@ -163,12 +160,17 @@ def declared_preferences(content: Mapping[str, Any], *, source: str) -> dict[str
     return found
 
 
-def offered_devices(declared: Declared, pci: tuple[PCIDevice, ...]) -> dict[str, tuple[Device, ...]]:
-    """Return the devices of each resource on a machine with these PCI devices."""
-    return {
+def offered_devices(declared: Declared, machine: Machine) -> dict[str, tuple[Device, ...]]:
+    """Return the devices of each resource on a machine: its own, and what is declared, which wins."""
+    found = {}
+    for resource, counts in machine.published.devices.items() if machine.published else ():
+        nodes = [node for node, count in sorted(counts.items()) for _ in range(count)]
+        name = resource.rpartition("/")[2]
+        found[resource] = tuple(Device(f"{name}-{number}", (node,)) for number, node in enumerate(nodes))
+    return found | {
         resource: tuple(
             Device(found.address, None if found.numa is None else (found.numa,), root=found.root)
-            for found in pci
+            for found in machine.pci
             if devices.chooses(found)
         )
         if isinstance(devices, PCISelector)
@@ -180,11 +182,8 @@ def offered_devices(declared: Declared, pci: tuple[PCIDevice, ...]) -> dict[str,
 def _selector(content: Mapping[str, Any], field: str) -> PCISelector:
     chosen = mapping_at(content, "pci") if set(content) == {"pci"} else {}
     if not chosen or not set(chosen) <= set(_SELECTORS):
-        raise InputError(
-            "must list devices or choose them",
-            field=field,
-            remedy='write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}',
-        )
+        remedy = 'write - {id: gpu0, numa: [0]}, or pci: {class: "0302", vendor: "10de"}'
+        raise InputError("must list devices or choose them", field=field, remedy=remedy)
     texts = {name: text_at(chosen, name).lower().removeprefix("0x") for name in _SELECTORS}
     for name, text in texts.items():
         if not all(digit in "0123456789abcdef" for digit in text):
@@ -206,43 +205,28 @@ def _device(item: Any, field: str) -> Device:
         raise wrong_kind(item, "a device", field)
     unknown = sorted(str(name) for name in item if name not in _DEVICE_FIELDS)
     if unknown:
-        raise InputError(
-            "is not a field of a device",
-            field=f"{field}.{unknown[0]:.60}",
-            remedy=f"fields are {', '.join(_DEVICE_FIELDS)}",
-        )
+        problem = "is not a field of a device"
+        raise InputError(problem, field=f"{field}.{unknown[0]:.60}", remedy=f"fields are {', '.join(_DEVICE_FIELDS)}")
     numa = item.get("numa")
     if numa is not None and not (
         isinstance(numa, list) and all(type(node) is int and NOWHERE <= node <= HIGHEST_NODE for node in numa)
     ):
         remedy = "write numa: [0], [-1] where the plugin reports that, or leave it out"
         raise InputError("is not a list of NUMA nodes", field=f"{field}.numa", remedy=remedy)
-    try:
+    with within(field):
         return Device(
             id=name_at(item, "id"),
             numa=None if numa is None else tuple(numa),
             healthy=not flag_at(item, "unhealthy", default=False),
             root=text_at(item, "root"),
         )
-    except InputError as error:
-        raise InputError(error.problem, field=f"{field}.{error.field}", remedy=error.remedy) from None
 
 
 MATRIX: Final = re.compile(r"^[ \t]*(?:GPU\d+[ \t]+.*)CPU Affinity", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixRow:
-    """A GPU of ``nvidia-smi topo -m``."""
-
-    name: str
-    cpus: CPUSet
-    nodes: tuple[int, ...] | None
-    """NUMA nodes next to it; None where they are not told."""
-
-
-def matrix_rows(text: str, source: str) -> tuple[MatrixRow, ...]:
-    """Return the GPUs of the matrix.
+def matrix_rows(text: str, source: str) -> Iterator[tuple[str, CPUSet, tuple[int, ...] | None]]:
+    """Yield the GPUs of the matrix with the CPUs and the NUMA nodes next to each; None where they are not told.
 
     Raises:
         InputError: a row has other columns than the header, or something else than a list in one.
@@ -250,7 +234,6 @@ def matrix_rows(text: str, source: str) -> tuple[MatrixRow, ...]:
     lines = text.splitlines()
     start = next(number for number, line in enumerate(lines) if "CPU Affinity" in line)
     devices = len(lines[start].partition("CPU Affinity")[0].split())
-    rows = []
     for number, line in enumerate(lines[start + 1 :], start + 2):
         words = line.split()
         if not words or not re.fullmatch(r"GPU\d+", words[0]):
@@ -259,26 +242,16 @@ def matrix_rows(text: str, source: str) -> tuple[MatrixRow, ...]:
         try:
             nodes = CPUSet.parse(last[1]) if len(last) > 1 and last[1] != "N/A" else None
             cpus = CPUSet.parse(last[0]) if last and last[0] != "N/A" else CPUSet()
-            rows.append(MatrixRow(words[0], cpus, None if nodes is None else tuple(nodes)))
+            yield words[0], cpus, None if nodes is None else tuple(nodes)
         except CPUSetSyntaxError as error:
             remedy = "paste the whole output of nvidia-smi topo -m"
             raise InputError(f"{words[0]}: {error}", source=f"{source}:{number}", remedy=remedy) from None
-    return tuple(rows)
-
-
-def node_devices_document(devices: Mapping[str, Iterable[Device]]) -> dict[str, Any]:
-    """Return devices as a document of kind ``NodeDevices``."""
-    listed = {
-        resource: [{"id": one.id, **({} if one.numa is None else {"numa": list(one.numa)})} for one in found]
-        for resource, found in devices.items()
-    }
-    return {"apiVersion": API_VERSION, "kind": KIND, "devices": listed}
 
 
 def devices_in(content: Any) -> dict[str, Any] | None:
     """Return the devices of a dump of the PodResources API as a document; None where it is none."""
     found = listed_resources(content)
-    return None if found is None else node_devices_document(found.devices)
+    return None if found is None else devices_document(found.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,4 +344,4 @@ def _whole(value: Any, field: str) -> int:
 
 def matrix_document(text: str, source: str) -> dict[str, Any]:
     """Return the GPUs of ``nvidia-smi topo -m`` as a document; raises as :func:`matrix_rows`."""
-    return node_devices_document({"nvidia.com/gpu": [Device(row.name, row.nodes) for row in matrix_rows(text, source)]})
+    return devices_document({"nvidia.com/gpu": [Device(name, nodes) for name, _, nodes in matrix_rows(text, source)]})

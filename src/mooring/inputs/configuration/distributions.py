@@ -100,13 +100,8 @@ _FLAGS_OF_K3S: Final = frozenset(_FLAGS.split())
 """Some flags of both distributions, by which their files are recognised."""
 _K3S_THRESHOLDS: Final = {"imagefs.available": "5%", "nodefs.available": "5%"}
 _MISSPELT: Final = (
-    "kubelet-args",
-    "kubelet_arg",
-    "kubelet_args",
-    "kubeletArg",
-    "kubelet-extra-args",
-    "kubelet-arguments",
-)
+    "kubelet-args", "kubelet_arg", "kubelet_args", "kubeletArg", "kubelet-extra-args", "kubelet-arguments",
+)  # fmt: skip
 
 
 def is_rancher_config(content: dict[str, object]) -> bool:
@@ -135,28 +130,12 @@ _TALOS_CONFIG: Final = "machine.kubelet.extraConfig"
 _TALOS_ARGUMENTS: Final = "machine.kubelet.extraArgs"
 _IMAGE: Final = "machine.kubelet.image"
 _PROTECTED_FIELDS: Final = (
-    "apiVersion",
-    "authentication",
-    "authorization",
-    "cgroupRoot",
-    "kind",
-    "kubeletCgroups",
-    "port",
-    "protectKernelDefaults",
-    "resolvConf",
-    "rotateCertificates",
-    "seccompDefault",
-    "staticPodPath",
-    "systemCgroups",
-)
+    "apiVersion", "authentication", "authorization", "cgroupRoot", "kind", "kubeletCgroups", "port",
+    "protectKernelDefaults", "resolvConf", "rotateCertificates", "seccompDefault", "staticPodPath", "systemCgroups",
+)  # fmt: skip
 _PROTECTED_FLAGS: Final = (
-    "bootstrap-kubeconfig",
-    "cert-dir",
-    "config",
-    "container-runtime",
-    "container-runtime-endpoint",
-    "kubeconfig",
-)
+    "bootstrap-kubeconfig", "cert-dir", "config", "container-runtime", "container-runtime-endpoint", "kubeconfig",
+)  # fmt: skip
 _RESERVED: Final = {"cpu": "50m", "pid": "100", "ephemeral-storage": "256Mi"}
 _CONTROL_PLANE: Final = ("controlplane", "init")
 _MACHINE_TYPES: Final = (*_CONTROL_PLANE, "worker", "join")

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, MAPS_OF_TEXTS, Holds, KubeletField
-from mooring.inputs.configuration import sources
+from mooring.inputs.configuration import clouds, sources
 from mooring.inputs.configuration.formats import format_of
 from mooring.inputs.configuration.kubelet_config import KIND, is_kubelet_config
 from mooring.inputs.configuration.kubelet_flags import READINGS, carried_flags, kubelet_flags, merged_configuration
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
 from mooring.inputs.decoding.documents import positions_of
-from mooring.inputs.decoding.fields import Document
+from mooring.inputs.decoding.fields import Document, part_at
 
 _DEEPEST: Final = 4
 """Texts inside texts."""
@@ -53,20 +53,11 @@ _SIGNALS: Final = {
     for place in ("memory", "nodefs", "imagefs", "containerfs", "pid")
     for what in ("available", "inodesFree")
 }
-_TELLING: Final = frozenset(
-    (
-        "cpuManagerPolicy",
-        "cpuManagerPolicyOptions",
-        "topologyManagerPolicy",
-        "topologyManagerScope",
-        "topologyManagerPolicyOptions",
-        "memoryManagerPolicy",
-        "reservedMemory",
-        "reservedSystemCPUs",
-        "kubeReserved",
-        "systemReserved",
-    )
-)
+_NAMES_OF_KUBELETS = """
+    cpuManagerPolicy cpuManagerPolicyOptions topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions
+    memoryManagerPolicy reservedMemory reservedSystemCPUs kubeReserved systemReserved
+"""
+_TELLING: Final = frozenset(_NAMES_OF_KUBELETS.split())
 """Fields that no other program has: one of them makes a mapping a kubelet's configuration."""
 _ARGUMENTS: Final = re.compile(r"arg|flag|option", re.IGNORECASE)
 _LITERAL: Final = re.compile(r"[|>][-+0-9]*\s*(?:#.*)?$")
@@ -177,9 +168,7 @@ def advice(kind: str) -> str:
 def _label(content: object) -> str:
     if not isinstance(content, dict):
         return ""
-    metadata = content.get("metadata")
-    named = metadata.get("name") if isinstance(metadata, dict) else None
-    return "/".join(str(one) for one in (content.get("kind"), named) if one)
+    return "/".join(str(one) for one in (content.get("kind"), part_at(content, "metadata").get("name")) if one)
 
 
 def _is_read(content: object, depth: int) -> bool:
@@ -220,12 +209,20 @@ def _in_mapping(content: dict[str, Any], path: str, source: ConfigurationSource,
     if path and "kind" in content and _is_read(content, depth):
         yield _Part(path, _below(source, path, content, {}))
         return
+    if "kind" in content and isinstance(content.get("apiVersion"), str):
+        source = replace(source, api=content["apiVersion"])
+    block = path.rpartition(".")[2] in ("kubelet", "kubeletConfiguration")
+    known = next((fields for api, fields in clouds.BLOCK_FIELDS if block and source.api.startswith(api)), None)
+    if known is not None:
+        source = replace(source, refused=tuple(f"{path}.{key}" for key in content if key not in known))
+        content = {key: value for key, value in content.items() if key in known}
     names = {} if "kind" in content else _names(content)
     told = any(one.partition(".")[0] in _TELLING or key.startswith("kubelet_") for one, key in names.items())
     if not told and "kubelet" not in path.lower().rpartition(".")[2]:
         names = {}
-    if fields := _fields(content, names):
-        yield _Part(path, _below(source, path, fields, names))
+    fields = _fields(content, names)
+    if fields or source.refused:
+        yield _Part(path, _below(source, path, fields or {"kind": KIND}, names))
     for key, inner in content.items():
         if key not in names.values():
             yield from _search(inner, f"{path}.{key}" if path else key, source, depth)
@@ -328,7 +325,7 @@ def _below(
         return {field: found[where] for field, where in paths.items()}
 
     document = replace(source.document, content=content, text="")
-    return ConfigurationSource(document, places, found=path or "the document")
+    return replace(source, document=document, places=places, found=path or "the document")
 
 
 def _in_text(text: str, path: str, source: ConfigurationSource, depth: int) -> Iterator[_Part]:

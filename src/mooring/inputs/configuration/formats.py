@@ -42,6 +42,13 @@ def _of_kind(*kinds: str, group: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda content: content.get("kind") in kinds and str(content.get("apiVersion", "")).startswith(group)
 
 
+def _of_talos(*kinds: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda content: (
+        content.get("apiVersion") == distributions.TALOS_VERSION
+        and (content.get("kind") in kinds if kinds else "kind" in content)
+    )
+
+
 def _plain(matches: Callable[[Any], bool]) -> Callable[[Mapping[str, Any]], bool]:
     return lambda content: "kind" not in content and matches(content)
 
@@ -73,57 +80,35 @@ _CREATED_LAST: Final = (
 )
 FORMATS: Final = (
     ConfigurationFormat(
-        "flags of the kubelet",
-        lambda content: set(content) == {KUBELET_ARGUMENTS},
-        _arguments,
-        several=True,
+        "flags of the kubelet", lambda content: set(content) == {KUBELET_ARGUMENTS}, _arguments, several=True,
         has_file=False,
     ),
     ConfigurationFormat(
         "EKS bootstrap.sh", lambda content: set(content) == {BOOTSTRAP_OPTIONS}, clouds.bootstrap_script
     ),
     ConfigurationFormat(
-        "kubeadm",
-        _of_kind(*distributions.NODE_KINDS, group=distributions.KUBEADM_GROUP),
-        distributions.kubeadm_node,
-        "KubeadmNodeConfiguration",
-        one_of="InitConfiguration or JoinConfiguration",
+        "kubeadm", _of_kind(*distributions.NODE_KINDS, group=distributions.KUBEADM_GROUP), distributions.kubeadm_node,
+        "KubeadmNodeConfiguration", one_of="InitConfiguration or JoinConfiguration",
     ),
     ConfigurationFormat(
-        "kubeadm",
-        _of_kind(distributions.CLUSTER_KIND, group=distributions.KUBEADM_GROUP),
-        distributions.nothing,
-        several=True,
-        version=distributions.named_version,
+        "kubeadm", _of_kind(distributions.CLUSTER_KIND, group=distributions.KUBEADM_GROUP), distributions.nothing,
+        several=True, version=distributions.named_version,
     ),
     ConfigurationFormat(
-        "kubeadm",
-        _of_kind(*distributions.OTHER_KINDS, group=distributions.KUBEADM_GROUP),
-        distributions.nothing,
+        "kubeadm", _of_kind(*distributions.OTHER_KINDS, group=distributions.KUBEADM_GROUP), distributions.nothing,
         several=True,
     ),
     ConfigurationFormat(
-        "kube-proxy",
-        _of_kind("KubeProxyConfiguration", group="kubeproxy.config.k8s.io/"),
-        distributions.nothing,
-        several=True,
-        has_file=False,
+        "kube-proxy", _of_kind("KubeProxyConfiguration", group="kubeproxy.config.k8s.io/"), distributions.nothing,
+        several=True, has_file=False,
     ),
     ConfigurationFormat(
-        "OpenShift",
-        _of_kind("KubeletConfig", group="machineconfiguration.openshift.io/"),
-        openshift.kubelet_config_object,
-        "OpenShiftKubeletConfig",
-        one_of=_OPENSHIFT,
-        remedy=_CREATED_LAST,
+        "OpenShift", _of_kind("KubeletConfig", group="machineconfiguration.openshift.io/"),
+        openshift.kubelet_config_object, "OpenShiftKubeletConfig", one_of=_OPENSHIFT, remedy=_CREATED_LAST,
     ),
     ConfigurationFormat(
-        "OpenShift",
-        _of_kind("PerformanceProfile", group=openshift.PROFILE_GROUP),
-        openshift.performance_profile,
-        "PerformanceProfile",
-        one_of=_OPENSHIFT,
-        remedy=_CREATED_LAST,
+        "OpenShift", _of_kind("PerformanceProfile", group=openshift.PROFILE_GROUP), openshift.performance_profile,
+        "PerformanceProfile", one_of=_OPENSHIFT, remedy=_CREATED_LAST,
     ),
     ConfigurationFormat(
         "EKS", _of_kind("NodeConfig", group="node.eks.aws/"), clouds.node_config, "EKSNodeConfig", several=True
@@ -131,44 +116,24 @@ FORMATS: Final = (
     ConfigurationFormat(
         "Talos",
         _plain(lambda content: content.get("version") == distributions.TALOS_VERSION and "machine" in content),
-        distributions.machine_config,
-        "TalosConfig",
-        version=distributions.machine_version,
+        distributions.machine_config, "TalosConfig", version=distributions.machine_version,
     ),
     ConfigurationFormat(
-        "Talos",
-        lambda content: (
-            content.get("apiVersion") == distributions.TALOS_VERSION and content.get("kind") == "KubeletConfig"
-        ),
-        distributions.kubelet_document,
-        "TalosKubeletConfig",
-        one_of="KubeletConfig of Talos",
-        version=distributions.document_version,
+        "Talos", _of_talos("KubeletConfig"), distributions.kubelet_document, "TalosKubeletConfig",
+        one_of="KubeletConfig of Talos", version=distributions.document_version,
     ),
-    ConfigurationFormat(
-        "Talos",
-        lambda content: content.get("apiVersion") == distributions.TALOS_VERSION and "kind" in content,
-        distributions.nothing,
-        several=True,
-        one_of="document of Talos",
-    ),
+    ConfigurationFormat("Talos", _of_talos(), distributions.nothing, several=True, one_of="document of Talos"),
     ConfigurationFormat("AKS", clouds.is_node_pool, clouds.node_pool, version=clouds.pool_version),
     ConfigurationFormat(
-        "GKE",
-        _plain(lambda content: bool(content) and not clouds.GKE_SECTIONS.isdisjoint(content)),
-        clouds.node_system_config,
-        "GKENodeSystemConfig",
+        "GKE", _plain(lambda content: bool(content) and not clouds.GKE_SECTIONS.isdisjoint(content)),
+        clouds.node_system_config, "GKENodeSystemConfig",
     ),
     ConfigurationFormat("AKS", _plain(_is_aks), clouds.custom_kubelet_config, "AKSKubeletConfig"),
     ConfigurationFormat(
-        "k3s",
-        _plain(distributions.is_rancher_config),
-        distributions.rancher_config,
-        several=True,
-        has_file=False,
+        "k3s", _plain(distributions.is_rancher_config), distributions.rancher_config, several=True, has_file=False,
         replaces=lambda content: distributions.RANCHER_ARGUMENTS in content,
     ),
-)
+)  # fmt: skip
 """Looked through in this order; a KubeletConfiguration is tried after them."""
 
 

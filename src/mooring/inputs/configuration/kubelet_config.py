@@ -26,43 +26,15 @@ from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.releases import config_fields
 from mooring.engine.releases.catalog import minor_of
-from mooring.engine.releases.config_fields import (
-    CHECKED_FIELDS,
-    CPU_OPTIONS,
-    FIELDS,
-    FIELDS_SINCE,
-    MAPS_OF_TEXTS,
-    POLICY_FIELDS,
-    READ_FIELDS,
-    TOPOLOGY_OPTIONS,
-    Holds,
-    later_fields,
-)
+from mooring.engine.releases.config_fields import CHECKED_FIELDS, FIELDS, FIELDS_SINCE, READ_FIELDS, Holds, later_fields
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
-from mooring.inputs.decoding.api_fields import (
-    UNKNOWN_CONFIGURATION_FIELD,
-    Places,
-    fields_of,
-    unknown_fields,
-    unknown_findings,
-)
-from mooring.inputs.decoding.fields import (
-    Report,
-    as_mapping,
-    count_at,
-    flag_at,
-    ignore,
-    inside,
-    list_at,
-    mapping_at,
-    nearest,
-    text_at,
-    texts_at,
-    within,
-    wrong_kind,
-)
+from mooring.inputs.decoding import api_fields
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings
+from mooring.inputs.decoding.fields import Report, list_at, mapping_at, nearest, text_at, texts_at, within
 from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
 
 UNKNOWN_VALUE: Final = "MOOR-515"
@@ -70,8 +42,8 @@ _GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _
 _NUMBER: Final = "max-allowable-numa-nodes"
 _DELAY: Final = "scale-delay-time"
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
-    TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
+    config_fields.CPU_OPTIONS: frozenset({*CPU_OPTION_HISTORY, _DELAY}),
+    config_fields.TOPOLOGY_OPTIONS: frozenset(TOPOLOGY_OPTION_HISTORY),
 }
 _TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
 _SPOKEN: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
@@ -94,7 +66,7 @@ def value_findings(fields: Mapping[str, Any], within: str, places: Places) -> It
 
 def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the path of each value that no release of the kubelet takes, with what is wrong and what may be meant."""
-    for one in POLICY_FIELDS:
+    for one in config_fields.POLICY_FIELDS:
         value = fields.get(one.name)
         if one.values and isinstance(value, str) and value and value not in one.values:
             yield one.name, f"{value!r:.60} is not a value; {_hint(value, one.values)}"
@@ -166,7 +138,7 @@ def kubelet_config(
     content: Mapping[str, Any],
     *,
     source: str,
-    report: Report = ignore,
+    report: Report = reading.ignore,
     release: Release = NEWEST,
     places: Places | None = None,
 ) -> KubeletConfig:
@@ -188,12 +160,10 @@ def kubelet_config(
     with within(source=source):
         wrapper = CONFIGZ if set(content) == {CONFIGZ} else ""
         fields = mapping_at(content, wrapper) if wrapper else content
-        version = text_at(fields, "apiVersion", API_VERSION)
-        if version != API_VERSION:
-            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        reading.check_version(fields, API_VERSION)
         lines = places or (lambda paths: dict.fromkeys(paths, source))
         unknown = unknown_fields([(KIND, fields, wrapper)])
-        for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, source, lines):
+        for finding in unknown_findings(unknown, api_fields.UNKNOWN_CONFIGURATION_FIELD, source, lines):
             report(finding)
         for finding in value_findings(fields, wrapper, places) if places else ():
             report(finding)
@@ -240,8 +210,8 @@ def _checked(fields: Mapping[str, Any]) -> CheckedFields:
     return CheckedFields(
         values=values,
         null_duration=any(fields.get(name, "") is None for name in DURATIONS),
-        cpu_options_empty=_is_empty_behind_gate(fields, CPU_OPTIONS),
-        topology_options_empty=_is_empty_behind_gate(fields, TOPOLOGY_OPTIONS),
+        cpu_options_empty=_is_empty_behind_gate(fields, config_fields.CPU_OPTIONS),
+        topology_options_empty=_is_empty_behind_gate(fields, config_fields.TOPOLOGY_OPTIONS),
     )
 
 
@@ -253,7 +223,7 @@ def _is_empty_behind_gate(fields: Mapping[str, Any], field: str) -> bool:
 def _number(fields: Mapping[str, Any], field: str) -> float:
     value = fields[field]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong_kind(value, "a number", field)
+        raise reading.wrong_kind(value, "a number", field)
     return float(value)
 
 
@@ -276,17 +246,8 @@ def _feature_gates(fields: Mapping[str, Any], field: str) -> dict[str, bool]:
     gates = mapping_at(fields, field)
     for name, value in gates.items():
         if not isinstance(value, bool):
-            raise wrong_kind(value, "true or false", f"{field}.{name}")
+            raise reading.wrong_kind(value, "true or false", f"{field}.{name}")
     return gates
-
-
-def _reserved_memory(config: Mapping[str, Any], field: str) -> tuple[ReservedMemory, ...]:
-    entries = []
-    for index, entry in enumerate(list_at(config, field)):
-        with within(f"{field}[{index}]"):
-            fields = as_mapping(entry)
-            entries.append(ReservedMemory(count_at(fields, "numaNode", 0), _limits(fields)))
-    return tuple(entries)
 
 
 def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
@@ -296,7 +257,7 @@ def _limits(entry: Mapping[str, Any]) -> dict[str, str]:
             limits[name] = quantity_text(value)
             Quantity.parse(limits[name])
         except InputError as error:
-            raise inside(error, f"limits.{name}") from None
+            raise reading.inside(error, f"limits.{name}") from None
         except QuantitySyntaxError as error:
             raise not_a_quantity(value, error, f"limits.{name}") from None
     return limits
@@ -310,8 +271,8 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
     Holds.TEXT: text_at,
     Holds.POLICY: text_at,
     Holds.CPUS: text_at,
-    Holds.FLAG: lambda fields, name, default: flag_at(fields, name, default=default),
-    Holds.COUNT: count_at,
+    Holds.FLAG: lambda fields, name, default: reading.flag_at(fields, name, default=default),
+    Holds.COUNT: reading.count_at,
     Holds.NUMBER: lambda fields, name, _: _number(fields, name),
     Holds.DURATION: _duration,
     Holds.LIST: lambda fields, name, _: list_at(fields, name),
@@ -324,12 +285,16 @@ _READERS: Final[Mapping[Holds, Callable[[Mapping[str, Any], str, Any], Any]]] = 
         key: _duration(periods, key, 0) for periods in [texts_at(fields, name)] for key in periods
     },
     Holds.GATES: lambda fields, name, _: _feature_gates(fields, name),
-    Holds.MEMORY: lambda fields, name, _: _reserved_memory(fields, name),
+    Holds.MEMORY: lambda fields, name, _: tuple(
+        reading.each_at(
+            fields, name, lambda entry: ReservedMemory(reading.count_at(entry, "numaNode", 0), _limits(entry))
+        )
+    ),
     Holds.OBJECT: lambda fields, name, _: mapping_at(fields, name),
 }
 """What a field holds -> how it is read."""
 _DEFAULTS: Final = KubeletConfig()
-_MAPS: Final = frozenset(one.name for one in FIELDS if one.holds in MAPS_OF_TEXTS)
+_MAPS: Final = frozenset(one.name for one in FIELDS if one.holds in config_fields.MAPS_OF_TEXTS)
 
 READ = frozenset(READ_FIELDS)
 """Fields that the resource managers read (spec: configuration.md section 1)."""

@@ -22,14 +22,12 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
 from mooring.engine.releases.flags import is_lasting
-
-_Reading: TypeAlias = Callable[[str], Any]
 
 
 def _pairs(text: str, sign: str = "=") -> dict[str, str]:
@@ -37,20 +35,8 @@ def _pairs(text: str, sign: str = "=") -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-def _signals(text: str) -> dict[str, str]:
-    return _pairs(text, "<")
-
-
 def _truth(text: str) -> bool:
     return text.lower() in ("", "1", "t", "true")
-
-
-def _gates(text: str) -> dict[str, bool]:
-    return {name: _truth(value) for name, value in _pairs(text).items()}
-
-
-def _listed(text: str) -> list[str]:
-    return text.split(",") if text else []
 
 
 def _count(text: str) -> int | str:
@@ -67,12 +53,12 @@ def _reserved_memory(text: str) -> list[dict[str, Any]]:
     return entries
 
 
-READINGS: Final[Mapping[Holds, _Reading]] = {
+READINGS: Final[Mapping[Holds, Callable[[str], Any]]] = {
     Holds.FLAG: _truth,
     Holds.COUNT: _count,
-    Holds.TEXTS: _listed,
-    Holds.THRESHOLDS: _signals,
-    Holds.GATES: _gates,
+    Holds.TEXTS: lambda text: text.split(",") if text else [],
+    Holds.THRESHOLDS: lambda text: _pairs(text, "<"),
+    Holds.GATES: lambda text: {name: _truth(value) for name, value in _pairs(text).items()},
     Holds.MEMORY: _reserved_memory,
     **dict.fromkeys((Holds.OPTIONS, Holds.AMOUNTS, Holds.MINIMA, Holds.DURATIONS), _pairs),
 }
@@ -98,19 +84,6 @@ class KubeletFlags:
     """Field -> number of the last argument that sets it, counted from 0."""
     leaving: Mapping[str, int] = field(default_factory=dict)
     """Flag as it is written, with its dashes, that not every release has -> number of its first argument."""
-
-    def over(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration as the flags change it.
-
-        >>> flags = kubelet_flags(["--max-pods=250", "--feature-gates=A=true"])
-        >>> flags.over({"maxPods": 110, "featureGates": {"B": False}})
-        {'maxPods': 250, 'featureGates': {'B': False, 'A': True}}
-        """
-        merged = {**configuration, **self.fields}
-        of_file, of_flags = configuration.get("featureGates"), self.fields.get("featureGates")
-        if isinstance(of_file, dict) and isinstance(of_flags, dict):
-            merged["featureGates"] = {**of_file, **of_flags}
-        return merged
 
 
 def kubelet_flags(arguments: Iterable[str]) -> KubeletFlags:
@@ -227,7 +200,7 @@ def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
     for number, line in _joined(text):
         rest = _flags_of(line)
         if rest is not None:
-            found += (Argument(word, number) for word in _words(rest, f"{source}:{number}"))
+            found += (Argument(word, number) for word in split_arguments(rest, f"{source}:{number}"))
         elif not found and not _BESIDE.match(line):
             return None
     return tuple(one for one in found if not one.text.startswith("$")) or None
@@ -269,7 +242,7 @@ def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
                 if one.flag and one.name in changed
             )
         elif carried := carried_flags(line):
-            found += (Argument(word, number) for word in _words(carried, source))
+            found += (Argument(word, number) for word in split_arguments(carried, source))
         elif assigned := _ASSIGNED.fullmatch(line):
             name, value = assigned[1].rpartition(".")[2], assigned[2] or assigned[3] or ""
             words = value.split() if value.startswith("--") else [f"--{name}={value}"] if name in _FIELDS else []
@@ -289,7 +262,7 @@ def bootstrap_arguments_in(text: str, source: str) -> tuple[tuple[str, Argument]
     for number, line in _joined(text):
         call = BOOTSTRAP.search(line)
         if call and not line.startswith("#"):
-            words = _words(line[call.end() :], f"{source}:{number}")
+            words = split_arguments(line[call.end() :], f"{source}:{number}")
             return tuple((name, Argument(value, number)) for name, value in pairwise(words) if name.startswith("--"))
     return None
 
@@ -328,17 +301,13 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         yield begins, waiting.strip()
 
 
-def _words(text: str, source: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError as error:
-        raise InputError(f"cannot be read as arguments: {error}", source=source, remedy="close the quote") from None
-
-
-def split_arguments(text: str, source: str) -> tuple[str, ...]:
+def split_arguments(text: str, source: str) -> list[str]:
     """Return arguments that are one text, as a shell splits it.
 
     Raises:
         InputError: a quote is not closed.
     """
-    return tuple(_words(text, source))
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise InputError(f"cannot be read as arguments: {error}", source=source, remedy="close the quote") from None

@@ -5,52 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.engine.core.config import (
-    DEVICE_ALIGNMENT,
-    EXTENSIONS,
-    FIXABLE_DEFECTS,
-    PLUGINS,
-    REPLACE,
-    SAME_NODES,
-    DeviceAlignment,
-    DeviceAlignments,
-    DeviceClass,
-    MooringConfig,
-)
+from mooring.engine.core import config
+from mooring.engine.core.config import DeviceAlignment, DeviceAlignments, DeviceClass, MooringConfig
 from mooring.engine.core.dynamic import LocationAttributes
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.plugins import BUDGET, MILLISECOND, ChosenPlugin, PluginChoice, PluginPlacement
 from mooring.engine.extensions.device_alignment import CLASSES
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    check_names,
-    choice_at,
-    count_at,
-    list_at,
-    mapping_at,
-    name_at,
-    nearest,
-    text_at,
-    within,
-    wrong_kind,
-)
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import choice_at, list_at, mapping_at, name_at, text_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import nanoseconds
 
 KIND = "MooringConfiguration"
 API_VERSION = "mooring/v1alpha1"
-_FIELDS = frozenset(
-    {
-        "apiVersion",
-        "kind",
-        "cpuHotplug",
-        "deviceAlignment",
-        "deviceAttributes",
-        "extensions",
-        "fixedDefects",
-        "pluginBudget",
-        "plugins",
-    }
-)
+_FIELDS = frozenset({
+    "apiVersion", "kind", "cpuHotplug", "deviceAlignment", "deviceAttributes", "extensions", "fixedDefects",
+    "pluginBudget", "plugins",
+})  # fmt: skip
 
 
 def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
@@ -63,16 +33,14 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
     ['odd-uncore']
     """
     with within(source=source):
-        version = text_at(content, "apiVersion", API_VERSION)
-        if version != API_VERSION:
-            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        reading.check_version(content, API_VERSION)
         for field in content:
             if field not in _FIELDS:
                 raise _unknown(field, _FIELDS, field)
-        extensions = _names(content, "extensions", EXTENSIONS)
+        extensions = _names(content, "extensions", config.EXTENSIONS)
         return MooringConfig(
             extensions=extensions,
-            fixed_defects=_names(content, "fixedDefects", FIXABLE_DEFECTS),
+            fixed_defects=_names(content, "fixedDefects", config.FIXABLE_DEFECTS),
             plugins=_plugins(content, extensions),
             replace_offline=_replace_offline(content),
             device_alignments=_device_alignments(content, extensions),
@@ -82,7 +50,7 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
 
 def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
     # Before anything is loaded: no plugin's code runs without the extension.
-    if list_at(content, "plugins") and PLUGINS not in extensions:
+    if list_at(content, "plugins") and config.PLUGINS not in extensions:
         raise InputError("needs the extension plugins", field="plugins", remedy="name plugins among the extensions")
     return plugin_choice(content)
 
@@ -92,24 +60,20 @@ def _replace_offline(content: Mapping[str, Any]) -> str:
     for field in hotplug:
         if field != "replace":
             raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
-    rule = text_at(hotplug, "replace", SAME_NODES)
-    if rule not in REPLACE:
-        raise InputError(
-            f"{rule!r:.60} is not a rule", field="cpuHotplug.replace", remedy=f"write {', '.join(REPLACE)}"
-        )
+    rule = text_at(hotplug, "replace", config.SAME_NODES)
+    if rule not in config.REPLACE:
+        problem = f"{rule!r:.60} is not a rule"
+        raise InputError(problem, field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}")
     return rule
 
 
 def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -> DeviceAlignments:
-    if "deviceAlignment" in content and DEVICE_ALIGNMENT not in extensions:
-        raise InputError(
-            f"needs the extension {DEVICE_ALIGNMENT}",
-            field="deviceAlignment",
-            remedy=f"name {DEVICE_ALIGNMENT} among the extensions",
-        )
+    if "deviceAlignment" in content and config.DEVICE_ALIGNMENT not in extensions:
+        remedy = f"name {config.DEVICE_ALIGNMENT} among the extensions"
+        raise InputError(f"needs the extension {config.DEVICE_ALIGNMENT}", field="deviceAlignment", remedy=remedy)
     found = mapping_at(content, "deviceAlignment")
     with within("deviceAlignment"):
-        check_names(found, frozenset({"default", "classes"}))
+        reading.check_names(found, frozenset({"default", "classes"}))
         default = choice_at(found, "default", DeviceAlignment.FOLLOW)
         classes = mapping_at(found, "classes")
         return DeviceAlignments(default, {name: _device_class(name, entry) for name, entry in classes.items()})
@@ -124,8 +88,8 @@ def _device_attributes(content: Mapping[str, Any]) -> dict[str, LocationAttribut
     for driver, entry in content.items():
         field = f"deviceAttributes.{driver}"
         with within(field):
-            names = as_mapping(entry)
-            check_names(names, frozenset(_LOCATION))
+            names = reading.as_mapping(entry)
+            reading.check_names(names, frozenset(_LOCATION))
             texts = {_LOCATION[name]: name_at(names, name) for name in names}
         # An attribute without a domain belongs to the driver's, as in slices.
         full = {name: text if "/" in text else f"{driver}/{text}" for name, text in texts.items()}
@@ -144,7 +108,7 @@ def device_attributes_document(attributes: Mapping[str, LocationAttributes]) -> 
 def _device_class(name: str, entry: object) -> DeviceClass:
     content = entry if isinstance(entry, dict) else {"alignment": entry}
     with within(f"classes.{name}"):
-        check_names(content, frozenset({"alignment", "resources"}))
+        reading.check_names(content, frozenset({"alignment", "resources"}))
         alignment = choice_at(content, "alignment", DeviceAlignment.FOLLOW)
         return DeviceClass(alignment, _resources_of_class(name, content))
 
@@ -155,10 +119,8 @@ def _resources_of_class(name: str, content: Mapping[str, Any]) -> tuple[str, ...
         if not isinstance(resource, str) or not resource:
             raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
     if not resources and name not in CLASSES:
-        raise InputError(
-            f"is not one of the known classes {', '.join(sorted(CLASSES))}",
-            remedy="write {alignment: follow, resources: [vendor.example/device]}",
-        )
+        problem = f"is not one of the known classes {', '.join(sorted(CLASSES))}"
+        raise InputError(problem, remedy="write {alignment: follow, resources: [vendor.example/device]}")
     return tuple(resources)
 
 
@@ -173,7 +135,7 @@ def _names(content: Mapping[str, Any], field: str, known: frozenset[str]) -> fro
 
 
 def _unknown(name: str, known: frozenset[str], field: str) -> InputError:
-    close = nearest(name, known)
+    close = reading.nearest(name, known)
     remedy = f"did you mean {close}?" if close else f"known are {', '.join(sorted(known))}"
     return InputError(f"{name!r:.60} is not known", field=field, remedy=remedy)
 
@@ -224,10 +186,10 @@ def _plugin(entry: object, where: str) -> ChosenPlugin:
     with within(where):
         from mooring.engine.plugins.loading import load_plugin  # noqa: PLC0415 - as above
 
-        check_names(entry, _PLUGIN_FIELDS)
+        reading.check_names(entry, _PLUGIN_FIELDS)
         name = name_at(entry, "name")
         settings = mapping_at(entry, "settings")
-        weight = count_at(entry, "weight", 1)
+        weight = reading.count_at(entry, "weight", 1)
         if not 1 <= weight <= HEAVIEST:
             raise InputError(f"{weight} is not a weight", field="weight", remedy=f"write 1 to {HEAVIEST}")
         placement = choice_at(entry, "placement", PluginPlacement.CPU_MANAGER)

@@ -21,6 +21,7 @@ from mooring.inputs.configuration.kubelet_config import UNKNOWN_VALUE, value_pro
 from mooring.inputs.configuration.kubelet_flags import merged_configuration
 from mooring.inputs.configuration.layers import EffectiveField, FieldPlace, Layer, Tier, effective_fields, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource, load_sources, sources_of
+from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at, within
 from mooring.lazy import lazily
@@ -181,6 +182,13 @@ class _Gathered:
         if source.found:
             message = f"{source.places([''])['']}: this part of the file is read as the kubelet's configuration"
             self.findings.append(Finding("info", source.found, message, part.VENDOR_DECIDES))
+        if source.refused:
+            named = ", ".join(source.refused)
+            message = (
+                f"{source.places([''])['']}: {source.api} has no {named}: the API server refuses or drops it, and no "
+                "kubelet gets it; set it in spec.userData (a NodeConfig, or settings of Bottlerocket) or in the image"
+            )
+            self.findings.append(Finding("warning", source.found, message, UNKNOWN_CONFIGURATION_FIELD))
         if form is not None:
             given = part.VendorPart(form.name, content, source, self.findings.append, self.machine)
             layers = _vendor_layers(given, form, self.release)

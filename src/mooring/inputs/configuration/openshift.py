@@ -20,17 +20,8 @@ from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.configuration.kubelet_config import KIND
 from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
 from mooring.inputs.configuration.part import VendorPart
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    count_at,
-    flag_at,
-    inside,
-    list_at,
-    mapping_at,
-    text_at,
-    texts_at,
-    within,
-)
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import list_at, mapping_at, text_at, within
 
 CONFIG_VERSION: Final = "machineconfiguration.openshift.io/v1"
 PROFILE_GROUP: Final = "performance.openshift.io/"
@@ -46,16 +37,16 @@ _SYSTEM_FLAG: Final = "--system-reserved of its unit"
 
 def kubelet_config_object(part: VendorPart) -> Iterator[Layer]:
     """Yield what the machine config operator makes of a KubeletConfig."""
-    part.check_version(CONFIG_VERSION)
+    reading.check_version(part.content, CONFIG_VERSION, required=True)
     spec = part.mapping("spec")
     given = part.mapping(_CONFIG)
     part.refuse_fields(_CONFIG, _RESERVED_FIELDS)
     if mapping_at(given, "memorySwap").get("swapBehavior"):
         raise part.refusal(f"{_CONFIG}.memorySwap", f"{part.vendor} does not let this field be set", "remove it")
-    level = count_at(spec, "logLevel", 1)
+    level = reading.count_at(spec, "logLevel", 1)
     if not 1 <= level <= 10:
         raise part.refusal("spec.logLevel", f"{level} is not from 1 to 10")
-    automatic = flag_at(spec, "autoSizingReserved", default=False)
+    automatic = reading.flag_at(spec, "autoSizingReserved", default=False)
     if automatic and given.get("systemReserved"):
         remedy = "remove one of the two"
         raise part.refusal("spec.autoSizingReserved", "cannot be set together with systemReserved", remedy)
@@ -64,7 +55,7 @@ def kubelet_config_object(part: VendorPart) -> Iterator[Layer]:
     yield part.documented(Tier.VENDOR_FILE, _FILE, sized)
     yield part.layer(Tier.FILE, _CONFIG)
     if not automatic:
-        yield _system_reserved(part, texts_at(given, "systemReserved"), _CONFIG)
+        yield _system_reserved(part, reading.texts_at(given, "systemReserved"), _CONFIG)
 
 
 def _system_reserved(part: VendorPart, given: Mapping[str, str], path: str) -> Layer:
@@ -138,11 +129,11 @@ def _fields(part: VendorPart, snippet: Mapping[str, Any], reserved: CPUSet, poli
         "cpuManagerReconcilePeriod": "5s",
         "topologyManagerPolicy": policy,
         "reservedSystemCPUs": str(reserved),
-        "evictionHard": {**_THRESHOLDS, **texts_at(snippet, "evictionHard")},
-        "kubeReserved": {"memory": _EACH_RESERVED, **texts_at(snippet, "kubeReserved")},
-        "systemReserved": {"memory": _EACH_RESERVED, **texts_at(snippet, "systemReserved")},
+        "evictionHard": {**_THRESHOLDS, **reading.texts_at(snippet, "evictionHard")},
+        "kubeReserved": {"memory": _EACH_RESERVED, **reading.texts_at(snippet, "kubeReserved")},
+        "systemReserved": {"memory": _EACH_RESERVED, **reading.texts_at(snippet, "systemReserved")},
     }
-    options = texts_at(snippet, "cpuManagerPolicyOptions")
+    options = reading.texts_at(snippet, "cpuManagerPolicyOptions")
     if policy in ("restricted", "single-numa-node"):
         fields["memoryManagerPolicy"] = "Static"
         if snippet.get("reservedMemory") is None:
@@ -174,11 +165,11 @@ def _snippet(part: VendorPart) -> dict[str, Any]:
     text = text_at(part.mapping("metadata.annotations"), _SNIPPET)
     field = f"metadata.annotations.{_SNIPPET}"
     try:
-        fields = as_mapping(json.loads(text)) if text else {}
+        fields = reading.as_mapping(json.loads(text)) if text else {}
     except (ValueError, RecursionError):
         raise InputError("is not valid JSON", field=field, remedy="write fields of a KubeletConfiguration") from None
     except InputError as error:
-        raise inside(error, field) from None
+        raise reading.inside(error, field) from None
     part.report_unknown(KIND, fields, field)
     return fields
 
@@ -193,7 +184,7 @@ def _checked_cpus(part: VendorPart) -> CPUSet:
     for one, other in combinations(sets, 2):
         if both := sets[one] & sets[other]:
             raise part.refusal(f"spec.cpu.{other}", f"CPUs {both} are {one} too", "name each CPU once")
-    mixed = flag_at(part.mapping("spec.workloadHints"), "mixedCpus", default=False)
+    mixed = reading.flag_at(part.mapping("spec.workloadHints"), "mixedCpus", default=False)
     if mixed and not sets["shared"]:
         raise part.refusal("spec.workloadHints.mixedCpus", "needs shared CPUs", "set spec.cpu.shared")
     return sets["reserved"] | sets["shared"] if mixed else sets["reserved"]
@@ -213,8 +204,12 @@ def _pages(part: VendorPart) -> str:
     for index, page in enumerate(list_at(part.mapping("spec.hugepages"), "pages")):
         path = f"spec.hugepages.pages[{index}]"
         with within(path):
-            fields = as_mapping(page)
-            size, count, node = text_at(fields, "size"), count_at(fields, "count", 0), count_at(fields, "node", -1)
+            fields = reading.as_mapping(page)
+            size, count, node = (
+                text_at(fields, "size"),
+                reading.count_at(fields, "count", 0),
+                reading.count_at(fields, "node", -1),
+            )
         part.check_value(f"{path}.size", size, _PAGE_SIZES)
         if (size, node) in seen:
             raise part.refusal(path, f"pages of {size} are listed twice for the same node", "keep one of them")

@@ -26,7 +26,7 @@ from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tier, merged_layers
 from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
-from mooring.inputs.decoding.fields import Report, as_mapping, mapping_at, nearest, text_at, within
+from mooring.inputs.decoding.fields import Report, as_mapping, mapping_at, nearest, within
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""
@@ -200,16 +200,6 @@ class VendorPart:
             if present.get(name) not in (None, "", [], {}):
                 raise self.refusal(f"{path}.{name}", f"{self.vendor} does not let this field be set", instead)
 
-    def check_version(self, version: str) -> None:
-        """Refuse another version of the document.
-
-        Raises:
-            InputError: naming the one that is read.
-        """
-        given = text_at(self.content, "apiVersion")
-        if given != version:
-            raise InputError(f"{given!r:.60} is not supported", field="apiVersion", remedy=f"write {version}")
-
     @contextmanager
     def located(self) -> Iterator[None]:
         """Name file and line in an error that names a field alone."""
@@ -256,8 +246,8 @@ def pairs_of(values: object, field: str) -> list[tuple[str, str]]:
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
 
-_MILLI_RANGES: Final = ((1, 600), (1, 100), (2, 50))
-"""CPUs, and how many of 10,000 parts of each are reserved; of all further CPUs 25."""
+_MILLI_RANGES: Final = ((1000, 600), (1000, 100), (2000, 50))
+"""Thousandths of CPUs, and how many of 10,000 parts are reserved; of all further CPUs 25."""
 
 
 def milli_by_ranges(cpus: int) -> int:
@@ -269,15 +259,20 @@ def milli_by_ranges(cpus: int) -> int:
     >>> [milli_by_ranges(cpus) for cpus in (1, 2, 4, 8, 96)]
     [60, 70, 80, 90, 310]
     """
-    total, left = 0, cpus
-    for width, parts in _MILLI_RANGES:
-        total += min(width, left) * 1000 * parts // 10_000
+    return _by_ranges(cpus * 1000, _MILLI_RANGES, 25, 10_000)
+
+
+def _by_ranges(amount: int, ranges: Iterable[tuple[int, int]], rest: int, whole: int) -> int:
+    """Return the sum of the shares of a whole that are reserved in ranges, and in the rest of an amount."""
+    total, left = 0, amount
+    for width, share in ranges:
+        total += min(width, left) * share // whole
         left -= min(width, left)
-    return total + left * 1000 * 25 // 10_000
+    return total + left * rest // whole
 
 
-_GKE_MEMORY: Final = ((4, 25), (4, 20), (8, 10), (112, 6))
-"""GiB, and the percentage of them that is reserved; of all further memory 2 %."""
+_GKE_MEMORY: Final = ((4 * _GIB, 25), (4 * _GIB, 20), (8 * _GIB, 10), (112 * _GIB, 6))
+"""Bytes, and the percentage of them that is reserved; of all further memory 2 %."""
 
 
 def gke_memory(memory: int) -> int:
@@ -290,11 +285,7 @@ def gke_memory(memory: int) -> int:
     """
     if memory < _GIB:
         return 255 * _MIB
-    total, left = 0, memory
-    for width, percent in _GKE_MEMORY:
-        total += min(width * _GIB, left) * percent // 100
-        left -= min(width * _GIB, left)
-    return total + left * 2 // 100
+    return _by_ranges(memory, _GKE_MEMORY, 2, 100)
 
 
 _AKS_MILLI: Final = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 740))

@@ -70,6 +70,10 @@ class ConfigurationSource:
     """Whether it is a file of the kubelet's ``--config-dir``."""
     found: str = ""
     """Where it is in a document of another tool."""
+    api: str = ""
+    """The API version of the object that it is in."""
+    refused: tuple[str, ...] = ()
+    """Fields there that the object's API does not have."""
 
 
 def sources_of(documents: Iterable[Document]) -> Iterator[ConfigurationSource]:
@@ -290,11 +294,8 @@ def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:
         # Empty lines before a part keep its lines those of the file.
         yield from sources_of(documents_in(("\n" * before + body).encode(), name))
     if not found:
-        raise InputError(
-            "no part configures the kubelet",
-            source=name,
-            remedy=f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh",
-        )
+        remedy = f"give user data with a part of type {_NODE_CONFIG}, or a script that calls bootstrap.sh"
+        raise InputError("no part configures the kubelet", source=name, remedy=remedy)
 
 
 _LARGEST: Final = 4 * 2**20

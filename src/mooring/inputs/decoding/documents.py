@@ -20,20 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding import files
 from mooring.inputs.decoding.fields import Document, Value
-from mooring.inputs.decoding.files import (
-    STANDARD_INPUT,
-    Place,
-    check_regular,
-    field_places,
-    json_fault,
-    open_problem,
-    read_standard_input,
-    read_text,
-    shown,
-    shown_place,
-    text_of,
-)
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
@@ -63,7 +51,7 @@ def read_json(text: str, source: str) -> Iterator[Document]:
         value, end = _decode(text, start, source)
         half = _HALF_OF_A_PAIR.search(text, start, end)
         if half:
-            _refuse_half_characters(value, shown_place(source, text, half.start()))
+            _refuse_half_characters(value, files.shown_place(source, text, half.start()))
         yield Document(value, source, index, text.count("\n", 0, start) + 1, text)
         start = _after_space(text, end)
 
@@ -84,7 +72,7 @@ def _decode(text: str, start: int, source: str) -> tuple[Value, int]:
         problem = "a number has too many digits"
     else:
         return value, end
-    raise InputError(problem, source=shown_place(source, text, json_fault(text, start)), remedy=remedy)
+    raise InputError(problem, source=files.shown_place(source, text, files.json_fault(text, start)), remedy=remedy)
 
 
 def json_error(data: bytes, source: str, line: int = 1) -> InputError:
@@ -96,7 +84,7 @@ def json_error(data: bytes, source: str, line: int = 1) -> InputError:
         line: on which they begin.
     """
     try:
-        for _ in read_json("\n" * (line - 1) + text_of(data, source), source):
+        for _ in read_json("\n" * (line - 1) + files.text_of(data, source), source):
             pass
     except NotJSONError as error:
         return InputError(f"not valid JSON: {error.problem}", source=f"{source}:{error.line}:{error.column}")
@@ -146,6 +134,7 @@ def _refuse_half_characters(value: Value, source: str) -> None:
 
 
 _OF_KUBECTL = re.compile(r"Name: +\S+\n(?:Namespace|Roles|Labels): |(?:NAMESPACE +)?NAME +READY +STATUS ")
+_OF_SPARK = re.compile(r"\A(?:(?!apiVersion|kind)[^\n]*\n){0,40}?[ \t$#>]*(?:[\w./${}-]*/)?spark-submit\s(?!:)")
 SUFFIXES = (".yaml", ".yml", ".json")
 """Files of a folder that are read; the same as kubectl's."""
 
@@ -159,15 +148,18 @@ def load_documents(path: str | os.PathLike[str]) -> list[Document]:
         InputError: nothing there, not readable, too large, not text, not YAML or JSON, or nothing in it.
     """
     texts = (
-        [(text_of(read_standard_input(), STANDARD_INPUT), STANDARD_INPUT, False)]
+        [(files.text_of(files.read_standard_input(), files.STANDARD_INPUT), files.STANDARD_INPUT, False)]
         if path == "-"
-        else [(read_text(file), shown(file), file.suffix == ".json") for file in _files(path)]
+        else [(files.read_text(file), files.shown(file), file.suffix == ".json") for file in _files(path)]
     )
     documents: list[Document] = []
     for text, name, json_only in texts:
         if _OF_KUBECTL.match(text):
             problem = "this is output of kubectl for people, which leaves out fields"
             raise InputError(problem, source=name, remedy="write it with -o yaml: kubectl get pods -o yaml")
+        if _OF_SPARK.match(text):
+            remedy = "give its pods, kubectl get pods -l spark-role -o yaml, or a SparkApplication with the same values"
+            raise InputError("this is a command of Spark, which makes the pods itself", source=name, remedy=remedy)
         documents += _parse(text, name, json_only=json_only)
     return documents
 
@@ -178,7 +170,7 @@ def documents_in(data: bytes, source: str, *, json_only: bool = False) -> list[D
     Raises:
         InputError: not text, not YAML or JSON, or nothing in it.
     """
-    return _parse(text_of(data, source), source, json_only=json_only)
+    return _parse(files.text_of(data, source), source, json_only=json_only)
 
 
 @contextmanager
@@ -189,12 +181,8 @@ def located(document: Document) -> Iterator[None]:
     except InputError as error:
         if error.source not in ("", document.source):
             raise
-        raise InputError(
-            error.problem,
-            source=places_of(document, [error.field])[error.field],
-            field=error.field,
-            remedy=error.remedy,
-        ) from None
+        place = places_of(document, [error.field])[error.field]
+        raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
 def places_of(document: Document, fields: Sequence[str]) -> dict[str, str]:
@@ -205,7 +193,7 @@ def places_of(document: Document, fields: Sequence[str]) -> dict[str, str]:
     }
 
 
-def positions_of(document: Document, fields: Sequence[str]) -> dict[str, Place | None]:
+def positions_of(document: Document, fields: Sequence[str]) -> dict[str, files.Place | None]:
     """Return line and column in the file of fields; None where they are unknown."""
     text = document.text.decode("utf-8", "replace") if isinstance(document.text, bytes) else document.text
     index, above = document.index, 0
@@ -214,7 +202,7 @@ def positions_of(document: Document, fields: Sequence[str]) -> dict[str, Place |
     elif index > 1 and text.lstrip("\ufeff \t\r\n")[:1] not in ("{", "["):
         # A YAML document begins on a line of its own: those before it need not be read again.
         text, index, above = text.split("\n", document.line - 1)[-1], 1, document.line - 1
-    places = field_places(text, index, fields) if text else [None] * len(fields)
+    places = files.field_places(text, index, fields) if text else [None] * len(fields)
     return {
         field: None if place is None else (place[0] + above, place[1])
         for field, place in zip(fields, places, strict=True)
@@ -228,17 +216,16 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
             return [file]
         for name, (what, command) in _RENDERED.items():
             if (file / name).is_file():
-                remedy = f"{command} {shown(file)} prints its manifests: pipe them to mooring with -f -"
-                raise InputError(f"the folder is {what}", source=shown(file), remedy=remedy)
+                remedy = f"{command} {files.shown(file)} prints its manifests: pipe them to mooring with -f -"
+                raise InputError(f"the folder is {what}", source=files.shown(file), remedy=remedy)
         found = sorted(entry for entry in file.iterdir() if entry.suffix in SUFFIXES and not entry.is_dir())
     except (OSError, ValueError) as error:
-        raise InputError(open_problem(error), source=shown(path)) from None
+        raise InputError(files.open_problem(error), source=files.shown(path)) from None
     for entry in found:
-        check_regular(entry)
+        files.check_regular(entry)
     if not found:
-        raise InputError(
-            "the folder holds no manifests", source=shown(path), remedy=f"put {', '.join(SUFFIXES)} files there"
-        )
+        problem = "the folder holds no manifests"
+        raise InputError(problem, source=files.shown(path), remedy=f"put {', '.join(SUFFIXES)} files there")
     return found
 
 

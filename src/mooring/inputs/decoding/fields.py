@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from difflib import get_close_matches
@@ -25,6 +25,7 @@ _LONGEST_NAME = 200
 """Characters of a name that can be a misspelt one."""
 
 Choice = TypeVar("Choice", bound=Enum)
+Read = TypeVar("Read")
 
 
 def inside(error: InputError, prefix: str) -> InputError:
@@ -121,6 +122,35 @@ def mapping_at(parent: Mapping[str, Any], field: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong_kind(value, "a mapping", field)
     return value
+
+
+def part_at(content: object, field: str) -> Mapping[str, Any]:
+    """Return the mapping in ``field``; anything else there, or around it, is taken for an empty one."""
+    value = content.get(field) if isinstance(content, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def only(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields with these names that hold something, in the order of the names."""
+    return {name: content[name] for name in names if content.get(name) is not None}
+
+
+def each_at(parent: Mapping[str, Any], field: str, read: Callable[[dict[str, Any]], Read]) -> list[Read]:
+    """Return what is read of each mapping of a list; absent and null are empty. Errors name the item.
+
+    Raises:
+        InputError: it is no list of mappings, or as ``read`` raises.
+
+    >>> each_at({"costs": [{"value": 1}, {"value": "x"}]}, "costs", lambda cost: count_at(cost, "value", 0))
+    Traceback (most recent call last):
+        ...
+    mooring.engine.core.errors.InputError: costs[1].value: must be a whole number, not a string
+    """
+    found = []
+    for index, item in enumerate(list_at(parent, field)):
+        with within(f"{field}[{index}]"):
+            found.append(read(as_mapping(item)))
+    return found
 
 
 def list_at(parent: Mapping[str, Any], field: str) -> list[Any]:
@@ -255,6 +285,17 @@ def _nearest(name: str, known: frozenset[str]) -> str:
         return close[0]
     same = [candidate for candidate in sorted(known) if candidate.lower() == name.lower()]
     return same[0] if same else ""
+
+
+def check_version(content: Mapping[str, Any], wanted: str, *, required: bool = False) -> None:
+    """Check that a document is of the version that is read; without one it is, unless one is required.
+
+    Raises:
+        InputError: it is of another.
+    """
+    version = text_at(content, "apiVersion", "" if required else wanted)
+    if version != wanted:
+        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {wanted}")
 
 
 def check_names(content: Mapping[str, Any], known: Collection[str], *, beside: Collection[str] = ()) -> None:

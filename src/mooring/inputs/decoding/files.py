@@ -48,7 +48,7 @@ def field_places(text: str, index: int, fields: Sequence[str]) -> list[Place | N
     """
     found: list[Place | None] = [None] * len(fields)
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        top = next(islice(_JSONReader(text).documents(), index - 1, None), None)
+        top = next(islice(_json_nodes(text), index - 1, None), None)
         found = [_place(top, name, text) for name in fields]
     if any(found) or not any(fields):
         return found
@@ -88,11 +88,11 @@ def json_fault(text: str, start: int = 0) -> int:
     A key that its object has already, a number that is none or too large, and nesting that is too deep; the offset of
     the end without any.
     """
-    reader = _JSONReader(text)
-    for _ in reader.documents(start):
-        if reader.fault is not None:
+    faults: list[int] = []
+    for _ in _json_nodes(text, start, faults):
+        if faults:
             break
-    return len(text) if reader.fault is None else reader.fault
+    return faults[0] if faults else len(text)
 
 
 @dataclass(slots=True)
@@ -108,62 +108,46 @@ class _Node:
     """In a mapping: the key whose value follows."""
 
 
-class _JSONReader:
-    """Builds nodes from tokens; what is no JSON is read as well as it can be."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.fault: int | None = None
-
-    def documents(self, start: int = 0) -> Iterator[_Node]:
-        """Yield the values of the text."""
-        stack: list[_Node] = []
-        for match in _TOKEN.finditer(self.text, start):
-            word, offset = match.group(), match.start()
-            if word in (",", ":"):
-                continue
-            if word in ("}", "]"):
-                done = stack.pop() if stack else None
-                if done is not None and not stack:
-                    yield done
-                continue
-            node = self._node(word, offset)
-            self._enter(stack, node, word)
-            if word in _OPENING:
-                stack.append(node)
-                if len(stack) > DEEPEST:
-                    self._note(offset)
-                    break
-            elif not stack:
-                yield node
-        if stack:
-            yield stack[0]
-
-    def _node(self, word: str, offset: int) -> _Node:
-        if word in _OPENING:
-            return _Node(_OPENING[word], offset, [])
-        if word[0] != '"' and (word in _CONSTANTS or _is_too_large(word)):
-            self._note(offset)
-        return _Node("scalar", offset, word.strip('"'))
-
-    def _enter(self, stack: list[_Node], node: _Node, word: str) -> None:
+def _json_nodes(text: str, start: int = 0, faults: list[int] | None = None) -> Iterator[_Node]:
+    """Yield the values of JSON as nodes; what is no JSON is read as well as it can be. ``faults`` receives offsets."""
+    stack: list[_Node] = []
+    for match in _TOKEN.finditer(text, start):
+        word, offset = match.group(), match.start()
+        if word in (",", ":"):
+            continue
+        if word in ("}", "]"):
+            done = stack.pop() if stack else None
+            if done is not None and not stack:
+                yield done
+            continue
+        opens = word in _OPENING
+        node = _Node(_OPENING.get(word, "scalar"), offset, [] if opens else word.strip('"'))
+        is_wrong = _entered(stack[-1], node, word) if stack else False
+        is_wrong |= not opens and word[0] != '"' and (word in _CONSTANTS or _is_too_large(word))
+        stack += [node] if opens else []
+        if faults is not None and (is_wrong or len(stack) > DEEPEST):
+            faults.append(offset)
         if not stack:
-            return
-        parent = stack[-1]
-        if parent.id == "sequence":
-            parent.value.append(node)
-        elif parent.key is None:
-            if word in parent.keys:
-                self._note(node.start_mark)
-            parent.keys.add(word)
-            parent.key = node
-        else:
-            parent.value.append((parent.key, node))
-            parent.key = None
+            yield node
+        elif len(stack) > DEEPEST:
+            break
+    if stack:
+        yield stack[0]
 
-    def _note(self, offset: int) -> None:
-        if self.fault is None:
-            self.fault = offset
+
+def _entered(parent: _Node, node: _Node, word: str) -> bool:
+    """Put a node into the one around it, and tell whether it is a key that is there already."""
+    repeated = False
+    if parent.id == "sequence":
+        parent.value.append(node)
+    elif parent.key is None:
+        repeated = word in parent.keys
+        parent.keys.add(word)
+        parent.key = node
+    else:
+        parent.value.append((parent.key, node))
+        parent.key = None
+    return repeated
 
 
 def _is_too_large(word: str) -> bool:
@@ -311,11 +295,8 @@ def text_of(data: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise InputError(
-            f"not UTF-8 text (byte 0x{data[error.start]:02x})",
-            source=f"{source}:{line}:{column}",
-            remedy="save it as UTF-8",
-        ) from None
+        problem = f"not UTF-8 text (byte 0x{data[error.start]:02x})"
+        raise InputError(problem, source=f"{source}:{line}:{column}", remedy="save it as UTF-8") from None
     zero = text.find("\0")
     if zero >= 0:
         raise InputError("a NUL character: this is not a text file", source=shown_place(source, text, zero))

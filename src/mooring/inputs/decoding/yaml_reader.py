@@ -74,9 +74,9 @@ def _number_or_text(word: str) -> Scalar:
     if len(word) > _LONGEST_NUMBER:
         return word
     plain = word if word[0] == "." else word.replace("_", "")
-    integer = _INTEGER.fullmatch(plain)
-    if integer:
-        value = _integer(*integer.groups())
+    if integer := _INTEGER.fullmatch(plain):
+        sign, *forms = integer.groups()
+        value = next(int(sign + digits, base) for digits, base in zip(forms, (16, 2, 8, 10), strict=True) if digits)
         if _INT64_MIN <= value <= _UINT64_MAX:
             return value
     if not _FLOAT.fullmatch(plain):
@@ -84,13 +84,6 @@ def _number_or_text(word: str) -> Scalar:
     number = float(plain)
     # Out of range is no number for Go, so the word stays a word.
     return word if math.isinf(number) else number
-
-
-def _integer(sign: str, hexadecimal: str | None, binary: str | None, octal: str | None, decimal: str | None) -> int:
-    for digits, base in ((hexadecimal, 16), (binary, 2), (octal, 8), (decimal, 10)):
-        if digits is not None:
-            return -int(digits, base) if sign == "-" else int(digits, base)
-    raise AssertionError("one of the four forms matched")
 
 
 def yaml_text(document: object) -> str:
@@ -136,11 +129,8 @@ def read_yaml(text: str, source: str) -> Iterator[Document]:
     except yaml.MarkedYAMLError as error:
         problem = error.problem or error.context or "it cannot be understood"
         place = _place(source, error.problem_mark or error.context_mark)
-        raise InputError(
-            f"not valid YAML: {problem}",
-            source=place,
-            remedy="indent with spaces, not tabs" if "cannot start any token" in problem else "",
-        ) from None
+        remedy = "indent with spaces, not tabs" if "cannot start any token" in problem else ""
+        raise InputError(f"not valid YAML: {problem}", source=place, remedy=remedy) from None
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {error}", source=source) from None
 
@@ -162,15 +152,6 @@ class _Open:
     merged: list[Value] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchored:
-    """A value that aliases can repeat."""
-
-    value: Value
-    nodes: int
-    height: int
-
-
 @dataclass(slots=True)
 class _Reader:
     """Builds one document after the other from parser events."""
@@ -183,8 +164,8 @@ class _Reader:
     nodes: int = 0
     aliased: int = 0
     open: list[_Open] = field(default_factory=list)
-    anchors: dict[str, _Anchored | None] = field(default_factory=dict)
-    """Anchor -> value; None while the value is still open."""
+    anchors: dict[str, tuple[Value, int, int] | None] = field(default_factory=dict)
+    """Anchor -> value that aliases can repeat, its nodes and its height; None while the value is still open."""
 
     def take(self, event: Any) -> Document | None:
         """Take one event; return the document that it ends, if it ends one."""
@@ -211,7 +192,7 @@ class _Reader:
         self._count(event)
         value = self._scalar_value(event)
         if event.anchor is not None:
-            self.anchors[event.anchor] = _Anchored(value, 1, 0)
+            self.anchors[event.anchor] = value, 1, 0
         self._put(value, event, 0, plain=event.implicit[0])
 
     def _scalar_value(self, event: Any) -> Scalar:
@@ -255,7 +236,7 @@ class _Reader:
                 self._merge(event, closed.value, merged)
         if closed.anchor is not None:
             nodes = self.nodes - closed.first_node + 1
-            self.anchors[closed.anchor] = _Anchored(closed.value, nodes, closed.height)
+            self.anchors[closed.anchor] = closed.value, nodes, closed.height
         self._put(closed.value, event, closed.height)
 
     def _merge(self, event: Any, into: dict[str, Value], merged: Value) -> None:
@@ -272,13 +253,14 @@ class _Reader:
         known = self.anchors[event.anchor]
         if known is None:
             raise self._error(event, f"the alias *{event.anchor} refers to a value that contains it")
-        self.nodes += known.nodes
-        self.aliased += known.nodes
+        value, nodes, height = known
+        self.nodes += nodes
+        self.aliased += nodes
         if self.aliased > MOST_ALIASED_NODES:
             raise self._error(event, f"aliases repeat more than {MOST_ALIASED_NODES} nodes", "write the values out")
-        if len(self.open) + known.height > DEEPEST:
+        if len(self.open) + height > DEEPEST:
             raise self._too_deep(event)
-        self._put(known.value, event, known.height)
+        self._put(value, event, height)
 
     def _put(self, value: Value, event: Any, height: int, *, plain: bool = False) -> None:
         if not self.open:
@@ -302,15 +284,12 @@ class _Reader:
     def _key(self, value: Value, event: Any) -> str:
         # Kubernetes turns numbers and booleans into texts where a key is needed: the label "on" becomes
         # "true".
-        match value:
-            case str():
-                return value
-            case bool():
-                return "true" if value else "false"
-            case int():
-                return str(value)
-            case float():
-                return f"{value:g}"
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return str(value) if isinstance(value, int) else f"{value:g}"
         raise self._error(event, f"{kind_of(value)} cannot be a key", "write a text as the key")
 
     def _too_deep(self, event: Any) -> InputError:

@@ -49,6 +49,7 @@ class ArchiveTree:
     ) -> None:
         """Take files (path to content), links (path to relative target) and folders that may be empty."""
         self.name = name
+        self.is_live = False
         self._files = files
         self._texts: dict[str, str] = {}
         # An absolute or empty target leads out of the tree: listings show the name, nothing is behind it.
@@ -271,22 +272,23 @@ def archive_bytes(
     size = sum(map(len, files.values()))
     if size > MOST_BYTES:
         raise InputError(f"the files have {size} bytes together, more than {MOST_BYTES}", source=top)
-    every = {*folders, *(folder for path in (*files, *(links or {})) for folder in folders_above(path))}
+    targets = links or {}
+    every = {*folders, *(folder for path in (*files, *targets) for folder in folders_above(path))}
     packed = io.BytesIO()
     # A gzip header holds a file name and a time by default.
     with (
         gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=packed, mtime=0) as stream,
         tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        archive.addfile(_entry(top, tarfile.DIRTYPE))
-        for path in sorted({*files, *(links or {}), *every}):
-            name = f"{top}/{path}"
+        for path in ("", *sorted({*files, *targets, *every})):
+            entry, content = tarfile.TarInfo(f"{top}/{path}".rstrip("/")), files.get(path, b"")
             if path in files:
-                archive.addfile(_entry(name, tarfile.REGTYPE, size=len(files[path])), io.BytesIO(files[path]))
-            elif links and path in links:
-                archive.addfile(_entry(name, tarfile.SYMTYPE, target=links[path]))
+                entry.size = len(content)
+            elif path in targets:
+                entry.type, entry.linkname = tarfile.SYMTYPE, targets[path]
             else:
-                archive.addfile(_entry(name, tarfile.DIRTYPE))
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
 
 
@@ -294,12 +296,3 @@ def folders_above(path: str) -> Iterable[str]:
     """Return the folders that a path leads through."""
     parts = path.split("/")
     return ("/".join(parts[:count]) for count in range(1, len(parts)))
-
-
-def _entry(name: str, kind: bytes, *, size: int = 0, target: str = "") -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type = kind
-    entry.size = size
-    entry.linkname = target
-    entry.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
-    return entry

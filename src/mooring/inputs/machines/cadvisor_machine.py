@@ -15,29 +15,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.cadvisor_probe import (
-    CPUS,
-    UINT64_MAX,
-    OnlineCPUs,
-    ProbeError,
-    cpu_entries,
-    huge_pages,
-    memory_by_type,
-    memory_capacity,
-    online_cpus,
-    read_or_fail,
-    scan_uint,
-    swap_capacity,
-    trim,
-)
+from mooring.inputs.machines import cadvisor_probe as probe
 from mooring.inputs.machines.cadvisor_topology import TopologyReader, read_topology
-from mooring.inputs.machines.tree import LiveTree, Tree
+from mooring.inputs.machines.tree import Tree
 
 _LONGEST_ERROR: Final = 160
 """cAdvisor quotes whole files in some errors; more than this is cut, so that an error stays one readable line."""
@@ -63,14 +49,16 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
     """
     machine = architecture(tree)
     is_s390x = machine == "s390x"
-    online = online_cpus(tree)
+    online = probe.online_cpus(tree)
     cpuinfo = tree.read("proc/cpuinfo") or ""
     topology: tuple[NUMANode, ...] = ()
-    num_cores, topology_error = 0, ""
+    num_cores, memory, topology_error = 0, 0, ""
     try:
         topology, num_cores = read_topology(TopologyReader(tree, online, is_s390x=is_s390x))
-    except ProbeError as error:
+    except probe.FAILURES as error:
         topology_error = _shortened(error.args[0])
+    with suppress(*probe.FAILURES):
+        memory = probe.memory_capacity(tree)
 
     def count(attribute: str) -> int:
         return _distinct_elements(tree, cpuinfo, online, attribute)
@@ -78,47 +66,25 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
     parts = MachineInfo(
         num_cores=num_cores,
         num_sockets=count("physical_package_id"),
-        memory_capacity=_value_or_zero(tree, memory_capacity),
+        memory_capacity=memory,
         topology=topology,
         num_physical_cores=count("core_id"),
         vendor_id=vendor(cpuinfo),
         num_books=count("book_id") if is_s390x else 0,
         num_drawers=count("drawer_id") if is_s390x else 0,
     )
-    try:
-        info = _complete(tree, machine, parts)
-    except ProbeError as error:
+    try:  # in this order: it decides which of several errors is reported
+        info = replace(
+            parts,
+            cpu_frequency_khz=_clock_speed(tree, probe.read_or_fail(tree, "proc/cpuinfo"), machine),
+            memory_capacity=probe.memory_capacity(tree),
+            memory_by_type=probe.memory_by_type(tree),
+            swap_capacity=probe.memory_capacity(tree, probe.SWAP),
+            hugepages=probe.huge_pages(tree, "sys/kernel/mm/hugepages"),
+        )
+    except probe.FAILURES as error:
         return CadvisorAnswer(parts, info_error=_shortened(error.args[0]), topology_error=topology_error)
     return CadvisorAnswer(info, topology_error=topology_error)
-
-
-def _complete(tree: Tree, machine: str, parts: MachineInfo) -> MachineInfo:
-    """Add what only a successful description has. The order decides which of several errors is reported.
-
-    Raises:
-        ProbeError: cAdvisor cannot describe the machine.
-    """
-    cpuinfo = read_or_fail(tree, "proc/cpuinfo")
-    frequency = _clock_speed(tree, cpuinfo, machine)
-    memory = memory_capacity(tree)
-    modules = memory_by_type(tree)
-    swap = swap_capacity(tree)
-    pools = huge_pages(tree, "sys/kernel/mm/hugepages")
-    return replace(
-        parts,
-        memory_capacity=memory,
-        hugepages=pools,
-        cpu_frequency_khz=frequency,
-        swap_capacity=swap,
-        memory_by_type=modules,
-    )
-
-
-def _value_or_zero(tree: Tree, read: Callable[[Tree], int]) -> int:
-    try:
-        return read(tree)
-    except ProbeError:
-        return 0
 
 
 def _shortened(text: str) -> str:
@@ -148,7 +114,7 @@ def architecture(tree: Tree) -> str:
     leaves in ``proc/hwloc-nofile-info``, lines of ``proc/cpuinfo`` that only one architecture prints, and a sysfs
     attribute that exists on s390x alone.
     """
-    if isinstance(tree, LiveTree):
+    if tree.is_live:
         return os.uname().machine
     declared = _DECLARED.search(tree.read("proc/hwloc-nofile-info") or "")
     if declared:
@@ -162,18 +128,10 @@ def architecture(tree: Tree) -> str:
 
 _VENDOR: Final = re.compile(r"vendor_id[\t\n\f\r ]*:[\t\n\f\r ]*([0-9A-Za-z_]+)")
 _CLOCK_MHZ: Final = re.compile(r"(?:cpu MHz|CPU MHz|clock)[\t\n\f\r ]*:[\t\n\f\r ]*([0-9]+\.[0-9]+)(?:MHz)?")
-_FASTEST_KHZ: Final = f"{CPUS}/cpu0/cpufreq/cpuinfo_max_freq"
+_FASTEST_KHZ: Final = f"{probe.CPUS}/cpu0/cpufreq/cpuinfo_max_freq"
 _CPU_NUMBER: Final = re.compile("cpu([0-9]+)")
 _CLOCKLESS: Final = ("mips64", "390", "aarch64", "arm", "riscv64")
 """Parts of architecture names for which cAdvisor accepts that nothing tells the clock speed."""
-
-_CPUINFO_NAMES: Final = {
-    "physical_package_id": "physical id",
-    "core_id": "core id",
-    "book_id": "book id",
-    "drawer_id": "drawer id",
-}
-"""sysfs attribute -> the name of the same thing in ``/proc/cpuinfo``."""
 
 
 def vendor(cpuinfo: str) -> str:
@@ -182,7 +140,7 @@ def vendor(cpuinfo: str) -> str:
     return match[1] if match else ""
 
 
-def _distinct_elements(tree: Tree, cpuinfo: str, online: OnlineCPUs, attribute: str) -> int:
+def _distinct_elements(tree: Tree, cpuinfo: str, online: int, attribute: str) -> int:
     """Count sockets, cores, books or drawers.
 
     Lines of ``/proc/cpuinfo`` are compared as text and over the whole machine: cores of different sockets with the same
@@ -193,25 +151,22 @@ def _distinct_elements(tree: Tree, cpuinfo: str, online: OnlineCPUs, attribute: 
     Args:
         tree: Files of the machine.
         cpuinfo: Text of ``/proc/cpuinfo``.
-        online: CPUs that count.
+        online: mask of the CPUs that count.
         attribute: ``physical_package_id``, ``core_id``, ``book_id`` or ``drawer_id``.
     """
-    line = rf"^{_CPUINFO_NAMES[attribute]}[\t\n\f\r ]*:[\t\n\f\r ]*[0-9]+$"
-    found = len(set(re.findall(line, cpuinfo, re.MULTILINE)))
-    return found or _distinct_in_sysfs(tree, online, attribute)
-
-
-def _distinct_in_sysfs(tree: Tree, online: OnlineCPUs, attribute: str) -> int:
+    line = rf"^{attribute.replace('_package', '').replace('_', ' ')}[\t\n\f\r ]*:[\t\n\f\r ]*[0-9]+$"
+    if found := set(re.findall(line, cpuinfo, re.MULTILINE)):
+        return len(found)
     seen: set[tuple[str, str]] = set()
-    for name in cpu_entries(tree, CPUS):
+    for name in probe.cpu_entries(tree, probe.CPUS):
         number = _CPU_NUMBER.match(name)
         if number is None:
             return 0
-        if int(number[1][-20:]) not in online:
+        if not probe.is_online(online, int(number[1][-20:])):
             continue
-        folder = f"{CPUS}/{name}/topology"
+        folder = f"{probe.CPUS}/{name}/topology"
         value, package = (tree.read(f"{folder}/{file}") for file in (attribute, "physical_package_id"))
-        seen.add(("0" if value is None else trim(value), "0" if package is None else trim(package)))
+        seen.add(("0" if value is None else probe.trim(value), "0" if package is None else probe.trim(package)))
     return len(seen)
 
 
@@ -228,18 +183,18 @@ def _clock_speed(tree: Tree, cpuinfo: str, machine: str) -> int:
         then.
     """
     if tree.exists(_FASTEST_KHZ):
-        text = read_or_fail(tree, _FASTEST_KHZ)
-        fastest = scan_uint(text)
+        text = probe.read_or_fail(tree, _FASTEST_KHZ)
+        fastest = probe.scan_uint(text)
         if fastest is None:
-            raise ProbeError(f"could not parse frequency {quote(text)}")
+            raise probe.ProbeError(f"could not parse frequency {quote(text)}")
         return fastest
     if any(part in machine for part in _CLOCKLESS):
         return 0
     match = _CLOCK_MHZ.search(cpuinfo)
     if match is None:
-        raise ProbeError(f"could not detect clock speed from output: {quote(cpuinfo)}")
+        raise probe.ProbeError(f"could not detect clock speed from output: {quote(cpuinfo)}")
     megahertz = float(match[1])
     if math.isinf(megahertz):
-        raise ProbeError(f"strconv.ParseFloat: parsing {quote(match[1])}: value out of range")
+        raise probe.ProbeError(f"strconv.ParseFloat: parsing {quote(match[1])}: value out of range")
     kilohertz = megahertz * 1000
-    return int(kilohertz) if kilohertz <= UINT64_MAX else 0
+    return int(kilohertz) if kilohertz <= probe.UINT64_MAX else 0

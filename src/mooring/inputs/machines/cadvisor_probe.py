@@ -16,7 +16,6 @@ Source: cAdvisor library 0.60.5, machine (GetMachineMemoryCapacity, GetMachineMe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from mooring.engine.core.errors import MooringError
@@ -103,6 +102,10 @@ class ProbeError(MooringError):
     """cAdvisor gives up on a part of the machine; the message is cAdvisor's."""
 
 
+FAILURES: Final = (ProbeError, GoSyntaxError)
+"""How a probe ends; numbers fail with strconv's text, which cAdvisor passes on."""
+
+
 def read_or_fail(tree: Tree, path: str) -> str:
     """Return the text of a file that cAdvisor cannot do without.
 
@@ -149,15 +152,10 @@ def number_attribute(tree: Tree, path: str) -> int | None:
     """Return the signed decimal number in a CPU attribute (-1 is common); None when there is no such file.
 
     Raises:
-        ProbeError: the file cannot be read or holds no number.
+        ProbeError, GoSyntaxError: the file cannot be read or holds no number.
     """
     text = attribute(tree, path)
-    if text is None:
-        return None
-    try:
-        return atoi(text)
-    except GoSyntaxError as error:
-        raise ProbeError(str(error)) from None
+    return None if text is None else atoi(text)
 
 
 def cpu_entries(tree: Tree, folder: str) -> tuple[str, ...]:
@@ -165,31 +163,17 @@ def cpu_entries(tree: Tree, folder: str) -> tuple[str, ...]:
     return tuple(name for name in tree.names(folder) if name.startswith("cpu") and _CPU_ENTRY.fullmatch(name))
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineCPUs:
-    """Which CPUs cAdvisor takes for online."""
-
-    mask: int
-    """CPUs named before the first malformed part of the list."""
-    every: bool
-    """There is no list at all: the kernel cannot take CPUs offline, every CPU counts as online."""
-
-    def __contains__(self, cpu: int) -> bool:
-        # cAdvisor keeps the id in 16 bits here.
-        return self.every or (self.mask >> (cpu & 0xFFFF)) & 1 == 1
-
-
-def online_cpus(tree: Tree) -> OnlineCPUs:
-    """Read ``/sys/devices/system/cpu/online``.
+def online_cpus(tree: Tree) -> int:
+    """Return the mask of the CPUs in ``/sys/devices/system/cpu/online``, for :func:`is_online`.
 
     cAdvisor walks the list again for every CPU and stops at the first part that names it, so a CPU in front of a
     malformed part is online and all others are not. An empty or unreadable list makes every CPU offline; only a missing
-    file means "all".
+    file means that the kernel cannot take CPUs offline: then it is -1, every CPU.
     """
     path = f"{CPUS}/online"
     text = tree.read(path)
     if text is None:
-        return OnlineCPUs(0, every=not tree.exists(path))
+        return 0 if tree.exists(path) else -1
     mask = 0
     for part in trim(text).split(","):
         try:
@@ -199,32 +183,28 @@ def online_cpus(tree: Tree) -> OnlineCPUs:
         if len(ends) == 3 or ends[0] > ends[-1]:
             break
         mask |= ((1 << (ends[-1] - ends[0] + 1)) - 1) << ends[0]
-    return OnlineCPUs(mask, every=False)
+    return mask
+
+
+def is_online(online: int, cpu: int) -> bool:
+    """Tell whether cAdvisor takes a CPU for online; it keeps the id in 16 bits here."""
+    return online >> (cpu & 0xFFFF) & 1 == 1
 
 
 _MEMORY: Final = re.compile(r"MemTotal:[\t\n\f\r ]*([0-9]+) kB")
-_SWAP: Final = re.compile(r"SwapTotal:[\t\n\f\r ]*([0-9]+) kB")
+SWAP: Final = re.compile(r"SwapTotal:[\t\n\f\r ]*([0-9]+) kB")
 _CONTROLLERS: Final = "sys/devices/system/edac/mc"
 _CONTROLLER: Final = re.compile("mc[0-9]")
 _MODULE: Final = re.compile("dimm[0-9]")
 
 
-def memory_capacity(tree: Tree) -> int:
-    """Return MemTotal of ``/proc/meminfo`` in bytes.
+def memory_capacity(tree: Tree, field: re.Pattern[str] = _MEMORY) -> int:
+    """Return MemTotal, or another field such as :data:`SWAP`, of ``/proc/meminfo`` in bytes.
 
     Raises:
-        ProbeError: the file is missing or does not say.
+        ProbeError, GoSyntaxError: the file is missing or does not say.
     """
-    return _kib_field(read_or_fail(tree, "proc/meminfo"), _MEMORY)
-
-
-def swap_capacity(tree: Tree) -> int:
-    """Return SwapTotal of ``/proc/meminfo`` in bytes.
-
-    Raises:
-        ProbeError: the file is missing or does not say.
-    """
-    return _kib_field(read_or_fail(tree, "proc/meminfo"), _SWAP)
+    return _kib_field(read_or_fail(tree, "proc/meminfo"), field)
 
 
 def node_memory(tree: Tree, folder: str) -> int:
@@ -261,25 +241,20 @@ def huge_pages(tree: Tree, folder: str) -> tuple[HugePages, ...]:
     """Return the pools in a ``hugepages`` folder, in text order of their names; none when there is no such folder.
 
     Raises:
-        ProbeError: a name or a number of pages cannot be read.
+        ProbeError, GoSyntaxError: a name or a number of pages cannot be read.
     """
-    return tuple(_huge_page_pool(tree, folder, name) for name in tree.names(folder))
-
-
-def _huge_page_pool(tree: Tree, folder: str, name: str) -> HugePages:
-    _, dash, rest = name.partition("-")
-    if not dash:  # cAdvisor indexes the second part unchecked
-        raise ProbeError("panic: runtime error: index out of range [1] with length 1")
-    try:
+    pools = []
+    for name in tree.names(folder):
+        _, dash, rest = name.partition("-")
+        if not dash:  # cAdvisor indexes the second part unchecked
+            raise ProbeError("panic: runtime error: index out of range [1] with length 1")
         page_size = parse_uint(rest.split("-")[0].split("kB")[0])
-    except GoSyntaxError as error:
-        raise ProbeError(str(error)) from None
-    path = f"{folder}/{name}/nr_hugepages"
-    count = trim(read_or_fail(tree, path))
-    pages = scan_uint(count)
-    if pages is None:
-        raise ProbeError(f"could not parse file nr_hugepage for {name}, contents {quote(count)}")
-    return HugePages(page_size, pages)
+        count = trim(read_or_fail(tree, f"{folder}/{name}/nr_hugepages"))
+        pages = scan_uint(count)
+        if pages is None:
+            raise ProbeError(f"could not parse file nr_hugepage for {name}, contents {quote(count)}")
+        pools.append(HugePages(page_size, pages))
+    return tuple(pools)
 
 
 def memory_by_type(tree: Tree) -> tuple[MemoryModules, ...]:
@@ -296,10 +271,7 @@ def memory_by_type(tree: Tree) -> tuple[MemoryModules, ...]:
         for module in filter(_MODULE.search, tree.names(folder)):
             kind = trim(read_or_fail(tree, f"{folder}/{module}/dimm_mem_type"))
             size = trim(read_or_fail(tree, f"{folder}/{module}/size"))
-            try:
-                mebibytes = atoi(size)
-            except GoSyntaxError as error:
-                raise ProbeError(str(error)) from None
+            mebibytes = atoi(size)
             total = totals.setdefault(kind, [0, 0])
             total[0] = total[0] + mebibytes * 2**20 & UINT64_MAX
             total[1] += 1
@@ -310,7 +282,4 @@ def _kib_field(text: str, field: re.Pattern[str]) -> int:
     match = field.search(text)
     if match is None:
         raise ProbeError(f"failed to match regexp in output: {quote(text)}")
-    try:
-        return parse_uint(match[1]) * 1024 & UINT64_MAX
-    except GoSyntaxError as error:
-        raise ProbeError(str(error)) from None
+    return parse_uint(match[1]) * 1024 & UINT64_MAX

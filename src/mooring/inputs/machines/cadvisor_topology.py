@@ -14,39 +14,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from mooring.engine.core.gotext import GoSyntaxError, atoi
 from mooring.engine.core.machineinfo import Cache, Core, NUMANode
-from mooring.inputs.machines.cadvisor_probe import (
-    CPUS,
-    NODES,
-    UINT64_MAX,
-    OnlineCPUs,
-    ProbeError,
-    attribute,
-    cpu_entries,
-    huge_pages,
-    node_distances,
-    node_memory,
-    number_attribute,
-    parse_uint,
-    scan_int,
-    scan_uint,
-    trim,
-)
+from mooring.inputs.machines import cadvisor_probe as probe
 from mooring.inputs.machines.tree import Tree
 
 _CORE_LEVELS: Final = 2
 """Caches up to this level can belong to a core; those above it to the node or the uncore."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedCache:
-    """One cache and how many online CPUs share it."""
-
-    cache: Cache
-    sharers: int
+SharedCache: TypeAlias = tuple[Cache, int]
+"""One cache and how many online CPUs share it."""
 
 
 def place_caches(
@@ -75,15 +55,14 @@ def place_caches(
         threads = len(core.thread_ids)
         own: list[Cache] = []
         uncore: list[Cache] = []
-        for entry in shared:
-            if entry.cache.level <= _CORE_LEVELS:
+        for cache, sharers in shared:
+            if cache.level > _CORE_LEVELS:
+                home = node_caches if sharers == len(cores) * threads else uncore
+                if cache not in home:
+                    home.append(cache)
+            elif sharers == threads:
                 # A level 2 cache of several cores (E-core clusters, Bulldozer modules) is dropped here.
-                if entry.sharers == threads:
-                    own.append(entry.cache)
-                continue
-            home = node_caches if entry.sharers == len(cores) * threads else uncore
-            if entry.cache not in home:
-                home.append(entry.cache)
+                own.append(cache)
         placed.append(replace(core, caches=tuple(own), uncore_caches=tuple(uncore)))
     return (*placed, *cores[len(placed) :]), tuple(node_caches)
 
@@ -98,7 +77,7 @@ def read_caches(tree: Tree, cpu: int, *, has_ids: bool) -> list[SharedCache] | N
         cpu: CPU id.
         has_ids: False on s390x, where cAdvisor does not read ``id`` and uses 0.
     """
-    folder = f"{CPUS}/cpu{cpu}/cache"
+    folder = f"{probe.CPUS}/cpu{cpu}/cache"
     names = tree.names(folder)
     if not names and not tree.is_dir(folder):
         return None
@@ -113,26 +92,20 @@ def read_caches(tree: Tree, cpu: int, *, has_ids: bool) -> list[SharedCache] | N
 
 
 def _read_cache(tree: Tree, folder: str, *, has_ids: bool) -> SharedCache | None:
-    number = scan_int(tree.read(f"{folder}/id") or "") if has_ids else 0
+    number = probe.scan_int(tree.read(f"{folder}/id") or "") if has_ids else 0
     if number is None:
         return None
-    size = scan_uint(tree.read(f"{folder}/size") or "", suffix="K")
-    level = scan_int(tree.read(f"{folder}/level") or "")
+    size = probe.scan_uint(tree.read(f"{folder}/size") or "", suffix="K")
+    level = probe.scan_int(tree.read(f"{folder}/level") or "")
     kind = tree.read(f"{folder}/type")
-    sharers = _sharers(tree.read(f"{folder}/shared_cpu_map"))
-    if size is None or level is None or kind is None or sharers is None:
+    cpu_map = tree.read(f"{folder}/shared_cpu_map")
+    if size is None or level is None or kind is None or cpu_map is None:
         return None
-    return SharedCache(Cache(number, size * 1024 & UINT64_MAX, trim(kind), level), sharers)
-
-
-def _sharers(cpu_map: str | None) -> int | None:
-    """Count the bits in a list of hexadecimal words; None when a word is none. Words have at most 64 bits."""
-    if cpu_map is None:
-        return None
-    try:
-        return sum(parse_uint(trim(word), base=16).bit_count() for word in cpu_map.split(","))
+    try:  # words of at most 64 bits
+        sharers = sum(probe.parse_uint(probe.trim(word), base=16).bit_count() for word in cpu_map.split(","))
     except GoSyntaxError:
         return None
+    return Cache(number, size * 1024 & probe.UINT64_MAX, probe.trim(kind), level), sharers
 
 
 _NODE_ENTRY: Final = re.compile("node.*[0-9]", re.DOTALL)
@@ -145,7 +118,8 @@ class TopologyReader:
     """What reading the cores of any node needs."""
 
     tree: Tree
-    online: OnlineCPUs
+    online: int
+    """Mask."""
     is_s390x: bool
     """Books and drawers tell cores apart, and caches have no ids."""
 
@@ -161,7 +135,7 @@ def read_topology(reader: TopologyReader) -> tuple[tuple[NUMANode, ...], int]:
         ProbeError: one file of any node is worse than missing; cAdvisor then has no topology and 0 CPUs.
     """
     tree = reader.tree
-    names = [name for name in tree.names(NODES) if _NODE_ENTRY.fullmatch(name)]
+    names = [name for name in tree.names(probe.NODES) if _NODE_ENTRY.fullmatch(name)]
     if not names:
         return _nodes_of_packages(reader)
     nodes = tuple(_read_node(reader, name) for name in names)
@@ -170,16 +144,16 @@ def read_topology(reader: TopologyReader) -> tuple[tuple[NUMANode, ...], int]:
 
 
 def _read_node(reader: TopologyReader, name: str) -> NUMANode:
-    tree, folder = reader.tree, f"{NODES}/{name}"
+    tree, folder = reader.tree, f"{probe.NODES}/{name}"
     node_id = _number(_NODE_DIGITS, name)
     # Membership follows the links alone; the node's own cpulist is never read.
-    cores, caches = place_caches(_read_cores(reader, folder, cpu_entries(tree, folder)), reader.caches_of)
+    cores, caches = place_caches(_read_cores(reader, folder, probe.cpu_entries(tree, folder)), reader.caches_of)
     return NUMANode(
         node_id,
-        memory=node_memory(tree, folder),
-        hugepages=huge_pages(tree, f"{folder}/hugepages"),
+        memory=probe.node_memory(tree, folder),
+        hugepages=probe.huge_pages(tree, f"{folder}/hugepages"),
         cores=cores,
-        distances=node_distances(tree, folder),
+        distances=probe.node_distances(tree, folder),
         caches=caches,
     )
 
@@ -190,17 +164,17 @@ def _nodes_of_packages(reader: TopologyReader) -> tuple[tuple[NUMANode, ...], in
     The node id is the package id, memory is never filled in, and offline CPUs count. The kubelet's order of these nodes
     is random (a Go map); ascending is as good as any and the same in every run.
     """
-    names = cpu_entries(reader.tree, CPUS)
+    names = probe.cpu_entries(reader.tree, probe.CPUS)
     if not names:
-        raise ProbeError(f"no CPU is available, cpusPath: /{CPUS}")
+        raise probe.ProbeError(f"no CPU is available, cpusPath: /{probe.CPUS}")
     packages: dict[int, list[str]] = {}
     for name in names:
-        package = number_attribute(reader.tree, f"{CPUS}/{name}/topology/physical_package_id")
+        package = probe.number_attribute(reader.tree, f"{probe.CPUS}/{name}/topology/physical_package_id")
         if package is not None:
             packages.setdefault(package, []).append(name)
     nodes: list[NUMANode] = []
     for package, members in sorted(packages.items()):
-        cores, caches = place_caches(_read_cores(reader, CPUS, members), reader.caches_of)
+        cores, caches = place_caches(_read_cores(reader, probe.CPUS, members), reader.caches_of)
         nodes.append(NUMANode(package, memory=0, cores=cores, caches=caches))
     return tuple(nodes), len(names)
 
@@ -215,15 +189,15 @@ def _read_cores(reader: TopologyReader, folder: str, names: Sequence[str]) -> li
         path = f"{folder}/{name}"
         try:
             cpu = _number(_CPU_DIGITS, name)
-        except ProbeError:
+        except probe.FAILURES:
             problem = rf"unexpected format of CPU directory, cpuDirRegExp /cpu(\d+), cpuDir: /{path}"
-            raise ProbeError(problem) from None
-        if cpu not in reader.online:
+            raise probe.ProbeError(problem) from None
+        if not probe.is_online(reader.online, cpu):
             continue
-        core_id = number_attribute(reader.tree, f"{path}/topology/core_id")
+        core_id = probe.number_attribute(reader.tree, f"{path}/topology/core_id")
         if core_id is None:
             continue
-        package = number_attribute(reader.tree, f"{path}/topology/physical_package_id")
+        package = probe.number_attribute(reader.tree, f"{path}/topology/physical_package_id")
         if package is None:
             continue
         place = _book_and_drawer(reader, path)
@@ -239,18 +213,15 @@ def _book_and_drawer(reader: TopologyReader, path: str) -> tuple[str, str] | Non
     """Return the book and drawer of a CPU on s390x, None when one is missing there, and two empty texts elsewhere."""
     if not reader.is_s390x:
         return "", ""
-    book = attribute(reader.tree, f"{path}/topology/book_id")
+    book = probe.attribute(reader.tree, f"{path}/topology/book_id")
     if book is None:
         return None
-    drawer = attribute(reader.tree, f"{path}/topology/drawer_id")
+    drawer = probe.attribute(reader.tree, f"{path}/topology/drawer_id")
     return None if drawer is None else (book, drawer)
 
 
 def _number(pattern: re.Pattern[str], name: str) -> int:
     match = pattern.match(name)
     if match is None:
-        raise ProbeError(f"failed to match regexp, str: {name}")
-    try:
-        return atoi(match[1])
-    except GoSyntaxError as error:
-        raise ProbeError(str(error)) from None
+        raise probe.ProbeError(f"failed to match regexp, str: {name}")
+    return atoi(match[1])

@@ -17,13 +17,16 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import filter as fnmatched
 from fnmatch import fnmatchcase
 from typing import Final
 
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
-from mooring.inputs.machines.tree import LiveTree, Tree
+from mooring.inputs.machines.isolation import words_of
+from mooring.inputs.machines.process import processes
+from mooring.inputs.machines.tree import Tree, live_tree
 
 _CPU: Final = "sys/devices/system/cpu"
 _NODE: Final = "sys/devices/system/node"
@@ -38,32 +41,23 @@ MACHINE: Final = (
     f"{_CPU}/cpu*[0-9]/cpu_capacity",
     f"{_CPU}/cpu*[0-9]/topology/*",
     *(f"{_CPU}/cpu*[0-9]/cache/index*/{name}" for name in _CACHE_FILES),
-    f"{_CPU}/cpu*[0-9]/cpufreq/base_frequency",
-    f"{_CPU}/cpu*[0-9]/cpufreq/cpuinfo_max_freq",
+    *(f"{_CPU}/cpu*[0-9]/cpufreq/{name}" for name in ("base_frequency", "cpuinfo_max_freq")),
     f"{_CPU}/cpu*[0-9]/acpi_cppc/nominal_freq",
     f"{_CPU}/cpu*[0-9]/regs/identification/midr_el1",
-    f"{_NODE}/online",
-    f"{_NODE}/possible",
-    f"{_NODE}/node*/cpumap",
-    f"{_NODE}/node*/cpulist",
-    f"{_NODE}/node*/distance",
-    f"{_NODE}/node*/meminfo",
+    *(f"{_NODE}/{name}" for name in ("online", "possible")),
+    *(f"{_NODE}/node*/{name}" for name in ("cpumap", "cpulist", "distance", "meminfo")),
     f"{_NODE}/node*/hugepages/*/nr_hugepages",
     *(f"{_NODE}/node*/access[01]/initiators/{name}" for name in _INITIATOR_FILES),
     "sys/kernel/mm/hugepages/*/nr_hugepages",
     *(f"sys/devices/{kind}/cpus" for kind in ("cpu_core", "cpu_atom", "cpu_lowpower")),
     *(f"{PCI_DEVICES}/*/{name}" for name in PCI_FILES),
-    "sys/devices/system/edac/mc/mc*/dimm*/dimm_mem_type",
-    "sys/devices/system/edac/mc/mc*/dimm*/size",
-    "sys/devices/system/edac/mc/mc*/rank*/dimm_mem_type",
-    "sys/devices/system/edac/mc/mc*/rank*/size",
+    *(
+        f"sys/devices/system/edac/mc/mc*/{kind}*/{name}"
+        for kind in ("dimm", "rank")
+        for name in ("dimm_mem_type", "size")
+    ),
     "proc/driver/nvidia/gpus/*/numa_status",
-    "proc/cpuinfo",
-    "proc/meminfo",
-    "proc/cmdline",
-    "proc/mounts",
-    "proc/self/cpuset",
-    "proc/self/cgroup",
+    *(f"proc/{name}" for name in ("cpuinfo", "meminfo", "cmdline", "mounts", "self/cpuset", "self/cgroup")),
     "proc/hwloc-nofile-info",
 )
 """What the machine is, for both views of it."""
@@ -78,71 +72,41 @@ CPU_LINKS: Final = f"{_NODE}/node*/cpu*"
 """Links from a NUMA node to its CPUs; the kubelet's view follows them."""
 
 ISOLATION: Final = (
-    "proc/interrupts",
-    "proc/irq/default_smp_affinity",
-    "proc/irq/*/smp_affinity_list",
-    "proc/irq/*/effective_affinity_list",
-    "sys/devices/virtual/workqueue/cpumask",
-    "etc/systemd/system.conf",
-    "etc/systemd/system.conf.d/*.conf",
-    "run/systemd/system.conf.d/*.conf",
-    "run/systemd/system.conf",
-    "usr/lib/systemd/system.conf",
-    "usr/lib/systemd/system.conf.d/*.conf",
-    "etc/default/irqbalance",
+    "proc/interrupts", "proc/irq/default_smp_affinity", "proc/irq/*/smp_affinity_list",
+    "proc/irq/*/effective_affinity_list", "sys/devices/virtual/workqueue/cpumask", "etc/systemd/system.conf",
+    "etc/systemd/system.conf.d/*.conf", "run/systemd/system.conf.d/*.conf", "run/systemd/system.conf",
+    "usr/lib/systemd/system.conf", "usr/lib/systemd/system.conf.d/*.conf", "etc/default/irqbalance",
     "etc/sysconfig/irqbalance",
-)
+)  # fmt: skip
 """Who else may run on a CPU: interrupts, the kernel's workers, systemd."""
 
 PROCESS: Final = "irqbalance"
 """The only program whose being there matters; the kernel's name for it is in ``/proc/PID/comm``."""
 
 GROUP_FILES: Final = (
-    "cgroup.controllers",
-    "cgroup.procs",
-    "cpuset.cpus",
-    "cpuset.cpus.effective",
-    "cpuset.cpus.exclusive",
-    "cpuset.cpus.partition",
-    "cpuset.mems",
-    "cpuset.mems.effective",
-    "cpuset.effective_cpus",
-    "cpuset.effective_mems",
-    "cpuset.cpu_exclusive",
-)
+    "cgroup.controllers", "cgroup.procs", "cpuset.cpus", "cpuset.cpus.effective", "cpuset.cpus.exclusive",
+    "cpuset.cpus.partition", "cpuset.mems", "cpuset.mems.effective", "cpuset.effective_cpus",
+    "cpuset.effective_mems", "cpuset.cpu_exclusive",
+)  # fmt: skip
 """Files of a control group, version 2 and 1; of its processes no more than whether there are any."""
 
 
-_KERNEL_WORDS: Final = frozenset(
-    {
-        "cgroup_disable",
-        "default_hugepagesz",
-        "hugepages",
-        "hugepagesz",
-        "irqaffinity",
-        "isolcpus",
-        "kthread_cpus",
-        "maxcpus",
-        "nohz",
-        "nohz_full",
-        "nosmt",
-        "nr_cpus",
-        "numa",
-        "numa_balancing",
-        "possible_cpus",
-        "rcu_nocb_poll",
-        "rcu_nocbs",
-        "skew_tick",
-        "systemd.cpu_affinity",
-        "systemd.unified_cgroup_hierarchy",
-        "tuned.non_isolcpus",
-    }
-)
+_KERNEL_WORDS: Final = frozenset({
+    "cgroup_disable", "default_hugepagesz", "hugepages", "hugepagesz", "irqaffinity", "isolcpus", "kthread_cpus",
+    "maxcpus", "nohz", "nohz_full", "nosmt", "nr_cpus", "numa", "numa_balancing", "possible_cpus", "rcu_nocb_poll",
+    "rcu_nocbs", "skew_tick", "systemd.cpu_affinity", "systemd.unified_cgroup_hierarchy", "tuned.non_isolcpus",
+})  # fmt: skip
 _SERIAL: Final = re.compile(r"^Serial[ \t]*:.*\n?", re.MULTILINE | re.IGNORECASE)
 _IDENTIFICATION: Final = re.compile(r"(\bidentification = )[0-9A-Fa-f]+")
-_BANNED: Final = re.compile(r"\s*(?:export\s+)?IRQBALANCE_BANNED_(?:CPULIST|CPUS)=")
-_CPUSET_MOUNTS: Final = frozenset({"cgroup", "cgroup2", "cpuset"})
-_SYSTEMD_LINE: Final = re.compile(r"\s*(?:\[.*\]|CPUAffinity\s*=.*)")
+_LINES: Final[Mapping[str, str]] = {
+    "proc/mounts": r"\s*\S+\s+\S+\s+(?:cgroup2?|cpuset)(?:\s|\Z)",
+    "proc/self/cgroup": r"[^:]*(?::(?:cpuset)?(?::|\Z)|\Z)",
+    "etc/*/irqbalance": r"\s*(?:export\s+)?IRQBALANCE_BANNED_(?:CPULIST|CPUS)=",
+    "*/systemd/system.conf": r"\s*(?:\[.*\]|CPUAffinity\s*=.*)",
+    "*/systemd/system.conf.d/*": r"\s*(?:\[.*\]|CPUAffinity\s*=.*)",
+}
+"""Pattern of paths -> how the lines begin that are kept: mounts of control groups and cpusets, the cpuset of a process,
+CPUs that irqbalance leaves alone, sections and CPUAffinity of systemd."""
 
 
 def kernel_words(text: str) -> str:
@@ -151,37 +115,7 @@ def kernel_words(text: str) -> str:
     >>> kernel_words("BOOT_IMAGE=/vmlinuz root=/dev/sda1 isolcpus=2-7 quiet\n")
     'isolcpus=2-7\n'
     """
-    words = text.split()
-    if "--" in words:
-        # What follows is for the first program, not for the kernel.
-        words = words[: words.index("--")]
-    return f"{' '.join(word for word in words if word.partition('=')[0] in _KERNEL_WORDS)}\n"
-
-
-def _processor_lines(text: str) -> str:
-    """Return ``/proc/cpuinfo`` without serial numbers, which ARM boards and mainframes print."""
-    return _IDENTIFICATION.sub(r"\g<1>0", _SERIAL.sub("", text))
-
-
-def _cpuset_mounts(text: str) -> str:
-    """Return the lines of a mount table that are about control groups and cpusets."""
-    lines = text.splitlines(keepends=True)
-    return "".join(line for line in lines if len(fields := line.split()) > 2 and fields[2] in _CPUSET_MOUNTS)
-
-
-def _cpuset_groups(text: str) -> str:
-    """Return the lines of ``/proc/self/cgroup`` that say which cpuset a process is in."""
-    lines = text.splitlines(keepends=True)
-    return "".join(line for line in lines if line.partition(":")[2].partition(":")[0] in ("cpuset", ""))
-
-
-def _affinity_lines(text: str) -> str:
-    r"""Return the section headings and ``CPUAffinity`` of a systemd configuration.
-
-    >>> _affinity_lines("[Manager]\nDefaultEnvironment=TOKEN=x\nCPUAffinity=0 1\n")
-    '[Manager]\nCPUAffinity=0 1\n'
-    """
-    return "".join(line for line in text.splitlines(keepends=True) if _SYSTEMD_LINE.match(line))
+    return f"{' '.join(word for word in words_of(text) if word.partition('=')[0] in _KERNEL_WORDS)}\n"
 
 
 def _interrupt_names(text: str) -> str:
@@ -200,36 +134,29 @@ def _interrupt_names(text: str) -> str:
     return "".join(lines)
 
 
-def _banned_lines(text: str) -> str:
-    """Return the lines of irqbalance's configuration that name CPUs."""
-    return "".join(line for line in text.splitlines(keepends=True) if _BANNED.match(line))
-
-
-def _any_process(text: str) -> str:
-    """Return one line where there are process ids, and nothing where there are none."""
-    return "0\n" if text.strip() else ""
-
-
 _FILTERS: Final[Mapping[str, Callable[[str], str]]] = {
     "proc/cmdline": kernel_words,
-    "proc/cpuinfo": _processor_lines,
-    "proc/mounts": _cpuset_mounts,
-    "proc/self/cgroup": _cpuset_groups,
+    # Serial numbers are what ARM boards and mainframes print.
+    "proc/cpuinfo": lambda text: _IDENTIFICATION.sub(r"\g<1>0", _SERIAL.sub("", text)),
     "proc/interrupts": _interrupt_names,
-    "*/cgroup.procs": _any_process,
-    "etc/default/irqbalance": _banned_lines,
-    "etc/sysconfig/irqbalance": _banned_lines,
-    "*/systemd/system.conf": _affinity_lines,
-    "*/systemd/system.conf.d/*": _affinity_lines,
+    "*/cgroup.procs": lambda text: "0\n" if text.strip() else "",
 }
 """Pattern of paths -> what is kept of the text; all of any other file."""
 
 
 def kept(path: str, data: bytes) -> bytes:
-    """Return what of the file at ``path`` goes into an archive."""
+    r"""Return what of the file at ``path`` goes into an archive.
+
+    >>> kept("etc/systemd/system.conf", b"[Manager]\nDefaultEnvironment=TOKEN=x\nCPUAffinity=0 1\n")
+    b'[Manager]\nCPUAffinity=0 1\n'
+    """
     for pattern, filtered in _FILTERS.items():
         if fnmatchcase(path, pattern):
             return filtered(data.decode("utf-8", "replace")).encode()
+    for pattern, begins in _LINES.items():
+        if fnmatchcase(path, pattern):
+            lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+            return "".join(line for line in lines if re.match(begins, line)).encode()
     return data
 
 
@@ -297,9 +224,8 @@ def capture_isolation(tree: Tree, *, service_names: bool = True) -> Capture:
     capture = Capture()
     for pattern in ISOLATION:
         _take(tree, pattern, capture)
-    for entry in tree.names("proc"):
-        if entry.isdecimal() and (tree.read(f"proc/{entry}/comm") or "").strip() == PROCESS:
-            _take_file(tree, f"proc/{entry}/comm", capture)
+    for number, _ in processes(tree, (PROCESS,)):
+        _take_file(tree, f"proc/{number}/comm", capture)
     for group in _groups(tree, service_names=service_names):
         capture.folders.add(group)
         for name in GROUP_FILES:
@@ -314,7 +240,7 @@ def _take(tree: Tree, pattern: str, capture: Capture) -> None:
         if not tree.is_dir(place):
             continue
         capture.folders.add(place)
-        names = _fnmatched(tree.names(place), name) if _WILD & set(name) else (name,)
+        names = fnmatched(tree.names(place), name) if _WILD & set(name) else (name,)
         for found in names:
             _take_file(tree, f"{place}/{found}", capture)
     # A folder above one that is missing means something too: a CPU without topology is there, and offline.
@@ -341,25 +267,12 @@ def _matches(tree: Tree, pattern: str) -> Iterator[str]:
     found = [""]
     for index, part in enumerate(parts):
         if _WILD & set(part):
-            found = [_join(place, name) for place in found for name in _fnmatched(tree.names(place), part)]
+            found = [f"{place}/{name}".lstrip("/") for place in found for name in fnmatched(tree.names(place), part)]
         else:
-            found = [_join(place, part) for place in found]
+            found = [f"{place}/{part}".lstrip("/") for place in found]
             if index == len(parts) - 1 or _WILD & set(parts[index + 1]):
                 found = [place for place in found if tree.is_dir(place)]
     return iter(found)
-
-
-def _fnmatched(names: tuple[str, ...], pattern: str) -> list[str]:
-    """Return the names that a pattern of a shell fits.
-
-    >>> _fnmatched(("cpu0", "cpu10", "cpuidle"), "cpu*[0-9]")
-    ['cpu0', 'cpu10']
-    """
-    return [name for name in names if fnmatchcase(name, pattern)]
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
 
 
 def _groups(tree: Tree, *, service_names: bool) -> Iterator[str]:
@@ -382,7 +295,5 @@ def _groups(tree: Tree, *, service_names: bool) -> Iterator[str]:
 
 def _is_this_computer(tree: Tree) -> bool:
     """Tell whether the tree is the computer that runs this, seen directly or at another place (``/host``)."""
-    if isinstance(tree, LiveTree):
-        return True
     boot = tree.read(_BOOT)
-    return boot is not None and boot == LiveTree().read(_BOOT)
+    return tree.is_live or (boot is not None and boot == live_tree().read(_BOOT))

@@ -13,17 +13,12 @@
 | ``hugepages-2Mi`` | pages of that size, spread over the nodes with CPUs; 0 lists the size without a page | none |
 | ``efficiency-cores`` | further one-thread cores of a slower kind | none |
 | ``cpuless`` | further NUMA nodes without CPUs (HBM, CXL) | none |
-| ``cpuless-memory`` | their memory | 4Gi for each |
+| ``cpuless-memory`` | their memory; 0 where the firmware keeps them for later | 4Gi for each |
 | ``l2-size``, ``l3-size`` | size of one cache | ``1Mi``, ``32Mi`` |
 
 Counts must divide evenly. Whether the kubelet treats an L3 as an uncore cache follows from ``l3`` and ``numa`` by
 cAdvisor's rule: one L3 for each node is a node cache (the socket id replaces the uncore), several for each node
 are uncore caches, and one that spans several nodes is an uncore cache whose id appears on all of them.
-
-Machines that come with Mooring, by name: shapes of real computers, as lines of compact text.
-
-Only facts are in here: counts of cores and threads, sharing of caches, memory, distances. Where the real machine is
-irregular (core ids, memory sizes a little apart) the shape is the regular one next to it.
 """
 
 from __future__ import annotations
@@ -31,16 +26,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Machine, MachineOrigin
+from mooring.engine.core.machine import Finding, Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.machines.differences import differences
-from mooring.inputs.machines.shape import Distances, Shape, Siblings, views_of
+from mooring.inputs.machines.shape import Shape, views_of
 
 MAX_CPUS: Final = 8192
 """CPUs that a described machine may have; Linux has no more (NR_CPUS)."""
@@ -56,6 +50,8 @@ ASSUMED_NODE_MEMORY: Final = "4Gi of memory for each NUMA node"
 _GIB: Final = 2**30
 PAGE: Final = 4096
 _MAX_TEXT: Final = 4096
+MAX_DEVICES: Final = 4096
+"""Devices of a resource that a NUMA node may have."""
 HUGEPAGES: Final = "hugepages-"
 """Before the size of a page, in keys."""
 _EXAMPLE: Final = "for example sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"
@@ -78,16 +74,17 @@ def parse_compact(text: str) -> Machine:
     [(0, 4), (1, 5), (2, 6), (3, 7)]
     """
     info, hardware = views_of(parse_shape(text))
-    info = replace(info, facts=hardware.facts)
+    machine = Machine(" ".join(text.split()), replace(info, facts=hardware.facts), hardware)
     # A typed machine without a word about memory says nothing about it.
     told = re.search(r"(?:^|\s)memory=", text) is not None
-    return Machine(
-        " ".join(text.split()),
-        info,
-        hardware,
-        origin=MachineOrigin("compact text", () if told else (OF_MEMORY,), () if told else (ASSUMED_NODE_MEMORY,)),
-        findings=tuple(one for one in differences(info, hardware) if one.code != _UNREAD),
-    )
+    origin = MachineOrigin("compact text", () if told else (OF_MEMORY,), () if told else (ASSUMED_NODE_MEMORY,))
+    return replace(machine, origin=origin, findings=compact_findings(machine))
+
+
+def compact_findings(machine: Machine) -> tuple[Finding, ...]:
+    """Return how the views of a typed machine differ, apart from what no manager reads."""
+    found = differences(machine.info, machine.hardware) if machine.hardware else ()
+    return tuple(one for one in found if one.code != _UNREAD)
 
 
 def parse_shape(text: str) -> Shape:
@@ -107,11 +104,8 @@ def parse_shape(text: str) -> Shape:
             raise refusal(key, "is given twice", "keep one")
         if key not in _KEYS and not key.startswith(HUGEPAGES):
             close = difflib.get_close_matches(key, _KEYS, n=1)
-            raise refusal(
-                key,
-                "is not a key of a machine",
-                f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}",
-            )
+            problem = "is not a key of a machine"
+            raise refusal(key, problem, f"did you mean {close[0]}?" if close else f"keys are {', '.join(_KEYS)}")
         values[key] = value
     sockets = count_of(values, "sockets", 1)
     numa = count_of(values, "numa", sockets)
@@ -124,12 +118,12 @@ def parse_shape(text: str) -> Shape:
         threads=count_of(values, "threads", 1),
         l3_caches=l3_caches,
         memory=_size(values, "memory", 4 * _GIB * numa),
-        siblings=_siblings(values.get("siblings", Siblings.SPLIT.value)),
+        adjacent=_is_adjacent(values.get("siblings", "split")),
         efficiency_cores=count_of(values, "efficiency-cores", 0),
         cpuless_nodes=cpuless,
         cpuless_memory=_size(values, "cpuless-memory", 4 * _GIB * cpuless),
         hugepages=_hugepages(values),
-        distances=_distances(values.get("distances")),
+        distances=_distances(values.get("distances", "10,12,32")),
         l2_size=_size(values, "l2-size", 2**20),
         l3_size=_size(values, "l3-size", 32 * 2**20),
     )
@@ -156,6 +150,8 @@ def count_of(values: Mapping[str, str], key: str, default: int) -> int:
 
 def _size(values: Mapping[str, str], key: str, default: int) -> int:
     text = values.get(key)
+    if text == "0" and key == "cpuless-memory":
+        return 0
     return default if text is None else size_of(key, text)
 
 
@@ -176,16 +172,13 @@ def size_of(key: str, text: str) -> int:
     return size
 
 
-def _siblings(text: str) -> Siblings:
-    try:
-        return Siblings(text)
-    except ValueError:
-        raise refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent") from None
+def _is_adjacent(text: str) -> bool:
+    if text not in ("split", "adjacent"):
+        raise refusal("siblings", f"{text[:40]!r} is not a numbering", "write split or adjacent")
+    return text == "adjacent"
 
 
-def _distances(text: str | None) -> Distances:
-    if text is None:
-        return Distances()
+def _distances(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
     # ACPI has one byte for an entry, below 10 are reserved and 255 means unreachable.
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) < 4 for part in parts):
@@ -193,7 +186,7 @@ def _distances(text: str | None) -> Distances:
     local, same_socket, remote = (int(part) for part in (*parts, parts[-1])[:3])
     if not 10 <= local <= same_socket <= remote <= 250:
         raise refusal("distances", f"{text!r} does not ascend from 10 to at most 250", "write 10,21 or 10,12,32")
-    return Distances(local, same_socket, remote)
+    return local, same_socket, remote
 
 
 def _hugepages(values: Mapping[str, str]) -> tuple[HugePages, ...]:
@@ -228,16 +221,12 @@ def _check(shape: Shape) -> None:
             if count % parts:
                 raise refusal(key, f"{count} cannot be divided evenly by {other}={parts}", f"use a multiple of {parts}")
     if shape.l3_caches % shape.sockets:
-        raise refusal(
-            "l3", f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}", "no L3 spans two sockets"
-        )
+        problem = f"{shape.l3_caches} is not a multiple of sockets={shape.sockets}"
+        raise refusal("l3", problem, "no L3 spans two sockets")
     for key, count in (("sockets", shape.sockets), ("l3", shape.l3_caches), ("cpuless", shape.cpuless_nodes)):
         if count % shape.numa_nodes and (not count or shape.numa_nodes % count):
-            raise refusal(
-                "numa",
-                f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}",
-                "make one divide the other",
-            )
+            problem = f"{shape.numa_nodes} is neither a multiple nor a divisor of {key}={count}"
+            raise refusal("numa", problem, "make one divide the other")
     _check_memory(shape)
 
 
@@ -247,9 +236,8 @@ def _check_memory(shape: Shape) -> None:
         ("cpuless-memory", shape.cpuless_memory, shape.cpuless_nodes),
     ):
         if nodes and size % (nodes * PAGE):
-            raise refusal(
-                key, f"{size} bytes do not make whole pages on {nodes} nodes", "use a size that divides evenly"
-            )
+            problem = f"{size} bytes do not make whole pages on {nodes} nodes"
+            raise refusal(key, problem, "use a size that divides evenly")
         if size and not nodes:
             raise refusal(key, "is given, but there are no CPU-less nodes", "add cpuless=1")
     reserved = 0
@@ -259,92 +247,10 @@ def _check_memory(shape: Shape) -> None:
             raise refusal(f"hugepages of {pool.page_size}Ki", problem, f"use a multiple of {shape.numa_nodes}")
         reserved += pool.page_size * 1024 * pool.num_pages
     if reserved > shape.memory:
-        raise refusal(
-            "memory",
-            f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages",
-            "give more memory or fewer pages",
-        )
+        problem = f"{shape.memory} bytes cannot hold {reserved} bytes of huge pages"
+        raise refusal("memory", problem, "give more memory or fewer pages")
 
 
 def refusal(key: str, problem: str, remedy: str) -> InputError:
     """Return the error about a key of a machine."""
     return InputError(problem, source="machine", field=key[:40], remedy=remedy)
-
-
-@dataclass(frozen=True, slots=True)
-class ShippedMachine:
-    """A named line of compact text."""
-
-    description: str
-    """What it is, in one line."""
-    text: str
-    """The shape (:mod:`mooring.inputs.machines.compact`)."""
-
-
-SHIPPED: Final[Mapping[str, ShippedMachine]] = MappingProxyType(
-    {
-        "epyc-7763-2s-nps1": ShippedMachine(
-            "2 x AMD EPYC 7763 (Milan), one NUMA node per socket, 8 L3 groups of 8 cores in each",
-            "sockets=2 numa=2 cores=128 threads=2 l3=16 l2-size=512Ki l3-size=32Mi memory=512Gi distances=10,32",
-        ),
-        "epyc-7763-2s-nps4": ShippedMachine(
-            "2 x AMD EPYC 7763 (Milan), four NUMA nodes per socket, 2 L3 groups of 8 cores in each",
-            "sockets=2 numa=8 cores=128 threads=2 l3=16 l2-size=512Ki l3-size=32Mi memory=512Gi distances=10,12,32",
-        ),
-        "grace-1s": ShippedMachine(
-            "NVIDIA Grace CPU: 72 Arm cores without SMT, one NUMA node",
-            "sockets=1 cores=72 l2-size=1Mi l3-size=114Mi memory=480Gi",
-        ),
-        "i7-1370p": ShippedMachine(
-            "Intel Core i7-1370P (Raptor Lake) laptop: 6 performance cores with SMT, 8 efficiency cores, one L3",
-            "cores=6 threads=2 siblings=adjacent efficiency-cores=8 l2-size=1280Ki l3-size=24Mi memory=32Gi",
-        ),
-        "kunpeng-920-2s": ShippedMachine(
-            "2 x HiSilicon Kunpeng 920: 64 Arm cores without SMT and two NUMA nodes per socket",
-            "sockets=2 numa=4 cores=128 l2-size=512Ki l3-size=32Mi memory=512Gi distances=10,16,32",
-        ),
-        "small-1s8": ShippedMachine(
-            "a small server or virtual machine: 4 cores with 2 threads, 16 GiB",
-            "cores=4 threads=2 l3-size=16Mi memory=16Gi",
-        ),
-        "xeon-6230-2s-snc2": ShippedMachine(
-            "2 x Intel Xeon Gold 6230 (Cascade Lake), sub-NUMA clustering: the L3 of a socket spans its two nodes",
-            "sockets=2 numa=4 cores=40 threads=2 l3=2 l3-size=28160Ki memory=384Gi distances=10,11,21",
-        ),
-        "xeon-6338n-1s": ShippedMachine(
-            "Intel Xeon Gold 6338N (Ice Lake), one socket, as in telecommunication edge servers",
-            "cores=32 threads=2 l2-size=1280Ki l3-size=48Mi memory=256Gi",
-        ),
-        "xeon-8480-2s": ShippedMachine(
-            "2 x Intel Xeon Platinum 8480+ (Sapphire Rapids), one NUMA node per socket",
-            "sockets=2 cores=112 threads=2 l2-size=2Mi l3-size=105Mi memory=512Gi distances=10,21",
-        ),
-        "xeonmax-9460-2s-snc4-flat": ShippedMachine(
-            "2 x Intel Xeon Max 9460, SNC4 and HBM in flat mode: 8 nodes with CPUs, 8 HBM nodes without",
-            "sockets=2 numa=8 cores=80 threads=2 l3=2 l2-size=2Mi l3-size=99840Ki memory=512Gi "
-            "cpuless=8 cpuless-memory=128Gi distances=10,12,21",
-        ),
-    }
-)
-"""Name -> machine, in text order."""
-
-
-def shipped_names() -> tuple[str, ...]:
-    """Return the names of all shipped machines in text order."""
-    return tuple(SHIPPED)
-
-
-def shipped_machine(name: str) -> Machine:
-    """Return a shipped machine.
-
-    Raises:
-        InputError: there is none of that name.
-
-    >>> shipped_machine("epyc-7763-2s-nps4").info.num_cores
-    256
-    """
-    try:
-        entry = SHIPPED[name]
-    except KeyError:
-        raise InputError("is not a shipped machine", source=name, remedy=f"shipped are: {', '.join(SHIPPED)}") from None
-    return replace(parse_compact(entry.text), name=name, origin=MachineOrigin("shipped machine"))

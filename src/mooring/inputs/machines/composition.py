@@ -6,55 +6,51 @@ A source is a line of text, and several lines are one machine. Amounts follow a 
 |---|---|
 | ``memory`` | memory of the nodes with CPUs, spread evenly, as in compact text |
 | ``hugepages-2Mi`` | pages of that size, spread evenly over the nodes with CPUs |
+| ``nvidia.com/gpu`` | devices of that resource of a device plugin, spread evenly over the nodes with CPUs |
 | ``node1.memory``, ``node1.hugepages-1Gi`` | the same of one NUMA node; wins over what is spread |
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.hardware import HardwarePages
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Machine, PublishedNode
 from mooring.engine.core.machineinfo import HugePages, NUMANode
-from mooring.inputs.machines.compact import HUGEPAGES, OF_MEMORY, PAGE, count_of, refusal, size_of
+from mooring.inputs.machines.compact import HUGEPAGES, MAX_DEVICES, OF_MEMORY, PAGE, count_of, refusal, size_of
 from mooring.inputs.machines.formats.description import OF_DISTANCES, OF_PART
 
 _OF_NODE: Final = re.compile(r"node([0-9]{1,5})\.(.+)", re.ASCII)
-_AMOUNT: Final = re.compile(r"(?:node[0-9]+\.)?(?:memory|hugepages-[^=\s]*)=\S*")
+_DEVICES: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[\w.-]+", re.ASCII)
+"""The name of a resource of a device plugin."""
+_AMOUNT: Final = re.compile(rf"(?:node[0-9]+\.)?(?:memory|hugepages-[^=\s]*|{_DEVICES.pattern})=\S*", re.ASCII)
 _LAST: Final = re.compile(r"\s+(\S+=\S*)\s*\Z")
-_PAGES: Final = "huge pages"
+OF_PAGES: Final = "huge pages"
+OF_DEVICES: Final = "devices"
 _PCI: Final = "PCI devices"
 _NUMBERS: Final = "numbers of CPUs"
 _PLACES: Final = frozenset({_NUMBERS, "cores", "sockets", "caches", "which CPUs are one core"})
 """What a format may leave open of the CPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a text names."""
+def parts_of(text: str, is_source: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    r"""Split a text into names of machines, or lines of compact text, and amounts, ``key=value``.
 
-    sources: tuple[str, ...]
-    """Names of machines, or lines of compact text."""
-    amounts: tuple[str, ...]
-    """``key=value``."""
-
-
-def parts_of(text: str, is_source: Callable[[str], bool]) -> Parts:
-    r"""Split a text; compact text with what belongs to one NUMA node is split too.
+    Compact text with what belongs to one NUMA node is split too.
 
     Args:
         text: a source a line, each with amounts behind it, or amounts alone.
         is_source: tells whether something is the name of a machine.
 
     >>> parts_of("xeon-6338n-1s memory=64Gi", lambda text: text == "xeon-6338n-1s")
-    Parts(sources=('xeon-6338n-1s',), amounts=('memory=64Gi',))
+    (['xeon-6338n-1s'], ['memory=64Gi'])
     >>> parts_of("cores=8 memory=64Gi\nnode0.memory=2Gi", lambda _: False)
-    Parts(sources=('cores=8 memory=64Gi',), amounts=('node0.memory=2Gi',))
+    (['cores=8 memory=64Gi'], ['node0.memory=2Gi'])
     """
     sources: list[str] = []
     shapes: list[str] = []
@@ -67,11 +63,10 @@ def parts_of(text: str, is_source: Callable[[str], bool]) -> Parts:
         else:
             behind = [source, *behind]
         shapes += behind
-    of_nodes = [word for word in shapes if _OF_NODE.match(word)]
+    beside = [word for word in shapes if _OF_NODE.match(word) or _DEVICES.fullmatch(word.partition("=")[0])]
     if not sources:
-        whole = [word for word in shapes if word not in of_nodes]
-        return Parts((" ".join(whole),), tuple(of_nodes))
-    return Parts(tuple(sources), tuple(shapes))
+        return [" ".join(word for word in shapes if word not in beside)], beside
+    return sources, shapes
 
 
 def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
@@ -80,32 +75,17 @@ def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
     Raises:
         InputError: a key is unknown or there twice, a node is not there, or an amount does not fit.
     """
-    memory = {node.node_id: node.memory for node in machine.info.topology}
-    pools = {
-        node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in machine.info.topology
-    }
+    memory, pools = _amounts_of(machine)
+    published = machine.published or PublishedNode()
+    devices = {resource: dict(counts) for resource, counts in published.devices.items()}
     filled = [node.node_id for node in machine.info.topology if node.cores]
-    seen: set[str] = set()
-    of_all: list[tuple[str, str, str]] = []
-    for word in amounts:
-        key, _, value = word.partition("=")
-        if key in seen or not _AMOUNT.fullmatch(word):
-            remedy = (
-                "keep one" if key in seen else "beside a machine write memory=64Gi, hugepages-1Gi=8, node0.memory=..."
-            )
-            raise refusal(key, "is given twice" if key in seen else "is no amount", remedy)
-        seen.add(key)
-        named = _OF_NODE.fullmatch(key)
-        if named and int(named[1]) not in memory:
-            known = ", ".join(map(str, sorted(memory)))
-            raise refusal(key, f"the machine has no NUMA node {named[1]}", f"its nodes are {known}")
-        of_all.append((named[1], named[2], value) if named else ("", key, value))
-    covered: dict[str, set[int]] = {OF_MEMORY: set(), _PAGES: set()}
-    for node, key, value in sorted(of_all):
+    covered: dict[str, set[int]] = {OF_MEMORY: set(), OF_PAGES: set(), OF_DEVICES: set()}
+    for node, key, value in _keys(amounts, memory):
         among = [int(node)] if node else filled
         shown = f"node{node}.{key}" if node else key
         is_memory = key == OF_MEMORY
-        covered[OF_MEMORY if is_memory else _PAGES].update(among)
+        part = part_of(key)
+        covered[part].update(among)
         amount = size_of(shown, value) if is_memory else count_of({key: value}, key, 0)
         share, rest = divmod(amount, len(among) * (PAGE if is_memory else 1))
         if rest:
@@ -114,6 +94,10 @@ def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
         for one in among:
             if is_memory:
                 memory[one] = share * PAGE
+            elif part == OF_DEVICES:
+                if share > MAX_DEVICES:
+                    raise refusal(shown, f"NUMA node {one} would have {share} devices", f"give at most {MAX_DEVICES}")
+                devices.setdefault(key, {})[one] = share
             else:
                 pools[one][size_of(shown, key.removeprefix(HUGEPAGES)) // 1024] = share
     for node_id, listed in pools.items():
@@ -121,8 +105,45 @@ def with_amounts(machine: Machine, amounts: Sequence[str]) -> Machine:
         if bound > memory[node_id]:
             problem = f"{memory[node_id]} bytes of NUMA node {node_id} cannot hold {bound} bytes of huge pages"
             raise refusal(OF_MEMORY, problem, "give more memory or fewer pages")
-    told = [part for part in (OF_MEMORY, _PAGES) if covered[part].issuperset(filled)]
-    return _told(machine, _with_nodes(machine, memory, pools), told, " ".join((machine.name, *amounts)))
+    told = [part for part, nodes in covered.items() if nodes.issuperset(filled)]
+    changed = _with_nodes(machine, memory, pools)
+    if devices:
+        changed = replace(changed, published=replace(published, devices=devices))
+    return _told(machine, changed, told, " ".join((machine.name, *amounts)))
+
+
+def _keys(amounts: Iterable[str], nodes: Collection[int]) -> list[tuple[str, str, str]]:
+    """Return node, key and value of amounts, those of a single node last; the node of what is spread is empty."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for word in amounts:
+        key, _, value = word.partition("=")
+        if key in found:
+            raise refusal(key, "is given twice", "keep one")
+        if not _AMOUNT.fullmatch(word):
+            remedy = "beside a machine write memory=64Gi, hugepages-1Gi=8, nvidia.com/gpu=8, node0.memory=..."
+            raise refusal(key, "is no amount", remedy)
+        named = _OF_NODE.fullmatch(key)
+        if named and int(named[1]) not in nodes:
+            known = ", ".join(map(str, sorted(nodes)))
+            raise refusal(key, f"the machine has no NUMA node {named[1]}", f"its nodes are {known}")
+        found[key] = (named[1], named[2], value) if named else ("", key, value)
+    return sorted(found.values())
+
+
+def part_of(amount: str) -> str:
+    """Return what of a machine an amount, or its key, is about; empty for what is no amount.
+
+    >>> part_of("node1.hugepages-1Gi=4"), part_of("nvidia.com/gpu=8"), part_of("cpuless-memory=4Gi")
+    ('huge pages', 'devices', 'memory')
+    """
+    key = amount.partition("=")[0]
+    named = _OF_NODE.fullmatch(key)
+    key = named[2] if named else key
+    if key in (OF_MEMORY, f"cpuless-{OF_MEMORY}"):
+        return OF_MEMORY
+    if key.startswith(HUGEPAGES):
+        return OF_PAGES
+    return OF_DEVICES if _DEVICES.fullmatch(key) else ""
 
 
 def completed(machines: Sequence[Machine]) -> Machine:
@@ -136,7 +157,7 @@ def completed(machines: Sequence[Machine]) -> Machine:
         problem = _difference(first, other)
         adds = [
             part
-            for part in (OF_MEMORY, OF_DISTANCES, _PAGES, _PCI)
+            for part in (OF_MEMORY, OF_DISTANCES, OF_PAGES, _PCI)
             if part in first.origin.unknown and part not in other.origin.unknown
         ]
         if not problem and not adds and other.published is None:
@@ -168,15 +189,12 @@ def _difference(one: Machine, other: Machine) -> str:
 def _with_parts(machine: Machine, other: Machine, adds: Sequence[str]) -> Machine:
     """Return a machine with what another description of it tells."""
     there = {node.node_id: node for node in other.info.topology}
-    memory = {node.node_id: node.memory for node in machine.info.topology}
-    pools = {
-        node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in machine.info.topology
-    }
-    for node in memory.keys() & there.keys():
-        if OF_MEMORY in adds:
-            memory[node] = there[node].memory
-        if _PAGES in adds:
-            pools[node] = {pool.page_size: pool.num_pages for pool in there[node].hugepages}
+    memory, pools = _amounts_of(machine)
+    told, told_pools = _amounts_of(other)
+    if OF_MEMORY in adds:
+        memory |= {node: told[node] for node in memory.keys() & told.keys()}
+    if OF_PAGES in adds:
+        pools |= {node: told_pools[node] for node in pools.keys() & told_pools.keys()}
     changed = _with_nodes(machine, memory, pools)
     if OF_DISTANCES in adds and memory.keys() == there.keys():
         info, hardware = changed.info, changed.hardware
@@ -190,6 +208,13 @@ def _with_parts(machine: Machine, other: Machine, adds: Sequence[str]) -> Machin
     changed = replace(changed, published=machine.published or other.published)
     name = machine.name if other.name == machine.name else f"{machine.name} + {other.name}"
     return _told(machine, changed, adds, name)
+
+
+def _amounts_of(machine: Machine) -> tuple[dict[int, int], dict[int, dict[int, int]]]:
+    """Return the memory and the pools of huge pages of each NUMA node."""
+    nodes = machine.info.topology
+    pools = {node.node_id: {pool.page_size: pool.num_pages for pool in node.hugepages} for node in nodes}
+    return {node.node_id: node.memory for node in nodes}, pools
 
 
 def _with_nodes(machine: Machine, memory: Mapping[int, int], pools: Mapping[int, Mapping[int, int]]) -> Machine:
@@ -226,5 +251,5 @@ def _told(before: Machine, after: Machine, parts: Iterable[str], name: str) -> M
     known = set(parts)
     origin = before.origin
     unknown = tuple(part for part in origin.unknown if part not in known)
-    assumed = tuple(text for text in origin.assumed if OF_PART.get(text) not in known)
+    assumed = tuple(text for text in origin.assumed if OF_PART.get(text, part_of(text)) not in known)
     return replace(after, name=name, origin=replace(origin, unknown=unknown, assumed=assumed))

@@ -17,27 +17,47 @@ NUMA nodes: their ids, order, CPUs, memory and distances.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from typing import Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
-from mooring.inputs.machines.kubelet_view import (
-    L3_LEVEL,
-    KubeletView,
-    about_cpus,
-    about_nodes,
-    ids_text,
-    kubelet_view,
-    likewise,
-    regrouped,
-    text_of_cpus,
-    text_of_nodes,
-)
+from mooring.inputs.machines import kubelet_view as views
+from mooring.inputs.machines.kubelet_view import KubeletView, regrouped
+
+_MESSAGES: Final = {
+    "MOOR-402": "The kubelet does not see {}, which the kernel has online.",
+    "MOOR-403": "The kubelet counts {} once for each place that lists them, and keeps the last place.",
+    "MOOR-404": "The kubelet gives {} to containers, although the kernel has them offline.",
+    "MOOR-405": "The kubelet lists {}, which the machine does not have.",
+    "MOOR-407": "The kubelet assigns {}, although the cpuset in force does not allow them.",
+    "MOOR-408": "The kubelet treats {} like any other, although the kernel keeps them out of scheduling (isolcpus).",
+    "MOOR-421": "The kubelet uses {}, although the cpuset in force does not allow it.",
+    "MOOR-426": "The topology, memory and device managers count {}, where no CPUs are; the CPU manager does not.",
+    "MOOR-427": "The kubelet has {} in other NUMA nodes than the kernel's own lists of the nodes.",
+    "MOOR-428": "The kubelet has no memory on {}; CPUs there work on the memory of other nodes.",
+    "MOOR-429": "The kubelet sees another amount of memory than there is on {}.",
+    "MOOR-442": "The kubelet does not see the L2 of {}: it keeps one only where exactly the threads of one core share "
+    "it.",
+    "MOOR-443": "The kubelet does not see the L3 of {}.",
+    "MOOR-444": "The kubelet assigns {}, without any L3, to the uncore cache with the id of their socket.",
+    "MOOR-447": "One L3 serves all CPUs of {}, yet the kubelet treats it as an uncore cache of the cores.",
+}
+"""Code -> what is said of CPUs or NUMA nodes, which replace ``{}``."""
+_INFO: Final = ("MOOR-426", "MOOR-428", "MOOR-442", "MOOR-444", "MOOR-447")
 
 
-def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+def _about(code: str, found: Collection[int] | CPUSet) -> Iterator[Finding]:
+    """Yield a finding about CPUs or NUMA nodes, if there are any."""
+    if found:
+        text = views.text_of_cpus(found) if isinstance(found, CPUSet) else views.text_of_nodes(found)
+        yield Finding("info" if code in _INFO else "warning", text, _MESSAGES[code].format(text), code)
+
+
+def _caches(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare L3 and L2 caches."""
     l3 = {cpu.id: cpu.l3 for cpu in hardware.cpus if cpu.l3 is not None}
     l2 = {cpu.id for cpu in hardware.cpus if cpu.l2 is not None}
@@ -51,7 +71,13 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
             yield Finding("warning" if l3 else "info", "L3" if l3 else "L2", message, "MOOR-441")
         return
     if l3:
-        yield from _lost(view, l3)
+        seen = (
+            cpu
+            for cpu, core in view.cores.items()
+            if any(cache.level >= views.L3_LEVEL for cache in (*core.uncore_caches, *view.nodes[cpu].caches))
+        )
+        yield from _about("MOOR-443", CPUSet.from_ids(view.cores.keys() & l3.keys() - set(seen)))
+        yield from _about("MOOR-444", CPUSet.from_ids(view.cores.keys() - l3.keys()))
         # CPUs of a package that have no L3 are a group of their own.
         real = {cpu.id: (l3.get(cpu.id), None if cpu.id in l3 else cpu.package_first_cpu) for cpu in hardware.cpus}
         yield from regrouped(
@@ -65,29 +91,7 @@ def cache_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding
     lost = CPUSet.from_ids(
         cpu for cpu, core in view.cores.items() if cpu in l2 and not any(cache.level == 2 for cache in core.caches)
     )
-    yield from about_cpus(
-        lost,
-        "MOOR-442",
-        "The kubelet does not see the L2 of {}: it keeps one only where exactly the threads of one core share it.",
-        "info",
-    )
-
-
-def _lost(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
-    lost = CPUSet.from_ids(cpu for cpu in view.cores if cpu in l3 and not _sees_l3(view, cpu))
-    yield from about_cpus(lost, "MOOR-443", "The kubelet does not see the L3 of {}.")
-    without = CPUSet.from_ids(cpu for cpu in view.cores if cpu not in l3)
-    yield from about_cpus(
-        without,
-        "MOOR-444",
-        "The kubelet assigns {}, without any L3, to the uncore cache with the id of their socket.",
-        "info",
-    )
-
-
-def _sees_l3(view: KubeletView, cpu: int) -> bool:
-    listed = (view.cores[cpu].uncore_caches, view.nodes[cpu].caches)
-    return any(cache.level >= L3_LEVEL for caches in listed for cache in caches)
+    yield from _about("MOOR-442", lost)
 
 
 def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -101,20 +105,13 @@ def _spanning(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
         cpus = [cpu for core in node.cores for cpu in core.thread_ids]
         if any(core.uncore_caches for core in node.cores) and len({l3.get(cpu) for cpu in cpus}) == 1:
             whole.append(node.node_id)
-    yield from about_nodes(
-        whole,
-        "MOOR-447",
-        "One L3 serves all CPUs of {}, yet the kubelet treats it as an uncore cache of the cores.",
-        "info",
-    )
+    yield from _about("MOOR-447", whole)
     shared = {number: nodes for number, nodes in nodes_of.items() if len(nodes) > 1}
     if shared:
         number, nodes = min(shared.items())
-        message = (
-            f"The kubelet's uncore cache {number} is on {text_of_nodes(nodes)}{likewise(dict.fromkeys(shared, ()))}: "
-            "CPUs aligned by uncore cache can be in different nodes."
-        )
-        yield Finding("info", "L3", message, "MOOR-448")
+        where = f"{views.text_of_nodes(nodes)}{views.likewise(len(shared))}"
+        consequence = "CPUs aligned by uncore cache can be in different nodes"
+        yield Finding("info", "L3", f"The kubelet's uncore cache {number} is on {where}: {consequence}.", "MOOR-448")
 
 
 def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
@@ -122,40 +119,42 @@ def _node_caches(view: KubeletView, l3: Mapping[int, int]) -> Iterator[Finding]:
     if repeated:
         first = next(node for node in view.info.topology if node.node_id == repeated[0])
         message = (
-            f"The kernel's cache ids are wrong on {text_of_nodes(repeated)}: node {first.node_id} lists "
+            f"The kernel's cache ids are wrong on {views.text_of_nodes(repeated)}: node {first.node_id} lists "
             f"{_l3_listed(first)} L3 caches where {_l3_real(first, l3)} exists."
         )
-        yield Finding("warning", text_of_nodes(repeated), message, "MOOR-449")
+        yield Finding("warning", views.text_of_nodes(repeated), message, "MOOR-449")
     in_node = any(_l3_listed(node) for node in view.info.topology)
     in_uncore = CPUSet.from_ids(cpu for cpu, core in view.cores.items() if core.uncore_caches)
     if in_node and in_uncore:
-        cpus = text_of_cpus(in_uncore)
+        cpus = views.text_of_cpus(in_uncore)
         message = f"The kubelet treats the L3 as an uncore cache of {cpus}, and as a cache of the node elsewhere."
         yield Finding("warning", cpus, message, "MOOR-450")
 
 
 def _l3_listed(node: NUMANode) -> int:
-    return sum(cache.level == L3_LEVEL for cache in node.caches)
+    return sum(cache.level == views.L3_LEVEL for cache in node.caches)
 
 
 def _l3_real(node: NUMANode, l3: Mapping[int, int]) -> int:
     return len({l3[cpu] for core in node.cores for cpu in core.thread_ids if cpu in l3})
 
 
-def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+def _cpus(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare which CPUs there are, and how they form cores and sockets."""
-    yield from _presence(view, hardware)
-    usable = view.cpus & hardware.online
-    yield from about_cpus(
-        usable - hardware.allowed,
-        "MOOR-407",
-        "The kubelet assigns {}, although the cpuset in force does not allow them.",
-    )
-    yield from about_cpus(
-        usable & hardware.isolated,
-        "MOOR-408",
-        "The kubelet treats {} like any other, although the kernel keeps them out of scheduling (isolcpus).",
-    )
+    listed = view.cpus
+    yield from _about("MOOR-402", hardware.online - listed)
+    yield from _about("MOOR-403", view.listed_again)
+    yield from _about("MOOR-404", listed & hardware.offline)
+    yield from _about("MOOR-405", listed - hardware.online - hardware.offline)
+    if view.info.num_cores != len(hardware.online):
+        message = (
+            f"The kubelet counts {view.info.num_cores} CPUs where {len(hardware.online)} are online; "
+            "its averages for cores and sockets and the node's capacity come from that count."
+        )
+        yield Finding("warning", "num_cores", message, "MOOR-406")
+    usable = listed & hardware.online
+    yield from _about("MOOR-407", usable - hardware.allowed)
+    yield from _about("MOOR-408", usable & hardware.isolated)
     yield from _cores(view, hardware)
     yield from _sockets(view, hardware)
     if len(hardware.kinds) > 1:
@@ -171,34 +170,6 @@ def cpu_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if clusters:
         message = f"The kubelet does not know that the cores form {len(clusters)} clusters."
         yield Finding("info", "clusters", message, "MOOR-418")
-
-
-def _presence(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    listed = view.cpus
-    yield from about_cpus(
-        hardware.online - listed, "MOOR-402", "The kubelet does not see {}, which the kernel has online."
-    )
-    yield from about_cpus(
-        view.listed_again,
-        "MOOR-403",
-        "The kubelet counts {} once for each place that lists them, and keeps the last place.",
-    )
-    yield from about_cpus(
-        listed & hardware.offline,
-        "MOOR-404",
-        "The kubelet gives {} to containers, although the kernel has them offline.",
-    )
-    yield from about_cpus(
-        listed - hardware.online - hardware.offline,
-        "MOOR-405",
-        "The kubelet lists {}, which the machine does not have.",
-    )
-    if view.info.num_cores != len(hardware.online):
-        message = (
-            f"The kubelet counts {view.info.num_cores} CPUs where {len(hardware.online)} are online; "
-            "its averages for cores and sockets and the node's capacity come from that count."
-        )
-        yield Finding("warning", "num_cores", message, "MOOR-406")
 
 
 def _cores(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -240,15 +211,13 @@ def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         yield Finding("info", "sockets", message, "MOOR-415")
 
 
-def node_differences(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+def _nodes(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare the NUMA nodes."""
     yield from _identity(view, hardware)
-    yield from _members(view, hardware)
-    yield from _memory(view, hardware)
+    if not _has_made_up_nodes(hardware):
+        yield from _members_and_memory(view, hardware)
     yield from _distances(view, hardware)
-    yield from about_nodes(
-        hardware.nodes_disallowed, "MOOR-421", "The kubelet uses {}, although the cpuset in force does not allow it."
-    )
+    yield from _about("MOOR-421", hardware.nodes_disallowed)
 
 
 def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -257,33 +226,26 @@ def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if _has_made_up_nodes(hardware):
         order = " and in an order that changes from start to start" if len(ids) > 1 else ""
         message = (
-            f"The kernel has no NUMA nodes, so the kubelet treats each package as one ({text_of_nodes(ids)}), "
+            f"The kernel has no NUMA nodes, so the kubelet treats each package as one ({views.text_of_nodes(ids)}), "
             f"without memory{order}."
         )
-        yield Finding("warning", text_of_nodes(ids), message, "MOOR-422")
+        yield Finding("warning", views.text_of_nodes(ids), message, "MOOR-422")
     elif set(ids) != real:
-        message = f"The kubelet has {text_of_nodes(ids)}, the machine has {text_of_nodes(real)}."
-        yield Finding("warning", text_of_nodes(set(ids) ^ real), message, "MOOR-423")
+        message = f"The kubelet has {views.text_of_nodes(ids)}, the machine has {views.text_of_nodes(real)}."
+        yield Finding("warning", views.text_of_nodes(set(ids) ^ real), message, "MOOR-423")
     negative = [node for node in ids if node < 0]
     if negative:
-        message = f"No affinity mask of the kubelet can hold a negative NUMA node id ({ids_text(negative)})."
-        yield Finding("warning", text_of_nodes(negative), message, "MOOR-424")
+        message = f"No affinity mask of the kubelet can hold a negative NUMA node id ({views.ids_text(negative)})."
+        yield Finding("warning", views.text_of_nodes(negative), message, "MOOR-424")
     if ids != sorted(ids):
         order = ", ".join(str(node) for node in ids[:8]) + (", ..." if len(ids) > 8 else "")
         yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}", "MOOR-425")
     without_cpus = [node.node_id for node in view.info.topology if not node.cores]
-    yield from about_nodes(
-        without_cpus,
-        "MOOR-426",
-        "The topology, memory and device managers count {}, where no CPUs are; the CPU manager does not.",
-        "info",
-    )
+    yield from _about("MOOR-426", without_cpus)
 
 
-def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    """Tell which CPUs are in another node than the kernel's own list of the node says."""
-    if _has_made_up_nodes(hardware):
-        return
+def _members_and_memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
+    """Tell which CPUs are in another node than the kernel's own list of the node says, and compare the memory."""
     lists = {node.id: _cpulist(node.sysfs_cpulist, node.local_cpus) for node in hardware.nodes}
     members: dict[int, list[int]] = defaultdict(list)
     for cpu, node in view.nodes.items():
@@ -291,21 +253,12 @@ def _members(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     misplaced = CPUSet()
     for node_id, cpus in members.items():
         misplaced |= (CPUSet.from_ids(cpus) & hardware.online) - lists.get(node_id, CPUSet())
-    yield from about_cpus(
-        misplaced, "MOOR-427", "The kubelet has {} in other NUMA nodes than the kernel's own lists of the nodes."
-    )
-
-
-def _memory(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
-    if _has_made_up_nodes(hardware):
-        return
+    yield from _about("MOOR-427", misplaced)
     empty = [node.node_id for node in view.info.topology if node.memory == 0]
-    yield from about_nodes(
-        empty, "MOOR-428", "The kubelet has no memory on {}; CPUs there work on the memory of other nodes.", "info"
-    )
+    yield from _about("MOOR-428", empty)
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     wrong = [node.node_id for node in view.info.topology if memory.get(node.node_id, node.memory) != node.memory]
-    yield from about_nodes(wrong, "MOOR-429", "The kubelet sees another amount of memory than there is on {}.")
+    yield from _about("MOOR-429", wrong)
 
 
 def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
@@ -314,8 +267,8 @@ def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     without = [node.node_id for node in nodes if node.distances is None]
     if without and len(nodes) > 1:
         message = (
-            f"The kernel reports no distances of {text_of_nodes(without)}; with prefer-closest-numa-nodes the kubelet "
-            "refuses to start."
+            f"The kernel reports no distances of {views.text_of_nodes(without)}; with prefer-closest-numa-nodes the "
+            "kubelet refuses to start."
         )
         yield Finding("warning", "distances", message, "MOOR-430")
     real = len(nodes) if _has_made_up_nodes(hardware) else len(hardware.nodes)
@@ -323,15 +276,16 @@ def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     if odd:
         lengths = sorted({len(node.distances) for node in nodes if node.distances is not None})
         message = (
-            f"The distance rows of {text_of_nodes(odd)} have {', '.join(map(str, lengths))} entries; the kubelet has "
-            f"{len(nodes)} nodes, the machine {real}."
+            f"The distance rows of {views.text_of_nodes(odd)} have {', '.join(map(str, lengths))} entries; the kubelet "
+            f"has {len(nodes)} nodes, the machine {real}."
         )
         yield Finding("warning", "distances", message, "MOOR-431")
     ids = sorted(node.node_id for node in nodes)
     if ids != list(range(len(ids))) and len(without) < len(nodes):
         message = (
-            f"The node ids {ids_text(ids)} have gaps, but a distance row has one entry for each node in ascending id: "
-            "the kubelet looks entries up by id and, with prefer-closest-numa-nodes, reads wrong ones or crashes."
+            f"The node ids {views.ids_text(ids)} have gaps, but a distance row has one entry for each node in "
+            "ascending id: the kubelet looks entries up by id and, with prefer-closest-numa-nodes, reads wrong ones or "
+            "crashes."
         )
         yield Finding("warning", "distances", message, "MOOR-432")
 
@@ -343,10 +297,8 @@ def _has_made_up_nodes(hardware: Hardware) -> bool:
 
 def _cpulist(text: str | None, local: CPUSet) -> CPUSet:
     """Return the kernel's list of a node, or what is local to it where the list is missing or malformed."""
-    if text is None:
-        return local
     try:
-        return CPUSet.parse(text.strip())
+        return local if text is None else CPUSet.parse(text.strip())
     except CPUSetSyntaxError:
         return local
 
@@ -358,23 +310,11 @@ def differences(info: MachineInfo, hardware: Hardware) -> tuple[Finding, ...]:
         info: The kubelet's view.
         hardware: The machine as it is.
     """
-    return tuple(_differences(info, hardware))
-
-
-def _differences(info: MachineInfo, hardware: Hardware) -> Iterator[Finding]:
-    view = kubelet_view(info)
-    if not view.cores:
-        yield _no_topology(info, hardware)
-        return
-    yield from cpu_differences(view, hardware)
-    yield from node_differences(view, hardware)
-    yield from cache_differences(view, hardware)
-
-
-def _no_topology(info: MachineInfo, hardware: Hardware) -> Finding:
-    if info.num_cores == 0:
-        consequence = "its managers fail with 'could not detect number of cpus'"
-    else:
+    view = views.kubelet_view(info)
+    if view.cores:
+        return tuple(chain(*(compared(view, hardware) for compared in (_cpus, _nodes, _caches))))
+    consequence = "its managers fail with 'could not detect number of cpus'"
+    if info.num_cores:
         consequence = f"it counts {info.num_cores} CPUs and can place none of them"
     message = f"The kubelet sees no topology at all; {consequence}."
-    return Finding("warning", text_of_cpus(hardware.online), message, "MOOR-401")
+    return (Finding("warning", views.text_of_cpus(hardware.online), message, "MOOR-401"),)

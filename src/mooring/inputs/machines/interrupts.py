@@ -20,6 +20,7 @@ from mooring.inputs.machines.tree import Tree
 
 IRQ: Final = "proc/irq"
 DEFAULT: Final = f"{IRQ}/default_smp_affinity"
+"""Where interrupts begin that are set up later."""
 _LINES: Final = "sys/kernel/irq"
 _DEBUG: Final = "sys/kernel/debug/irq/irqs"
 """Only where debugfs is mounted and the kernel has CONFIG_GENERIC_IRQ_DEBUGFS."""
@@ -57,9 +58,9 @@ def read_interrupts(tree: Tree, modes: Modes = no_modes) -> tuple[Interrupt, ...
     return tuple(_interrupts(tree, modes)) if tree.is_dir(IRQ) else None
 
 
-def read_new_interrupts(tree: Tree) -> CPUSet | None:
-    """Return where interrupts begin that are set up later; None when the files do not tell."""
-    mask = read_mask(tree, DEFAULT)
+def cpus_of_mask(tree: Tree, path: str) -> CPUSet | None:
+    """Return the CPUs of a mask file, such as :data:`DEFAULT`; None when there is none that can be read."""
+    mask = read_mask(tree, path)
     return None if mask is None else CPUSet(CPUMask(mask))
 
 
@@ -79,7 +80,8 @@ def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
         allowed = cpu_list(tree.read(path))
         if not allowed:
             continue
-        chip, name = table.get(number) or (_line(tree, entry, "chip_name"), _line(tree, entry, "actions"))
+        told = ((tree.read(f"{_LINES}/{entry}/{file}") or "").strip() for file in ("chip_name", "actions"))
+        chip, name = table.get(number) or told
         on_chip = _CHIP_ADDRESS.search(chip)
         mode = modes(path)
         managed = (mode is not None and not mode & 0o222) or (
@@ -88,10 +90,6 @@ def _interrupts(tree: Tree, modes: Modes) -> Iterator[Interrupt]:
         effective = cpu_list(tree.read(f"{IRQ}/{entry}/effective_affinity_list"))
         device = devices.get(number) or (on_chip[1] if on_chip else "")
         yield Interrupt(number, name, allowed, effective or None, device, managed)
-
-
-def _line(tree: Tree, entry: str, name: str) -> str:
-    return (tree.read(f"{_LINES}/{entry}/{name}") or "").strip()
 
 
 def _table(text: str) -> dict[int, tuple[str, str]]:
@@ -125,7 +123,7 @@ DEVICES = "sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 _HEX = re.compile(r"0x([0-9a-fA-F]+)", re.ASCII)
-_NUMBER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+_NUMBER = re.compile(r"-0+|[0-9]{1,9}", re.ASCII)
 
 
 def read_pci_devices(tree: Tree) -> tuple[PCIDevice, ...]:
@@ -160,7 +158,4 @@ def _hex(text: str | None, digits: int) -> str:
 
 def _node(text: str | None) -> int | None:
     text = (text or "").strip()
-    if not _NUMBER.fullmatch(text):
-        return None
-    node = int(text)
-    return node if node >= 0 else None
+    return int(text) if _NUMBER.fullmatch(text) else None

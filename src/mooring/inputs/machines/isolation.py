@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
+from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.extensions.interrupts import Interrupt
-from mooring.inputs.machines.hardware.kernelfiles import parse_mask, read_mask
-from mooring.inputs.machines.interrupts import Modes, cpu_list, no_modes, read_interrupts, read_new_interrupts
+from mooring.inputs.machines.hardware.kernelfiles import parse_mask
+from mooring.inputs.machines.interrupts import DEFAULT, Modes, cpu_list, cpus_of_mask, no_modes, read_interrupts
+from mooring.inputs.machines.process import processes
 from mooring.inputs.machines.tree import Tree
 
 ROOT: Final = "sys/fs/cgroup"
@@ -67,29 +68,70 @@ def _groups(tree: Tree, root: str, names: tuple[str, ...]) -> Iterator[ControlGr
         seen += 1
         folder = f"{root}/{path}".rstrip("/")
         # A group without the controller has no file of its own and follows its parent.
-        cpus = _cpus(tree, folder, names)
-        cpus = inherited if cpus is None else cpus
-        if path and cpus is not None and _has_processes(tree, folder):
+        text = next((text for name in names if (text := tree.read(f"{folder}/{name}")) is not None), None)
+        cpus = inherited if (own := cpu_list(text)) is None else own
+        # A snapshot that does not tell of processes in the group itself is taken for yes.
+        processes = tree.read(f"{folder}/cgroup.procs")
+        if path and cpus is not None and (processes is None or processes.strip()):
             yield ControlGroup(path, cpus)
         children = [name for name in tree.names(folder) if tree.is_dir(f"{folder}/{name}")]
         pending.extend((f"{path}/{name}".lstrip("/"), cpus) for name in reversed(children))
 
 
-def _cpus(tree: Tree, folder: str, names: tuple[str, ...]) -> CPUSet | None:
-    for name in names:
-        text = tree.read(f"{folder}/{name}")
-        if text is not None:
-            try:
-                return CPUSet.parse(text.strip())
-            except CPUSetSyntaxError:
-                return None
-    return None
+@dataclass(frozen=True, slots=True)
+class PinnedContainer:
+    """A container that runs on CPUs, or in memory, of its own, as its control group says."""
+
+    uid: str
+    """Of its pod."""
+    name: str
+    cpus: CPUSet
+    """Empty where it has none of its own."""
+    nodes: tuple[int, ...]
+    """NUMA nodes of its memory."""
+    memory: tuple[tuple[str, int], ...]
+    """Resource and bytes that are its own: its limits of memory and of huge pages."""
 
 
-def _has_processes(tree: Tree, folder: str) -> bool:
-    """Tell whether processes are in the group itself; a snapshot that does not tell is taken for yes."""
-    text = tree.read(f"{folder}/cgroup.procs")
-    return text is None or bool(text.strip())
+_CONTAINER: Final = re.compile(r"^(?P<group>.*[-/](?P<id>[0-9a-f]{64})(?:\.scope)?)(?:/|$)")
+_LOG: Final = re.compile(r"_(?P<name>[^_]+)-(?P<id>[0-9a-f]{64})\.log$")
+_HUGEPAGES: Final = {"2MB": "2Mi", "1GB": "1Gi", "64KB": "64Ki", "32MB": "32Mi", "512MB": "512Mi", "16GB": "16Gi"}
+
+
+def pinned_containers(tree: Tree) -> tuple[PinnedContainer, ...]:
+    """Return what the running containers of Guaranteed pods have of their own, by the control groups of version 2.
+
+    CPUs are a container's own where its quota is that of all of them, or there is none, and no container of another pod
+    may run on them. A container is known by the name of its log, which the kubelet gives.
+
+    Source: kernel Documentation/admin-guide/cgroup-v2.rst (cpu.max, cpuset, memory.max, hugetlb); kubelet v1.37.1,
+    pkg/kubelet/kuberuntime (names of logs).
+    """
+    logs = (_LOG.search(name) for name in tree.names("var/log/containers"))
+    names = {found["id"]: found["name"] for found in logs if found is not None}
+    found: dict[tuple[str, str], ControlGroup] = {}
+    for group in read_control_groups(tree) or ():
+        place = _CONTAINER.match(group.path)
+        if place is not None and place["id"] in names and group.pod:
+            found.setdefault((group.pod, names[place["id"]]), ControlGroup(place["group"], group.cpus))
+    return tuple(
+        _pinned(tree, uid, name, group, [one.cpus for (other, _), one in found.items() if other != uid])
+        for (uid, name), group in sorted(found.items())
+        if "burstable" not in group.path and "besteffort" not in group.path
+    )
+
+
+def _pinned(tree: Tree, uid: str, name: str, group: ControlGroup, others: list[CPUSet]) -> PinnedContainer:
+    folder = f"{ROOT}/{group.path}"
+    quota, _, period = (tree.read(f"{folder}/cpu.max") or "").strip().partition(" ")
+    whole = quota == "max" or quota == str(len(group.cpus) * int(period or 0))
+    own = whole and not any(group.cpus & other for other in others)
+    limits = {"memory": tree.read(f"{folder}/memory.max")}
+    limits |= {f"hugepages-{of}": tree.read(f"{folder}/hugetlb.{size}.max") for size, of in _HUGEPAGES.items()}
+    amounts = ((resource, (text or "").strip()) for resource, text in limits.items())
+    nodes = cpu_list((tree.read(f"{folder}/cpuset.mems.effective") or "").strip()) or CPUSet()
+    memory = tuple((resource, int(text)) for resource, text in amounts if text.isdecimal() and int(text))
+    return PinnedContainer(uid, name, group.cpus if own else CPUSet(), tuple(nodes), memory)
 
 
 _SYSTEMD: Final = ("usr/lib/systemd", "run/systemd", "etc/systemd")
@@ -140,8 +182,8 @@ def read_isolation(tree: Tree, online: CPUSet, modes: Modes = no_modes) -> Isola
     return IsolationFacts(
         words=kernel_words(line, online) if line is not None else None,
         interrupts=read_interrupts(tree, modes),
-        new_interrupts=read_new_interrupts(tree),
-        workqueues=_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
+        new_interrupts=cpus_of_mask(tree, DEFAULT),
+        workqueues=cpus_of_mask(tree, "sys/devices/virtual/workqueue/cpumask"),
         services=_service_affinity(tree),
         groups=read_control_groups(tree),
         balance=read_balance(tree),
@@ -160,40 +202,25 @@ def _service_affinity(tree: Tree) -> CPUSet | None:
             if text is not None:
                 drop_ins[name] = text
     affinity: CPUSet | None = None
-    for text in [main or "", *(drop_ins[name] for name in sorted(drop_ins))]:
-        for value in _values_of(text, "CPUAffinity"):
-            cpus = cpu_list(value.replace(" ", ",").strip(","))
-            affinity = None if not value else affinity if cpus is None else (affinity or CPUSet()) | cpus
-    return affinity
-
-
-def _values_of(text: str, wanted: str) -> Iterator[str]:
-    for line in text.splitlines():
+    for line in "\n".join([main or "", *(drop_ins[name] for name in sorted(drop_ins))]).splitlines():
         name, sign, value = line.partition("=")
-        if sign and name.strip() == wanted:
-            yield " ".join(value.split())
+        if sign and name.strip() == "CPUAffinity":
+            cpus = cpu_list(",".join(value.split()).strip(","))
+            affinity = None if not value.strip() else affinity if cpus is None else (affinity or CPUSet()) | cpus
+    return affinity
 
 
 def read_balance(tree: Tree) -> IRQBalance | None:
     """Return the settings of irqbalance, and whether it runs; None when there is no trace of it."""
     texts = [tree.read(path) for path in ("etc/default/irqbalance", "etc/sysconfig/irqbalance")]
     told = [text for text in texts if text is not None]
-    running = any(
-        (tree.read(f"proc/{entry}/comm") or "").strip() == "irqbalance"
-        for entry in tree.names("proc")
-        if entry.isdecimal()
-    )
+    running = any(True for _ in processes(tree, ("irqbalance",)))
     if not told and not running:
         return None
     banned = None
     for kind, value in _BANNED.findall("\n".join(told)):
         banned = cpu_list(value) if kind == "CPULIST" else CPUSet(CPUMask(parse_mask(value) or 0))
     return IRQBalance(running, banned)
-
-
-def _mask(tree: Tree, path: str) -> CPUSet | None:
-    mask = read_mask(tree, path)
-    return None if mask is None else CPUSet(CPUMask(mask))
 
 
 _FLAGS: Final = frozenset({"nohz", "domain", "managed_irq"})
@@ -216,6 +243,12 @@ class KernelWords:
     """Words whose list cannot be understood."""
 
 
+def words_of(line: str) -> list[str]:
+    """Return the words of a command line; what stands behind ``--`` is for the first program, not for the kernel."""
+    words = line.split()
+    return words[: words.index("--")] if "--" in words else words
+
+
 def kernel_words(line: str, online: CPUSet) -> KernelWords:
     """Read a command line; of a word that is repeated the last one counts, as in the kernel.
 
@@ -223,11 +256,7 @@ def kernel_words(line: str, online: CPUSet) -> KernelWords:
     >>> str(words.isolated), words.flags, str(words.tickless), str(words.callbacks_elsewhere)
     ('2-3', ('domain', 'managed_irq'), '2-3', '1-3')
     """
-    # What stands behind -- is for the first program, not for the kernel.
-    words = line.split()
-    if "--" in words:
-        words = words[: words.index("--")]
-    given = {name: value.strip('"') for name, sign, value in (word.partition("=") for word in words) if sign}
+    given = {name: value.strip('"') for name, sign, value in (word.partition("=") for word in words_of(line)) if sign}
     misunderstood: list[str] = []
 
     def cpus(name: str, text: str) -> CPUSet:

@@ -8,10 +8,10 @@ Source: kubelet v1.37.1, cm/cpumanager/topology; spec: topology.md section 1.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
@@ -20,9 +20,6 @@ from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 
 L3_LEVEL: Final = 3
 """Caches from this level on are node or uncore caches."""
-
-_K = TypeVar("_K", bound=Hashable)
-_T = TypeVar("_T", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,41 +65,8 @@ def kubelet_view(info: MachineInfo) -> KubeletView:
     return KubeletView(info, nodes, cores, core_ids, CPUSet.from_ids(again))
 
 
-@dataclass(frozen=True, slots=True)
-class Regrouping(Generic[_K, _T]):
-    """How one grouping of CPUs departs from another."""
-
-    merged: Mapping[_K, Sequence[CPUSet]]
-    """Kubelet's group -> the real groups in it, where there are several."""
-    divided: Mapping[_T, Sequence[CPUSet]]
-    """Real group -> the kubelet's groups in it, where there are several."""
-
-
-def _regrouping(kubelet: Mapping[int, _K], real: Mapping[int, _T]) -> Regrouping[_K, _T]:
-    """Compare two groupings over the CPUs that both know.
-
-    >>> found = _regrouping({0: "a", 1: "a", 2: "b"}, {0: 0, 1: 1, 2: 2})
-    >>> {group: [str(part) for part in parts] for group, parts in found.merged.items()}, dict(found.divided)
-    ({'a': ['0', '1']}, {})
-    """
-    shared = sorted(kubelet.keys() & real.keys())
-    cells: dict[tuple[_K, _T], list[int]] = defaultdict(list)
-    for cpu in shared:
-        cells[kubelet[cpu], real[cpu]].append(cpu)
-    merged: dict[_K, list[list[int]]] = defaultdict(list)
-    divided: dict[_T, list[list[int]]] = defaultdict(list)
-    for (group, real_group), cpus in cells.items():
-        merged[group].append(cpus)
-        divided[real_group].append(cpus)
-    return Regrouping(_several(merged), _several(divided))
-
-
-def _several(groups: Mapping[_K, Sequence[Sequence[int]]]) -> dict[_K, list[CPUSet]]:
-    return {group: [CPUSet.from_ids(part) for part in parts] for group, parts in groups.items() if len(parts) > 1}
-
-
 def regrouped(
-    kubelet: Mapping[int, _K], real: Mapping[int, _T], merged: tuple[str, str], divided: tuple[str, str]
+    kubelet: Mapping[int, Hashable], real: Mapping[int, Hashable], merged: tuple[str, str], divided: tuple[str, str]
 ) -> Iterator[Finding]:
     """Yield warnings where two groupings of CPUs differ.
 
@@ -112,51 +76,33 @@ def regrouped(
         merged: code and message where the kubelet treats several groups as one. The message has no full stop; in it
             ``{group}``, ``{count}`` and ``{parts}`` are filled in from the first of several cases.
         divided: the same, where the kubelet treats one group as several.
+
+    >>> merged, divided = ("1", "{group} is {count}: {parts}"), ("2", "")
+    >>> [one.message for one in regrouped({0: "a", 1: "a", 2: "b"}, {0: 0, 1: 1, 2: 2}, merged, divided)]
+    ['a is 2: 0 and 1.']
     """
-    found = _regrouping(kubelet, real)
-    yield from _regrouped(found.merged, *merged)
-    yield from _regrouped(found.divided, *divided)
+    cells: dict[tuple[Hashable, Hashable], list[int]] = defaultdict(list)
+    for cpu in sorted(kubelet.keys() & real.keys()):
+        cells[kubelet[cpu], real[cpu]].append(cpu)
+    for side, (code, message) in enumerate((merged, divided)):
+        parts_of: dict[Hashable, list[CPUSet]] = defaultdict(list)
+        for groups, cpus in cells.items():
+            parts_of[groups[side]].append(CPUSet.from_ids(cpus))
+        several = {group: parts for group, parts in parts_of.items() if len(parts) > 1}
+        for group, parts in list(several.items())[:1]:
+            shown = " and ".join(map(str, parts[:4])) + (f" and {len(parts) - 4} more" if len(parts) > 4 else "")
+            text = message.format(group=group, count=len(parts), parts=shown)
+            whole = text_of_cpus(CPUSet.from_ids(cpu for some in several.values() for part in some for cpu in part))
+            yield Finding("warning", whole, f"{text}{likewise(len(several))}.", code)
 
 
-def _regrouped(groups: Mapping[_K, Sequence[CPUSet]], code: str, message: str) -> Iterator[Finding]:
-    if not groups:
-        return
-    group, parts = next(iter(groups.items()))
-    text = message.format(group=group, count=len(parts), parts=_parts_text(parts))
-    cpus = CPUSet.from_ids(cpu for some in groups.values() for part in some for cpu in part)
-    yield Finding("warning", text_of_cpus(cpus), f"{text}{likewise(groups)}.", code)
-
-
-def about_cpus(cpus: CPUSet, code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
-    """Yield a finding about CPUs, if there are any; they replace ``{}`` in the message."""
-    if cpus:
-        yield Finding(severity, text_of_cpus(cpus), message.format(text_of_cpus(cpus)), code)
-
-
-def about_nodes(ids: Collection[int], code: str, message: str, severity: str = "warning") -> Iterator[Finding]:
-    """Yield a finding about NUMA nodes, if there are any; they replace ``{}`` in the message."""
-    if ids:
-        yield Finding(severity, text_of_nodes(ids), message.format(text_of_nodes(ids)), code)
-
-
-def _parts_text(parts: Sequence[CPUSet]) -> str:
-    """Return the parts of a group; long lists end in a count.
-
-    >>> _parts_text([CPUSet.of(0, 1), CPUSet.of(2)])
-    '0-1 and 2'
-    """
-    shown = " and ".join(str(part) for part in parts[:4])
-    return shown if len(parts) <= 4 else f"{shown} and {len(parts) - 4} more"
-
-
-def likewise(groups: Mapping[_K, Sequence[CPUSet]]) -> str:
+def likewise(count: int) -> str:
     """Return what follows the description of the first of several groups.
 
-    >>> likewise({0: [], 1: []}), likewise({0: []})
+    >>> likewise(2), likewise(1)
     (' (and 1 more case)', '')
     """
-    more = len(groups) - 1
-    return f" (and {more} more case{'s' if more > 1 else ''})" if more else ""
+    return f" (and {count - 1} more case{'s' if count > 2 else ''})" if count > 1 else ""
 
 
 def text_of_cpus(cpus: CPUSet) -> str:

@@ -13,19 +13,22 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding, Machine, MachineOrigin
-from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
+from mooring.lazy import lazily
 
-if TYPE_CHECKING:
-    from mooring.inputs.machines.cadvisor_machine import CadvisorAnswer
-    from mooring.inputs.machines.machineinfo_json import DescribedMachine
-    from mooring.inputs.machines.tree import Tree
-
+with lazily():
+    from mooring.inputs.decoding import files
+    from mooring.inputs.machines import cadvisor_machine, compact, composition, interrupts, machineinfo_json, shipped
+    from mooring.inputs.machines import differences as compared
+    from mooring.inputs.machines import tree as trees
+    from mooring.inputs.machines.formats import description, recognition
+    from mooring.inputs.machines.hardware import machine as found_hardware
 
 LIVE: Final = "live"
 """Names this computer; an empty source does as well."""
@@ -59,12 +62,10 @@ def load_machine(source: str) -> Machine:
     """
     if _is_source(source):
         return _of_source(source)
-    from mooring.inputs.machines import composition  # noqa: PLC0415 - only when needed
-
-    parts = composition.parts_of(source, _is_source)
-    machine = composition.completed([_of_source(one) for one in parts.sources])
-    if parts.amounts:
-        machine = composition.with_amounts(machine, parts.amounts)
+    sources, amounts = composition.parts_of(source, _is_source)
+    machine = composition.completed([_of_source(one) for one in sources])
+    if amounts:
+        machine = composition.with_amounts(machine, amounts)
     others = [finding for finding in machine.findings if finding.code != UNTOLD]
     if len(others) < len(machine.findings) and machine.origin.unknown:
         others = [*_unknown_parts(machine.origin), *others]
@@ -73,23 +74,17 @@ def load_machine(source: str) -> Machine:
 
 def _is_source(text: str) -> bool:
     """Tell whether a text is the whole name of a machine, apart from compact text."""
-    from mooring.inputs.machines.compact import shipped_names  # noqa: PLC0415 - only when needed
-
     path, hash_sign, _ = text.rpartition("#")
-    is_known = text in ("", LIVE, STANDARD_INPUT) or text in shipped_names()
+    is_known = text in ("", LIVE, STANDARD_INPUT) or text in shipped.SHIPPED
     return is_known or _exists(text) or bool(hash_sign and path.endswith(".jsonl") and _exists(path))
 
 
 def _of_source(source: str) -> Machine:
     if source in ("", LIVE):
         return _from_tree("/")
-    from mooring.inputs.machines.compact import shipped_machine, shipped_names  # noqa: PLC0415 - only when needed
-
-    if source in shipped_names():
-        return shipped_machine(source)
+    if source in shipped.SHIPPED:
+        return shipped.shipped_machine(source)
     if source == STANDARD_INPUT:
-        from mooring.inputs.decoding import files  # noqa: PLC0415 - as above
-
         return machine_in(files.read_standard_input(), files.STANDARD_INPUT)
     if _exists(source):
         if os.path.isdir(source) or source.endswith(_ARCHIVE_SUFFIXES):  # noqa: PTH112 - a str in hand
@@ -97,17 +92,13 @@ def _of_source(source: str) -> Machine:
         if source.endswith(".jsonl"):
             return _from_lines(source, "")
         data = _read(source)
-        from mooring.inputs.machines.formats import recognition  # noqa: PLC0415 - only for files
-
         return _from_tree(source) if recognition.is_archive(data[:512]) else machine_in(data, source)
     path, hash_sign, name = source.rpartition("#")
     if hash_sign and path.endswith(".jsonl"):
         return _from_lines(path, name)
     if "=" in source and not _looks_like_path(source):
-        from mooring.inputs.machines.compact import parse_compact  # noqa: PLC0415 - as above
-
-        return parse_compact(source)
-    raise _unknown(source, shipped_names())
+        return compact.parse_compact(source)
+    raise _unknown(source)
 
 
 def machine_in(data: bytes, source: str) -> Machine:
@@ -116,9 +107,6 @@ def machine_in(data: bytes, source: str) -> Machine:
     Raises:
         InputError: another format, which is named, or one that cannot be understood.
     """
-    from mooring.inputs.machines.formats import description, recognition  # noqa: PLC0415 - only for files
-    from mooring.inputs.machines.machineinfo_json import is_lines, parse_machine_info, parse_machine_lines  # noqa: PLC0415
-
     found = recognition.described(data, source)
     if found is not None:
         name = found.name or _base_name(source)
@@ -129,7 +117,10 @@ def machine_in(data: bytes, source: str) -> Machine:
             published=found.published,
             findings=(*_unknown_parts(found.origin), *read.findings),
         )
-    document = parse_machine_lines(data, source, "") if is_lines(data) else parse_machine_info(data, source)
+    if machineinfo_json.is_lines(data):
+        document = machineinfo_json.parse_machine_lines(data, source, "")
+    else:
+        document = machineinfo_json.parse_machine_info(data, source)
     return _of_description(document, document.name or _base_name(source))
 
 
@@ -139,55 +130,47 @@ def _unknown_parts(origin: MachineOrigin) -> Iterator[Finding]:
     yield Finding("warning", "machine", message, UNTOLD)
 
 
-def _of_description(document: DescribedMachine, name: str) -> Machine:
+def _of_description(document: machineinfo_json.DescribedMachine, name: str) -> Machine:
     origin = MachineOrigin("MachineInfo", ("what the hardware is beyond the kubelet's view", "PCI devices"))
     return Machine(name=name, info=document.info, origin=origin, findings=document.findings)
 
 
 def _from_lines(path: str, name: str) -> Machine:
-    from mooring.inputs.machines.machineinfo_json import parse_machine_lines  # noqa: PLC0415 - msgspec only for JSON
-
-    document = parse_machine_lines(_read(path), path, name)
+    document = machineinfo_json.parse_machine_lines(_read(path), path, name)
     return _of_description(document, document.name)
 
 
 def _from_tree(path: str) -> Machine:
-    from mooring.inputs.machines.tree import open_tree  # noqa: PLC0415 - as above
-
-    return machine_of(open_tree(path), LIVE if path == "/" else _base_name(path))
+    return machine_of(trees.open_tree(path), LIVE if path == "/" else _base_name(path))
 
 
-def machine_of(tree: Tree, name: str = "") -> Machine:
+def machine_of(tree: trees.Tree, name: str = "") -> Machine:
     """Return the machine of a tree, under a name; without one that of its folder or archive.
 
     Raises:
         InputError: the tree holds no machine that can be understood.
     """
-    from mooring.inputs.machines.cadvisor_machine import read_machine_info  # noqa: PLC0415 - as above
-    from mooring.inputs.machines.differences import differences  # noqa: PLC0415 - as above
-    from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware  # noqa: PLC0415 - as above
-    from mooring.inputs.machines.interrupts import read_pci_devices  # noqa: PLC0415 - as above
-
-    hardware = read_hardware(tree)
-    answer = read_machine_info(tree)
+    hardware = found_hardware.read_hardware(tree)
+    answer = cadvisor_machine.read_machine_info(tree)
     # Sets of CPUs and nodes are bit masks, as long as their highest member: no kernel gives such ids.
     for node in answer.info.topology:
         highest = max((max(core.thread_ids) for core in node.cores), default=0)
         if highest > HIGHEST_CPU or node.node_id > HIGHEST_NODE:
             problem = f"names CPU {highest}" if highest > HIGHEST_CPU else f"names NUMA node {node.node_id}"
             raise InputError(problem, source=tree.name, remedy="no kernel has such a number: check the snapshot")
-    found = (*_refusals(answer), *hardware_findings(tree, hardware), *differences(answer.info, hardware))
+    odd = found_hardware.hardware_findings(tree, hardware)
+    found = (*_refusals(answer), *odd, *compared.differences(answer.info, hardware))
     return Machine(
         name=name or _base_name(tree.name),
         info=replace(answer.info, facts=hardware.facts),
         hardware=hardware,
         info_error=answer.info_error,
-        pci=read_pci_devices(tree),
+        pci=interrupts.read_pci_devices(tree),
         findings=found,
     )
 
 
-def _refusals(answer: CadvisorAnswer) -> Iterator[Finding]:
+def _refusals(answer: cadvisor_machine.CadvisorAnswer) -> Iterator[Finding]:
     if answer.info_error:
         message = f"cAdvisor cannot describe the machine, so a kubelet does not start: {answer.info_error}"
         yield Finding("warning", "machine", message, "MOOR-461")
@@ -204,22 +187,17 @@ def _read(path: str) -> bytes:
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - as above; a named pipe would be waited for
-            raise InputError(
-                "is not a file",
-                source=path,
-                remedy="name a file with a machine, or pass it on standard input: --machine -",
-            )
+            remedy = "name a file with a machine, or pass it on standard input: --machine -"
+            raise InputError("is not a file", source=path, remedy=remedy)
         with open(path, "rb") as file:  # noqa: PTH123 - as above
             data = file.read(MAX_DESCRIPTION_BYTES + 1)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(
-            f"cannot be read: {problem}", source=path, remedy="check the path and its permissions"
-        ) from None
+        problem = f"cannot be read: {problem}"
+        raise InputError(problem, source=path, remedy="check the path and its permissions") from None
     if len(data) > MAX_DESCRIPTION_BYTES:
-        raise InputError(
-            f"is larger than {MAX_DESCRIPTION_BYTES} bytes", source=path, remedy="is it a machine description?"
-        )
+        problem = f"is larger than {MAX_DESCRIPTION_BYTES} bytes"
+        raise InputError(problem, source=path, remedy="is it a machine description?")
     return data
 
 
@@ -246,15 +224,16 @@ def _base_name(path: str) -> str:
     return name
 
 
-def _unknown(source: str, shipped: tuple[str, ...]) -> InputError:
+def _unknown(source: str) -> InputError:
+    known = tuple(shipped.SHIPPED)
     shown = source if source.isprintable() else ascii(source)
     if len(shown) > 80:
         shown = f"{shown[:80]}..."
     if _looks_like_path(source):
         return InputError("no such file or folder", source=shown, remedy=_FORMS)
-    near = [name for name in shipped if source.lower() in name]
-    near = near or difflib.get_close_matches(source.lower()[:80], shipped, n=3, cutoff=0.4)
-    remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(shipped)}"
+    near = [name for name in known if source.lower() in name]
+    near = near or difflib.get_close_matches(source.lower()[:80], known, n=3, cutoff=0.4)
+    remedy = f"did you mean {' or '.join(near)}?" if near else f"{_FORMS}; shipped are {', '.join(known)}"
     return InputError("unknown machine", source=shown, remedy=remedy)
 
 
@@ -279,19 +258,17 @@ def without_cpus(machine: Machine, cpus: CPUSet) -> Machine:
 
 
 def _info(info: MachineInfo, cpus: CPUSet) -> MachineInfo:
-    topology = tuple(_node(node, cpus) for node in info.topology)
+    topology = []
+    for node in info.topology:
+        left = (replace(one, thread_ids=tuple(cpu for cpu in one.thread_ids if cpu not in cpus)) for one in node.cores)
+        topology.append(replace(node, cores=tuple(core for core in left if core.thread_ids)))
     cores = [core for node in topology for core in node.cores]
     return replace(
         info,
         num_cores=sum(len(core.thread_ids) for core in cores),
         num_sockets=len({core.socket_id for core in cores}),
-        topology=topology,
+        topology=tuple(topology),
     )
-
-
-def _node(node: NUMANode, cpus: CPUSet) -> NUMANode:
-    cores = (replace(core, thread_ids=tuple(cpu for cpu in core.thread_ids if cpu not in cpus)) for core in node.cores)
-    return replace(node, cores=tuple(core for core in cores if core.thread_ids))
 
 
 def _hardware(hardware: Hardware, cpus: CPUSet) -> Hardware:

@@ -7,33 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msgspec import UNSET
-
-from mooring.documents.machine import (
-    CPUGroupsPart,
-    CPUKindPart,
-    DistancesPart,
-    HardwareCountsPart,
-    HardwareCPUPart,
-    HardwareNodePart,
-    HugePagesPart,
-    MachineDocument,
-    OriginPart,
-    PCIDevicePart,
-)
+from mooring.documents import machine as parts
 from mooring.documents.plan import finding_parts
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machine import SYSFS, Finding, Machine, MachineOrigin, PCIDevice
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.inputs.machines.kubelet_view import kubelet_view
+from mooring.inputs.machines.kubelet_view import KubeletView, kubelet_view
 
 L3 = 3
 """Level of the caches that are listed as ``l3``."""
 
 
-def machine_document(machine: Machine) -> MachineDocument:
+def machine_document(machine: Machine) -> parts.MachineDocument:
     """Return the document of a machine."""
     findings = machine.findings
     if machine.hardware is None:
@@ -51,18 +38,18 @@ def hardware_document(
     findings: Iterable[Finding] = (),
     origin: MachineOrigin = SYSFS,
     pci: Iterable[PCIDevice] = (),
-) -> MachineDocument:
+) -> parts.MachineDocument:
     """Return the document of hardware, with the names of the recorded hwloc answers."""
-    return MachineDocument(
+    return parts.MachineDocument(
         name=name,
-        origin=OriginPart(origin.format, list(origin.unknown), list(origin.assumed)),
+        origin=parts.OriginPart(origin.format, list(origin.unknown), list(origin.assumed)),
         cpus=[_cpu_part(cpu) for cpu in hardware.cpus],
         online=str(hardware.online),
         offline=str(hardware.offline),
         allowed=str(hardware.allowed),
         disallowed=str(hardware.online - hardware.allowed),
         isolated=str(hardware.isolated),
-        counts=HardwareCountsPart(
+        counts=parts.HardwareCountsPart(
             pus=len(hardware.cpus),
             cores=hardware.num_cores,
             packages=hardware.num_packages,
@@ -72,66 +59,43 @@ def hardware_document(
         nodes_offline_or_hidden=list_text(mask_of(hardware.nodes_offline)),
         nodes_disallowed=list_text(mask_of(hardware.nodes_disallowed)),
         numa_nodes=[
-            HardwareNodePart(
+            parts.HardwareNodePart(
                 id=node.id,
                 memory_bytes=node.memory_bytes,
                 subtype=node.subtype,
-                hugepages=[HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
+                hugepages=[parts.HugePagesPart(pool.size_bytes, pool.count) for pool in node.hugepages],
                 base_page_bytes=node.base_page_bytes,
                 local_cpus=str(node.local_cpus),
                 sysfs_cpulist=node.sysfs_cpulist,
             )
             for node in hardware.nodes
         ],
-        distances=_distances(hardware),
-        cpu_kinds=[CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos)) for kind in hardware.kinds],
+        distances=[]
+        if hardware.distances is None
+        else [parts.DistancesPart("NUMALatency", list(hardware.distance_nodes), list(map(list, hardware.distances)))],
+        cpu_kinds=[parts.CPUKindPart(kind.efficiency, str(kind.cpus), dict(kind.infos)) for kind in hardware.kinds],
         pci_devices=[
-            PCIDevicePart(
-                device.address,
-                device.kind,
-                device.class_code,
-                device.vendor,
-                device.device,
-                device.numa,
-                device.root or None,
+            parts.PCIDevicePart(
+                one.address, one.kind, one.class_code, one.vendor, one.device, one.numa, one.root or None
             )
-            for device in pci
+            for one in pci
         ],
         findings=finding_parts(findings),
     )
 
 
-def _cpu_part(cpu: HardwareCPU) -> HardwareCPUPart:
-    known = any(group is not None for group in (cpu.cluster, cpu.book, cpu.drawer))
-    groups = CPUGroupsPart(
-        cluster=UNSET if cpu.cluster is None else cpu.cluster,
-        book=UNSET if cpu.book is None else cpu.book,
-        drawer=UNSET if cpu.drawer is None else cpu.drawer,
+def _cpu_part(pu: HardwareCPU) -> parts.HardwareCPUPart:
+    groups = {name: first for name in ("cluster", "book", "drawer") if (first := getattr(pu, name)) is not None}
+    known = parts.CPUGroupsPart(**groups) if groups else None
+    return parts.HardwareCPUPart(
+        pu.id, pu.core, pu.package, pu.package_first_cpu, list(pu.numa), pu.die, pu.l2, pu.l3, pu.efficiency, known
     )
-    return HardwareCPUPart(
-        id=cpu.id,
-        core=cpu.core,
-        package=cpu.package,
-        package_first_cpu=cpu.package_first_cpu,
-        numa=list(cpu.numa),
-        die=cpu.die,
-        l2=cpu.l2,
-        l3=cpu.l3,
-        efficiency=cpu.efficiency,
-        groups=groups if known else None,
-    )
-
-
-def _distances(hardware: Hardware) -> list[DistancesPart]:
-    if hardware.distances is None:
-        return []
-    return [DistancesPart("NUMALatency", list(hardware.distance_nodes), [list(row) for row in hardware.distances])]
 
 
 def described_hardware(info: MachineInfo) -> Hardware:
     """Return the hardware as a MachineInfo describes it: everything beyond that is unknown."""
     view = kubelet_view(info)
-    cpus = tuple(_cpus(info))
+    cpus = tuple(_cpus(view))
     online = view.cpus
     rows = tuple(node.distances for node in info.topology if node.distances is not None)
     ids = tuple(node.node_id for node in info.topology)
@@ -142,7 +106,7 @@ def described_hardware(info: MachineInfo) -> Hardware:
         offline=CPUSet(),
         allowed=online,
         isolated=CPUSet(),
-        nodes=tuple(_node(node) for node in info.topology),
+        nodes=tuple(map(_node, info.topology)),
         distances=rows if square else None,
         distance_nodes=ids if square else (),
         num_cores=len({cpu.core for cpu in cpus}),
@@ -151,8 +115,7 @@ def described_hardware(info: MachineInfo) -> Hardware:
     )
 
 
-def _cpus(info: MachineInfo) -> Iterator[HardwareCPU]:
-    view = kubelet_view(info)
+def _cpus(view: KubeletView) -> Iterator[HardwareCPU]:
     first_of_socket: dict[int, int] = {}
     first_of_l3: dict[object, int] = {}
     for cpu in sorted(view.cores):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -72,6 +72,10 @@ class _CoreJSON(msgspec.Struct):
     book_id: str = ""
     drawer_id: str = ""
 
+    def __post_init__(self) -> None:
+        self.thread_ids = self.thread_ids or []
+        self.caches, self.uncore_caches = self.caches or [], self.uncore_caches or []
+
 
 class _NodeJSON(msgspec.Struct):
     node_id: _NodeId
@@ -80,6 +84,9 @@ class _NodeJSON(msgspec.Struct):
     cores: list[_CoreJSON] | None = None
     caches: list[_CacheJSON] | None = None
     distances: list[_Count] | None = None
+
+    def __post_init__(self) -> None:
+        self.hugepages, self.cores, self.caches = self.hugepages or [], self.cores or [], self.caches or []
 
 
 class _ModulesJSON(msgspec.Struct):
@@ -97,9 +104,17 @@ class _InfoJSON(msgspec.Struct):
     vendor_id: str = ""
     cpu_frequency_khz: _Count = 0
     swap_capacity: _Count = 0
-    memory_by_type: dict[str, _ModulesJSON] | None = None
+    modules: dict[str, _ModulesJSON] | None = msgspec.field(name="memory_by_type", default=None)
     num_books: _Count = 0
     num_drawers: _Count = 0
+
+    def __post_init__(self) -> None:
+        self.topology, self.hugepages = self.topology or [], self.hugepages or []
+
+    @property
+    def memory_by_type(self) -> list[MemoryModules]:
+        modules = (self.modules or {}).items()
+        return [MemoryModules(kind, part.capacity, part.dimm_count) for kind, part in modules]
 
 
 class _LabelJSON(msgspec.Struct):
@@ -123,22 +138,7 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMach
     label = reader.decode(data, _LabelJSON)
     wrapped = next((key for key in _ENVELOPES if key in members), "")
     body = bytes(members[wrapped]) if wrapped else data
-    document = reader.decode(body, _InfoJSON, wrapped)
-    modules: Mapping[str, _ModulesJSON] = document.memory_by_type or {}
-    info = MachineInfo(
-        num_cores=document.num_cores,
-        num_sockets=document.num_sockets,
-        memory_capacity=document.memory_capacity,
-        topology=tuple(_node(node) for node in document.topology or ()),
-        hugepages=_pools(document.hugepages),
-        num_physical_cores=document.num_physical_cores,
-        vendor_id=document.vendor_id,
-        cpu_frequency_khz=document.cpu_frequency_khz,
-        swap_capacity=document.swap_capacity,
-        memory_by_type=tuple(MemoryModules(kind, part.capacity, part.dimm_count) for kind, part in modules.items()),
-        num_books=document.num_books,
-        num_drawers=document.num_drawers,
-    )
+    info = msgspec.convert(reader.decode(body, _InfoJSON, wrapped), MachineInfo, from_attributes=True)
     odd = oddities(info, f"{wrapped}." if wrapped else "")
     findings = tuple(
         Finding("warning", field, f"{place}: {odd[field]}", ODD) for field, place in reader.places(tuple(odd)).items()
@@ -164,11 +164,8 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine
         return parse_machine_lines(data, source, names[0])
     problem = f"holds no machine {name!r}" if name else f"holds {len(names)} machines"
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-    raise InputError(
-        problem,
-        source=source,
-        remedy=f"write {source}#NAME with one of: {listed}" if names else "is it the right file?",
-    )
+    remedy = f"write {source}#NAME with one of: {listed}" if names else "is it the right file?"
+    raise InputError(problem, source=source, remedy=remedy)
 
 
 def machines_of_lines(data: bytes, source: str) -> Iterator[DescribedMachine]:
@@ -205,14 +202,14 @@ def machine_info_document(info: MachineInfo, *, info_error: str = "") -> dict[st
         info_error: cAdvisor's error, if the description is only the part that could be had.
     """
     complete = not info_error
-    counts: dict[str, object] = {"num_sockets": info.num_sockets}
-    counts |= {key: value for key, value in (("num_books", info.num_books), ("num_drawers", info.num_drawers)) if value}
     return {
         "timestamp": TIMESTAMP,
         "vendor_id": info.vendor_id,
         "num_cores": info.num_cores,
         "num_physical_cores": info.num_physical_cores,
-        **counts,
+        "num_sockets": info.num_sockets,
+        **({"num_books": info.num_books} if info.num_books else {}),
+        **({"num_drawers": info.num_drawers} if info.num_drawers else {}),
         "cpu_frequency_khz": info.cpu_frequency_khz,
         "memory_capacity": info.memory_capacity,
         "swap_capacity": info.swap_capacity,
@@ -222,14 +219,14 @@ def machine_info_document(info: MachineInfo, *, info_error: str = "") -> dict[st
         if complete
         else None,
         "nvm": {"memory_mode_capacity": 0, "app direct_mode_capacity": 0, "avg_power_budget": 0},
-        "hugepages": _pools_document(info.hugepages),
+        "hugepages": _written(info.hugepages),
         "machine_id": "",
         "system_uuid": "",
         "boot_id": "",
         "filesystems": None,
         "disk_map": None,
         "network_devices": None,
-        "topology": [_node_document(node) for node in info.topology] or None,
+        "topology": _written(info.topology),
         # Kubernetes stripped the detection of clouds from cAdvisor; these are what is left of it.
         "cloud_provider": "Unknown" if complete else "",
         "instance_type": "Unknown" if complete else "",
@@ -243,66 +240,23 @@ def machine_info_json(info: MachineInfo, *, info_error: str = "") -> str:
     return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
-def _node_document(node: NUMANode) -> dict[str, object]:
-    return {
-        "node_id": node.node_id,
-        "memory": node.memory,
-        "hugepages": _pools_document(node.hugepages),
-        "cores": [_core_document(core) for core in node.cores] or None,
-        "caches": _caches_document(node.caches),
-        "distances": None if node.distances is None else list(node.distances),
-    }
+def _written(part: Any) -> Any:
+    """Return a part with its members in cAdvisor's order; books and drawers are left out where there are none."""
+    if isinstance(part, tuple):
+        return (list(map(_written, part)) if part and type(part[0]) in _ORDER else list(part)) or None
+    if type(part) not in _ORDER:
+        return part
+    members = {name: _written(getattr(part, name)) for name in _ORDER[type(part)]}
+    return {name: value for name, value in members.items() if value or name not in _OF_S390X}
 
 
-def _core_document(core: Core) -> dict[str, object]:
-    document: dict[str, object] = {
-        "core_id": core.core_id,
-        "thread_ids": list(core.thread_ids) or None,
-        "caches": _caches_document(core.caches),
-        "uncore_caches": _caches_document(core.uncore_caches),
-        "socket_id": core.socket_id,
-    }
-    places = (("book_id", core.book_id), ("drawer_id", core.drawer_id))
-    return document | {key: value for key, value in places if value}
-
-
-def _caches_document(caches: tuple[Cache, ...]) -> list[dict[str, object]] | None:
-    return [asdict(cache) for cache in caches] or None
-
-
-def _pools_document(pools: tuple[HugePages, ...]) -> list[dict[str, object]] | None:
-    return [asdict(pool) for pool in pools] or None
-
-
-def _node(document: _NodeJSON) -> NUMANode:
-    return NUMANode(
-        document.node_id,
-        document.memory,
-        hugepages=_pools(document.hugepages),
-        cores=tuple(_core(core) for core in document.cores or ()),
-        distances=None if document.distances is None else tuple(document.distances),
-        caches=_caches(document.caches),
-    )
-
-
-def _core(document: _CoreJSON) -> Core:
-    return Core(
-        document.core_id,
-        tuple(document.thread_ids or ()),
-        document.socket_id,
-        uncore_caches=_caches(document.uncore_caches),
-        caches=_caches(document.caches),
-        book_id=document.book_id,
-        drawer_id=document.drawer_id,
-    )
-
-
-def _caches(documents: list[_CacheJSON] | None) -> tuple[Cache, ...]:
-    return tuple(Cache(document.id, document.size, document.type, document.level) for document in documents or ())
-
-
-def _pools(documents: list[_HugePagesJSON] | None) -> tuple[HugePages, ...]:
-    return tuple(HugePages(document.page_size, document.num_pages) for document in documents or ())
+_ORDER: Final[Mapping[type, tuple[str, ...]]] = {
+    NUMANode: ("node_id", "memory", "hugepages", "cores", "caches", "distances"),
+    Core: ("core_id", "thread_ids", "caches", "uncore_caches", "socket_id", "book_id", "drawer_id"),
+    Cache: ("id", "size", "type", "level"),
+    HugePages: ("page_size", "num_pages"),
+}
+_OF_S390X: Final = ("book_id", "drawer_id")
 
 
 _MISMATCH: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
@@ -342,9 +296,8 @@ class _DocumentReader:
             missing = _MISSING.match(complaint)
             if missing:
                 field = f"{field}.{missing[1]}".strip(".")
-            raise InputError(
-                _problem(complaint), source=self.places((field,))[field], field=field, remedy=_REMEDY
-            ) from None
+            problem = _problem(complaint)
+            raise InputError(problem, source=self.places((field,))[field], field=field, remedy=_REMEDY) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
             raise json_error(self.data, self.source, self.line) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from mooring.inputs.machines.tree import Tree
@@ -41,7 +41,7 @@ def kubelet_here(tree: Tree) -> KubeletHere:
     Those of a cluster inside containers, which have a process id of their own there, are no kubelets of this computer.
     """
     embedding = ""
-    for number, name in _named(tree, EMBEDDING | {NAME}):
+    for number, name in processes(tree, EMBEDDING | {NAME}):
         if name == NAME:
             arguments = _arguments(tree, number)
             if arguments is not None and not _is_nested(tree, number):
@@ -62,7 +62,8 @@ def kubelet_arguments(tree: Tree) -> tuple[str, ...] | None:
     return None if found is None else found.arguments
 
 
-def _named(tree: Tree, names: frozenset[str]) -> Iterator[tuple[int, str]]:
+def processes(tree: Tree, names: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield process ids and names of the processes with these names, the lowest first."""
     for number in sorted(int(name) for name in tree.names("proc") if name.isascii() and name.isdigit()):
         if (name := _name(tree, number)) in names:
             yield number, name

@@ -9,9 +9,8 @@ exactly as it would on the real machine.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask, mask_of
@@ -30,24 +29,6 @@ _Table = tuple[tuple[int, ...], ...]
 """From which nodes with CPUs a node is reached, and whether it has none itself."""
 
 
-class Siblings(Enum):
-    """How the threads of a core are numbered; the value is the word in compact text."""
-
-    SPLIT = "split"
-    """Core *i* has CPUs i, i + cores, i + 2 x cores: Linux on x86 servers."""
-    ADJACENT = "adjacent"
-    """Core *i* has CPUs 2i and 2i + 1: POWER, hybrid laptops, many virtual machines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Distances:
-    """Entries of the distance table (ACPI SLIT: 10 is local, 20 means twice as far)."""
-
-    local: int = 10
-    same_socket: int = 12
-    remote: int = 32
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A regular machine. All counts are totals of the machine unless told otherwise; all sizes are bytes."""
@@ -63,7 +44,9 @@ class Shape:
     """L3 caches, a multiple of the sockets, and a multiple or a divisor of the NUMA nodes."""
     memory: int
     """Memory of the nodes with CPUs."""
-    siblings: Siblings = Siblings.SPLIT
+    adjacent: bool = False
+    """How the threads of a core are numbered: core *i* has CPUs 2i and 2i + 1 (POWER, hybrid laptops, many virtual
+    machines), or else i, i + cores, i + 2 x cores (Linux on x86 servers)."""
     efficiency_cores: int = 0
     """Further cores with one thread each, slower than the others, sharing an L2 in fours and the same L3s."""
     cpuless_nodes: int = 0
@@ -72,7 +55,8 @@ class Shape:
     """Memory of the nodes without CPUs."""
     hugepages: tuple[HugePages, ...] = ()
     """Pools of the machine, spread evenly over the nodes with CPUs."""
-    distances: Distances = Distances()
+    distances: tuple[int, int, int] = (10, 12, 32)
+    """Local, within a socket and to other sockets (ACPI SLIT: 10 is local, 20 means twice as far)."""
     l2_size: int = 2**20
     """Size of one core's (or cluster's) L2."""
     l3_size: int = 32 * 2**20
@@ -102,26 +86,28 @@ def views_of(shape: Shape) -> tuple[MachineInfo, Hardware]:
 
 def _hardware(shape: Shape, places: Mapping[int, _Place], table: _Table) -> Hardware:
     """Return the machine as hwloc would find it."""
-    first_of_core = _first_cpus(places, lambda place: place.core)
-    first_of_socket = _first_cpus(places, lambda place: place.socket)
-    first_of_l2 = _first_cpus(places, lambda place: place.l2)
-    first_of_l3 = _first_cpus(places, lambda place: place.l3)
+    firsts: dict[str, dict[int, int]] = {"core": {}, "socket": {}, "l2": {}, "l3": {}}
+    for cpu, place in sorted(places.items()):
+        for kind, first in firsts.items():
+            first.setdefault(getattr(place, kind), cpu)
     locals_ = _local_cpus(shape, places)
     homes: dict[int, list[int]] = defaultdict(list)
     for node, cpus in enumerate(locals_):
         for cpu in cpus:
             homes[cpu].append(node)
     online = CPUSet.from_ids(places)
+    slow = CPUSet.from_ids(cpu for cpu, place in places.items() if place.is_efficiency)
+    pools = sorted(shape.hugepages, key=lambda pool: pool.page_size)
     return Hardware(
         cpus=tuple(
             HardwareCPU(
                 id=cpu,
-                core=first_of_core[place.core],
+                core=firsts["core"][place.core],
                 package=place.socket,
-                package_first_cpu=first_of_socket[place.socket],
+                package_first_cpu=firsts["socket"][place.socket],
                 numa=tuple(homes[cpu]),
-                l2=first_of_l2[place.l2],
-                l3=first_of_l3[place.l3],
+                l2=firsts["l2"][place.l2],
+                l3=firsts["l3"][place.l3],
                 efficiency=int(not place.is_efficiency) if shape.efficiency_cores else None,
             )
             for cpu, place in sorted(places.items())
@@ -130,14 +116,24 @@ def _hardware(shape: Shape, places: Mapping[int, _Place], table: _Table) -> Hard
         offline=CPUSet(),
         allowed=online,
         isolated=CPUSet(),
-        nodes=tuple(_hardware_node(shape, node, cpus) for node, cpus in enumerate(locals_)),
+        nodes=tuple(
+            HardwareNode(
+                node,
+                _memory(shape, node),
+                tuple(HardwarePages(one.page_size * 1024, _share_of(shape, node, one.num_pages)) for one in pools),
+                local_cpus=cpus,
+                sysfs_cpulist=str(cpus) if node < shape.numa_nodes else "",
+            )
+            for node, cpus in enumerate(locals_)
+        ),
         # One node alone is no table, neither for the kernel nor for hwloc.
         distances=table if len(table) > 1 else None,
         distance_nodes=tuple(range(len(table))) if len(table) > 1 else (),
-        kinds=_kinds(shape, places),
-        num_cores=len(first_of_core),
-        num_packages=len(first_of_socket),
-        num_l3=len(first_of_l3),
+        # Slower ones first; a uniform machine has none, as in hwloc.
+        kinds=(CPUKind(0, slow), CPUKind(1, online - slow)) if slow else (),
+        num_cores=len(firsts["core"]),
+        num_packages=len(firsts["socket"]),
+        num_l3=len(firsts["l3"]),
     )
 
 
@@ -171,7 +167,7 @@ def _places(shape: Shape) -> dict[int, _Place]:
         socket, node, l3 = (core * parts // cores for parts in (shape.sockets, shape.numa_nodes, shape.l3_caches))
         place = _Place(core, core % per_socket, socket, node, l2=core, l3=l3, is_efficiency=False)
         for thread in range(threads):
-            cpu = core * threads + thread if shape.siblings is Siblings.ADJACENT else core + thread * cores
+            cpu = core * threads + thread if shape.adjacent else core + thread * cores
             places[cpu] = place
     slow = shape.efficiency_cores
     blocks = max(shape.numa_nodes, shape.l3_caches)  # no L2 crosses the border of a node or an L3
@@ -184,19 +180,11 @@ def _places(shape: Shape) -> dict[int, _Place]:
     return places
 
 
-def _first_cpus(places: Mapping[int, _Place], element: Callable[[_Place], int]) -> dict[int, int]:
-    """Return the smallest CPU of every element of one kind."""
-    firsts: dict[int, int] = {}
-    for cpu in sorted(places):
-        firsts.setdefault(element(places[cpu]), cpu)
-    return firsts
-
-
 def _homes_of_cpuless(shape: Shape, node: int) -> Sequence[int]:
-    """Return the nodes with CPUs to which a CPU-less node belongs: one in turn, or a block of neighbours."""
+    """Return the nodes with CPUs to which a CPU-less node belongs: the first ones to the first, or several to each."""
     index = node - shape.numa_nodes
     if shape.cpuless_nodes >= shape.numa_nodes:
-        return (index % shape.numa_nodes,)
+        return (index * shape.numa_nodes // shape.cpuless_nodes,)
     block = shape.numa_nodes // shape.cpuless_nodes
     return range(index * block, (index + 1) * block)
 
@@ -232,16 +220,17 @@ def _distance_table(shape: Shape) -> _Table:
         far[homes] = [*(distance + _TO_CPULESS for distance in distances), *(between[others] for others in cpuless)]
     rows = [[*row, *(nearest[homes][node] + _TO_CPULESS for homes in cpuless)] for node, row in enumerate(near)]
     rows += [far[homes] for homes in cpuless]
-    return tuple((*row[:node], shape.distances.local, *row[node + 1 :]) for node, row in enumerate(rows))
+    return tuple((*row[:node], shape.distances[0], *row[node + 1 :]) for node, row in enumerate(rows))
 
 
 def _distances_of(shape: Shape, node: int) -> list[int]:
     """Return the distances between a node with CPUs and all of them."""
     in_socket = shape.numa_nodes // shape.sockets or 1
     first = node // in_socket * in_socket
-    found = [shape.distances.remote] * shape.numa_nodes
-    found[first : first + in_socket] = [shape.distances.same_socket] * len(found[first : first + in_socket])
-    found[node] = shape.distances.local
+    local, same_socket, remote = shape.distances
+    found = [remote] * shape.numa_nodes
+    found[first : first + in_socket] = [same_socket] * len(found[first : first + in_socket])
+    found[node] = local
     return found
 
 
@@ -255,25 +244,6 @@ def _share_of(shape: Shape, node: int, pages: int) -> int:
     return pages // shape.numa_nodes if node < shape.numa_nodes else 0
 
 
-def _hardware_node(shape: Shape, node: int, cpus: CPUSet) -> HardwareNode:
-    pools = sorted(shape.hugepages, key=lambda pool: pool.page_size)
-    return HardwareNode(
-        node,
-        _memory(shape, node),
-        tuple(HardwarePages(pool.page_size * 1024, _share_of(shape, node, pool.num_pages)) for pool in pools),
-        local_cpus=cpus,
-        sysfs_cpulist=str(cpus) if node < shape.numa_nodes else "",
-    )
-
-
-def _kinds(shape: Shape, places: Mapping[int, _Place]) -> tuple[CPUKind, ...]:
-    """Return the kinds of cores, slower ones first; a uniform machine has none, as in hwloc."""
-    if not shape.efficiency_cores:
-        return ()
-    slow = CPUSet.from_ids(cpu for cpu, place in places.items() if place.is_efficiency)
-    return CPUKind(0, slow), CPUKind(1, CPUSet.from_ids(places) - slow)
-
-
 def _caches(shape: Shape, places: Mapping[int, _Place]) -> dict[int, tuple[SharedCache, ...]]:
     """Return the caches of every CPU with the number of CPUs that share each."""
     sharers: dict[tuple[int, int], int] = defaultdict(int)
@@ -282,7 +252,7 @@ def _caches(shape: Shape, places: Mapping[int, _Place]) -> dict[int, tuple[Share
         sharers[3, place.l3] += 1
     sizes = {2: shape.l2_size, 3: shape.l3_size}
     found = {
-        (level, number): SharedCache(Cache(number, sizes[level], "Unified", level), count)
+        (level, number): (Cache(number, sizes[level], "Unified", level), count)
         for (level, number), count in sharers.items()
     }
     return {cpu: (found[2, place.l2], found[3, place.l3]) for cpu, place in places.items()}

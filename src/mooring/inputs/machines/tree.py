@@ -18,6 +18,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from mooring.engine.core.errors import InputError
@@ -34,6 +35,10 @@ class Tree(Protocol):
     @property
     def name(self) -> str:
         """What the tree is called in messages: the path that the user gave."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is the running machine."""
 
     def read(self, path: str) -> str | None:
         """Return the text of the file at ``path``, or None when it is missing, unreadable or no file.
@@ -114,11 +119,13 @@ class FolderTree:
     """A folder that holds an unpacked snapshot; links that lead out of the folder are never followed.
 
     Where the folder is the root directory of a computer, such as ``/host`` in a debugging pod, absolute links are meant
-    below it, as they are after chroot.
+    below it, as they are after chroot. Of the running machine nothing lies outside, so the kernel follows links to
+    files.
     """
 
     def __init__(self, root: str, *, is_root_directory: bool = False) -> None:
         self.name = root
+        self.is_live = False
         self._is_root_directory = is_root_directory
         self._prefix = root.rstrip("/") + "/"
         self._texts: dict[str, str | None] = {}
@@ -129,16 +136,16 @@ class FolderTree:
     def read(self, path: str) -> str | None:
         """See :meth:`mooring.inputs.machines.tree.Tree.read`."""
         text = self._texts.get(path, _UNREAD)
-        if text is not _UNREAD:
-            return text
-        text = self._texts[path] = _decoded(self.data(path))
+        if text is _UNREAD:
+            data = self.data(path)
+            text = self._texts[path] = None if data is None else data.decode("utf-8", "replace")
         return text
 
     def names(self, path: str) -> tuple[str, ...]:
         """See :meth:`mooring.inputs.machines.tree.Tree.names`."""
         known = self._listings.get(path)
         if known is None:
-            folder = self._folder(path)
+            folder = path if self.is_live else self._folder(path)
             known = self._listings[path] = () if folder is None else _list(self._prefix + folder)
         return known
 
@@ -157,24 +164,19 @@ class FolderTree:
     def data(self, path: str) -> bytes | None:
         """See :meth:`mooring.inputs.machines.tree.Tree.data`."""
         parent, _, base = path.rpartition("/")
-        folder = self._folder(parent)
+        folder = parent if self.is_live else self._folder(parent)
         if folder is None or base in ("", ".", ".."):
             return None
+        # Most files are no links: the kernel tells at once, and only the rare link is resolved by hand.
         try:
-            # Most files are no links: the kernel tells at once, and only the rare link is resolved by hand.
-            return _read_file(f"{self._prefix}{folder}/{base}", _OPEN_FLAGS | os.O_NOFOLLOW)
+            return _read_file(f"{self._prefix}{folder}/{base}", _OPEN_FLAGS | (0 if self.is_live else os.O_NOFOLLOW))
         except OSError as error:
-            if error.errno != errno.ELOOP:
-                return None
+            target = resolve(path, self._entry_at) if error.errno == errno.ELOOP else None
         except ValueError:  # a NUL inside the path
-            return None
-        target = resolve(path, self._entry_at)
-        if target is None:
-            return None
-        try:
-            return _read_file(self._prefix + target, _OPEN_FLAGS | os.O_NOFOLLOW)
-        except OSError:
-            return None
+            target = None
+        with suppress(OSError):
+            return None if target is None else _read_file(self._prefix + target, _OPEN_FLAGS | os.O_NOFOLLOW)
+        return None
 
     def _folder(self, path: str) -> str | None:
         """Return the path without links of the directory at ``path``."""
@@ -194,53 +196,14 @@ class FolderTree:
         return entry
 
 
-class LiveTree:
-    """The running machine. Nothing lies outside its root, so the kernel follows the links.
+def live_tree() -> FolderTree:
+    """Return the running machine.
 
     Its sysfs can be huge and its /proc changes while we look: only what is requested is listed.
     """
-
-    name = "/"
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str | None] = {}
-        self._listings: dict[str, tuple[str, ...]] = {}
-
-    def read(self, path: str) -> str | None:
-        """See :meth:`mooring.inputs.machines.tree.Tree.read`."""
-        text = self._texts.get(path, _UNREAD)
-        if text is _UNREAD:
-            text = self._texts[path] = _decoded(self.data(path))
-        return text
-
-    def data(self, path: str) -> bytes | None:
-        """See :meth:`mooring.inputs.machines.tree.Tree.data`."""
-        try:
-            return _read_file(f"/{path}", _OPEN_FLAGS)
-        except (OSError, ValueError):
-            return None
-
-    def names(self, path: str) -> tuple[str, ...]:
-        """See :meth:`mooring.inputs.machines.tree.Tree.names`."""
-        known = self._listings.get(path)
-        if known is None:
-            known = self._listings[path] = _list(f"/{path}")
-        return known
-
-    def exists(self, path: str) -> bool:
-        """See :meth:`mooring.inputs.machines.tree.Tree.exists`."""
-        return os.path.exists(f"/{path}")  # noqa: PTH110 - pathlib costs more than the question
-
-    def is_dir(self, path: str) -> bool:
-        """See :meth:`mooring.inputs.machines.tree.Tree.is_dir`."""
-        return os.path.isdir(f"/{path}")  # noqa: PTH112 - as above
-
-    def place(self, path: str) -> str | None:
-        """See :meth:`mooring.inputs.machines.tree.Tree.place`."""
-        try:
-            return os.path.realpath(f"/{path}", strict=True).lstrip("/")
-        except (OSError, ValueError):
-            return None
+    tree = FolderTree("/", is_root_directory=True)
+    tree.is_live = True
+    return tree
 
 
 def open_tree(source: str | os.PathLike[str]) -> Tree:
@@ -256,16 +219,12 @@ def open_tree(source: str | os.PathLike[str]) -> Tree:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"cannot be opened: {problem}", source=path, remedy=_REMEDY) from None
     if stat.S_ISDIR(mode):
-        return LiveTree() if os.path.realpath(path) == "/" else FolderTree(path)
+        return live_tree() if os.path.realpath(path) == "/" else FolderTree(path)
     if not stat.S_ISREG(mode):
         raise InputError("is neither a folder nor a file", source=path, remedy=_REMEDY)
     from mooring.inputs.machines.archive import read_archive  # noqa: PLC0415 - tarfile and codecs only for archives
 
     return read_archive(path)
-
-
-def _decoded(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "replace")
 
 
 def _read_file(path: str, flags: int) -> bytes | None:

@@ -20,23 +20,17 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.documents import NotJSONError, read_json
-from mooring.inputs.decoding.fields import Document
-from mooring.inputs.pods.cluster_objects import (
-    LIMIT_RANGE,
-    LimitRange,
-    check_limits,
-    limit_ranges,
-    objects_of,
-    with_defaults,
-)
+from mooring.inputs.decoding.fields import Document, part_at
+from mooring.inputs.pods import cluster_objects
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.workloads import PodObject, pod_objects
 
 LIMITED: Final = "MOOR-541"
 INJECTED: Final = "MOOR-542"
 NETWORK: Final = "NetworkAttachmentDefinition"
-READ: Final = frozenset({LIMIT_RANGE, NETWORK})
+READ: Final = frozenset({cluster_objects.LIMIT_RANGE, NETWORK})
 """Kinds without pods that admission reads; Namespaces, too, but only their labels and annotations."""
 _NETWORKS: Final = ("k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network")
 _RESOURCE: Final = "k8s.v1.cni.cncf.io/resourceName"
@@ -104,12 +98,8 @@ def fragment_of(documents: Iterable[Document]) -> Fragment:
     for document in documents:
         found = list(_containers(document.content))
         if not found:
-            raise InputError(
-                "has no container",
-                source=document.source,
-                field="--inject",
-                remedy="give a container (name, resources), a list of containers, or a pod template",
-            )
+            remedy = "give a container (name, resources), a list of containers, or a pod template"
+            raise InputError("has no container", source=document.source, field="--inject", remedy=remedy)
         own = [one for init, one in found if init], [one for init, one in found if not init]
         spec = {"initContainers": own[0], "containers": own[1] or [{"name": "app"}]}
         pod_from_object({"metadata": {"name": "inject"}, "spec": spec}, source=document.source)
@@ -140,7 +130,7 @@ def _containers(content: Any, *, init: bool = False) -> Iterator[tuple[bool, Map
 class APIServerAdmission:
     """What admission does to the pods of some documents; what it did is noted for :meth:`findings`."""
 
-    limits: Mapping[str, Sequence[LimitRange]]
+    limits: Mapping[str, Sequence[cluster_objects.LimitRange]]
     """By namespace."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Name -> labels and annotations."""
@@ -160,13 +150,13 @@ class APIServerAdmission:
         namespaces: dict[str, Mapping[str, str]] = {}
         networks: dict[tuple[str, str], str] = {}
         for document in documents:
-            for _, content in objects_of(document.content, {"Namespace", NETWORK}):
+            for _, content in cluster_objects.objects_of(document.content, {"Namespace", NETWORK}):
                 name, namespace, keys = _metadata(content)
                 if content["kind"] == NETWORK:
                     networks[namespace, name] = keys.get(_RESOURCE, "")
                 else:
                     namespaces[name] = keys
-        return APIServerAdmission(limit_ranges(documents), namespaces, networks, fragment)
+        return APIServerAdmission(cluster_objects.limit_ranges(documents), namespaces, networks, fragment)
 
     def new_pod(self, found: PodObject, source: str, gates: PodGates) -> Pod:
         """Return a pod as the API server stores it, as far as that is known.
@@ -181,12 +171,12 @@ class APIServerAdmission:
         """
         spec = found.content.get("spec")
         if not isinstance(spec, dict) or is_stored(found.content):
-            return pod_from_object(found.content, source=source, gates=gates)
+            return pod_from_object(with_allocated(found.content), source=source, gates=gates)
         spec = self._injected(spec, found)
         _, namespace, _ = _metadata(found.content)
         ranges, by = self.limits.get(namespace, ()), []
         for one in ranges:
-            spec, said = with_defaults(spec, one)
+            spec, said = cluster_objects.with_defaults(spec, one)
             if said:
                 by.append(f"LimitRange {namespace}/{one.name}")
                 self._note(found, "info", LIMITED, f"LimitRanger plugin set: {said} ({by[-1]})")
@@ -197,7 +187,7 @@ class APIServerAdmission:
                 raise
             remedy = "; ".join((*filter(None, [error.remedy]), f"amounts that the pod lacks come from {', '.join(by)}"))
             raise InputError(error.problem, source=error.source, field=error.field, remedy=remedy) from None
-        check_limits(pod, ranges)
+        cluster_objects.check_limits(pod, ranges)
         return pod
 
     def findings(self) -> Iterator[Finding]:
@@ -296,19 +286,14 @@ def _parts(fragment: Fragment) -> tuple[tuple[Mapping[str, Any], ...], ...]:
 
 def is_stored(content: Mapping[str, Any]) -> bool:
     """Tell whether a pod comes from the API server: admission has seen it."""
-    metadata = content.get("metadata")
-    return bool(content.get("status") or (isinstance(metadata, dict) and metadata.get("uid")))
+    return bool(content.get("status") or part_at(content, "metadata").get("uid"))
 
 
 def _metadata(content: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:
     """Return name, namespace, and labels with annotations; what is wrong there is reported where pods are read."""
-    given = content.get("metadata")
-    metadata = given if isinstance(given, dict) else {}
-    keys = {}
-    for part in ("labels", "annotations"):
-        texts = metadata.get(part)
-        for key, value in texts.items() if isinstance(texts, dict) else ():
-            keys[str(key)] = str(value)
+    metadata = part_at(content, "metadata")
+    texts = {**part_at(metadata, "labels"), **part_at(metadata, "annotations")}
+    keys = {str(key): str(value) for key, value in texts.items()}
     name, namespace = (metadata.get(key) for key in ("name", "namespace"))
     return str(name or metadata.get("generateName") or ""), str(namespace or "default"), keys
 

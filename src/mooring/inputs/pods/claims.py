@@ -24,16 +24,8 @@ from typing import Any, Final
 
 from mooring.engine.core.dynamic import Attributes, AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
 from mooring.engine.core.pod import ClaimUse, Container
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    flag_at,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    within,
-    wrong_kind,
-)
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within
 
 CLAIM: Final = "ResourceClaim"
 
@@ -53,33 +45,24 @@ def claim_of(obj: Mapping[str, Any], *, source: str) -> ResourceClaim:
         name, namespace, uid = name_at(metadata, "name"), text_at(metadata, "namespace"), text_at(metadata, "uid")
         with within("status"):
             allocation = status.get("allocation")
-            devices = _devices(mapping_at(mapping_at(status, "allocation"), "devices"))
-            pods = frozenset(_pods(list_at(status, "reservedFor")))
+            given = mapping_at(mapping_at(status, "allocation"), "devices")
+            with within("allocation.devices.results"):
+                devices = tuple(map(_device, list_at(given, "results")))
+            users = map(reading.as_mapping, list_at(status, "reservedFor"))
+            pods = frozenset(text_at(user, "uid") for user in users if text_at(user, "resource") == "pods")
     return ResourceClaim(namespace or "default", name, uid, allocation is not None, devices, pods)
 
 
-def _devices(allocated: Mapping[str, Any]) -> tuple[ClaimedDevice, ...]:
-    with within("allocation.devices.results"):
-        return tuple(_device(item) for item in list_at(allocated, "results"))
-
-
 def _device(item: object) -> ClaimedDevice:
-    fields = as_mapping(item)
+    fields = reading.as_mapping(item)
     return ClaimedDevice(
         text_at(fields, "request"),
         name_at(fields, "driver"),
         name_at(fields, "pool"),
         name_at(fields, "device"),
-        flag_at(fields, "adminAccess", default=False),
+        reading.flag_at(fields, "adminAccess", default=False),
         text_at(fields, "shareID"),
     )
-
-
-def _pods(items: Iterable[object]) -> Iterable[str]:
-    for item in items:
-        fields = as_mapping(item)
-        if text_at(fields, "resource") == "pods":
-            yield text_at(fields, "uid")
 
 
 SLICE: Final = "ResourceSlice"
@@ -119,14 +102,14 @@ def slice_of(obj: Mapping[str, Any], *, source: str) -> ResourceSlice:
             pool = mapping_at(spec, "pool")
             generation = pool.get("generation", 0)
             if type(generation) is not int:
-                raise wrong_kind(generation, "a whole number", "pool.generation")
+                raise reading.wrong_kind(generation, "a whole number", "pool.generation")
             with within("pool"):
                 pool_name = name_at(pool, "name")
-            devices = []
-            for index, item in enumerate(list_at(spec, "devices")):
-                with within(f"devices[{index}]"):
-                    fields = as_mapping(item)
-                    devices.append((text_at(fields, "nodeName") or node, _published_device(driver, pool_name, fields)))
+            devices = each_at(
+                spec,
+                "devices",
+                lambda one: (text_at(one, "nodeName") or node, _published_device(driver, pool_name, one)),
+            )
             return ResourceSlice(name, driver, pool_name, generation, node, tuple(devices))
 
 
@@ -159,7 +142,7 @@ def _published_device(driver: str, pool: str, fields: Mapping[str, Any]) -> Dyna
         pool,
         name_at(fields, "name"),
         _attributes(driver, mapping_at(inner, "attributes")),
-        flag_at(inner, "allowMultipleAllocations", default=False),
+        reading.flag_at(inner, "allowMultipleAllocations", default=False),
     )
 
 
@@ -168,7 +151,7 @@ def _attributes(driver: str, content: Mapping[str, Any]) -> Attributes:
     for name, item in content.items():
         field = f"attributes.{name:.80}"
         if not isinstance(item, dict):
-            raise wrong_kind(item, "a mapping", field)
+            raise reading.wrong_kind(item, "a mapping", field)
         for value in _values(item, field):
             found[name if "/" in name else f"{driver}/{name}"] = value
     return found
@@ -182,10 +165,10 @@ def _values(item: Mapping[str, Any], field: str) -> Iterator[AttributeValue]:
             continue
         place, values = f"{field}.{name:.20}", value if name.endswith("s") else [value]
         if not isinstance(values, list):
-            raise wrong_kind(value, "a list", place)
+            raise reading.wrong_kind(value, "a list", place)
         for one in values:
             if type(one) is not kind:
-                raise wrong_kind(one, _WORDS[kind], place)
+                raise reading.wrong_kind(one, _WORDS[kind], place)
         yield tuple(values) if name.endswith("s") else values[0]
 
 
@@ -249,7 +232,7 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
     for field in ("initContainers", "containers"):
         for index, item in enumerate(list_at(spec, field)):
             with within(f"spec.{field}[{index}].resources"):
-                for use in _uses(as_mapping(item), names):
+                for use in _uses(reading.as_mapping(item), names):
                     uses[item["name"]].append(use)
     for name, use in _extended_uses(extended):
         uses.setdefault(name, []).append(use)
@@ -260,20 +243,14 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
 
 
 def _uses(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[ClaimUse]:
-    for index, entry in enumerate(list_at(mapping_at(item, "resources"), "claims")):
-        with within(f"claims[{index}]"):
-            fields = as_mapping(entry)
-            name, request = text_at(fields, "name"), text_at(fields, "request")
-        if names.get(name):
-            yield ClaimUse(names[name], request)
+    used = each_at(mapping_at(item, "resources"), "claims", lambda one: (text_at(one, "name"), text_at(one, "request")))
+    return (ClaimUse(names[name], request) for name, request in used if names.get(name))
 
 
 def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    status = obj.get("status")
-    if not isinstance(status, dict) or not status.get(_EXTENDED):
-        return {}
+    status = reading.part_at(obj, "status")
     with within("status"):
-        found = mapping_at(status, _EXTENDED)
+        found = mapping_at(status, _EXTENDED) if status.get(_EXTENDED) else {}
         text_at(found, "resourceClaimName")
     return found
 
@@ -283,7 +260,7 @@ def _extended_uses(extended: Mapping[str, Any]) -> Iterator[tuple[str, ClaimUse]
     with within(f"status.{_EXTENDED}"):
         claim = text_at(extended, "resourceClaimName")
         for item in list_at(extended, "requestMappings"):
-            fields = as_mapping(item)
+            fields = reading.as_mapping(item)
             if claim:
                 yield text_at(fields, "containerName"), ClaimUse(claim, text_at(fields, "requestName"))
 
@@ -292,15 +269,10 @@ def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the pod's own name of a claim -> the claim's, empty while nothing tells it."""
     if not spec.get(_CLAIMS):
         return {}
-    status = obj.get("status")
-    made = dict(_entries(status, _CLAIM_STATUSES, "status")) if isinstance(status, dict) else {}
+    made = dict(_entries(reading.part_at(obj, "status"), _CLAIM_STATUSES, "status"))
     return {name: claim or made.get(name, "") for name, claim in _entries(spec, _CLAIMS, "spec")}
 
 
 def _entries(parent: Mapping[str, Any], field: str, place: str) -> Iterable[tuple[str, str]]:
     with within(place):
-        items = list_at(parent, field)
-    for index, item in enumerate(items):
-        with within(f"{place}.{field}[{index}]"):
-            entry = as_mapping(item)
-            yield text_at(entry, "name"), text_at(entry, "resourceClaimName")
+        return each_at(parent, field, lambda one: (text_at(one, "name"), text_at(one, "resourceClaimName")))

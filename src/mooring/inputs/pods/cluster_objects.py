@@ -182,10 +182,8 @@ def check_limits(pod: Pod, ranges: Iterable[LimitRange]) -> None:
         wrong = list(dict.fromkeys(message for item in one.items for message in _violations(pod, item)))
         if wrong:
             words = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
-            raise InputError(
-                f'the API server refuses it: pods "{pod.name}" is forbidden: {words}',
-                remedy=f"change the pod, or the LimitRange {one.namespace}/{one.name} ({one.source})",
-            )
+            remedy = f"change the pod, or the LimitRange {one.namespace}/{one.name} ({one.source})"
+            raise InputError(f'the API server refuses it: pods "{pod.name}" is forbidden: {words}', remedy=remedy)
 
 
 def _violations(pod: Pod, item: LimitItem) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
@@ -37,7 +38,9 @@ def _fill(
     # Rule huge-page-requests-of-containers, v1.32 (spec: releases.md section 8).
     if not gates.huge_page_requests_of_containers:
         named = {} if gates.huge_page_limits_beside_requests else requests
-        _fill_huge_page_limits(named, limits, total(containers, _limits))
+        for name, amount in total(containers, _limits).items():
+            if name.startswith(HUGE_PAGES) and name not in named:
+                limits.setdefault(name, amount)
     if gates.defaulting_fix or limits:
         of_containers = total(containers, _requests)
         _fill_requests(requests, limits, of_containers, huge_pages=gates.huge_page_requests_of_containers)
@@ -75,12 +78,8 @@ def total(containers: Sequence[Container], of: Callable[[Container], ResourceLis
     return running
 
 
-def _requests(container: Container) -> ResourceList:
-    return container.requests
-
-
-def _limits(container: Container) -> ResourceList:
-    return container.limits
+_requests: Callable[[Container], ResourceList] = attrgetter("requests")
+_limits: Callable[[Container], ResourceList] = attrgetter("limits")
 
 
 def _add(into: dict[str, Quantity], amounts: ResourceList) -> None:
@@ -92,14 +91,6 @@ def _raise(into: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
     for name, amount in amounts.items():
         if name not in into or amount > into[name]:
             into[name] = amount
-
-
-def _fill_huge_page_limits(
-    requests: Mapping[str, Quantity], limits: dict[str, Quantity], of_containers: Mapping[str, Quantity]
-) -> None:
-    for name, amount in of_containers.items():
-        if name.startswith(HUGE_PAGES) and name not in requests:
-            limits.setdefault(name, amount)
 
 
 def _fill_requests(

@@ -30,7 +30,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, name_at, nearest, text_at, within
+from mooring.inputs.decoding.fields import count_at, each_at, list_at, mapping_at, name_at, nearest, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, resource_list
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates, is_supported, total_limits, total_requests
 
@@ -89,23 +89,20 @@ def scale_down_grace(
     if text is None:
         return None
     if not _WHOLE.fullmatch(text) or int(text) > LONGEST_SCALE_DOWN:
-        raise InputError(
-            f"{text!r:.40} is not a delay", field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY
-        )
+        problem = f"{text!r:.40} is not a delay"
+        raise InputError(problem, field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY)
     return int(text)
 
 
 def _of_field(spec: Mapping[str, Any], gates: PodGates, *, stored: bool) -> int:
     seconds = count_at(spec, SCALE_DOWN_FIELD, 0)
     if not 0 <= seconds <= LONGEST_SCALE_DOWN:
-        raise InputError(
-            f"must be between 0 and {LONGEST_SCALE_DOWN}, but is {seconds}", field=SCALE_DOWN_FIELD, remedy=_REMEDY
-        )
+        problem = f"must be between 0 and {LONGEST_SCALE_DOWN}, but is {seconds}"
+        raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=_REMEDY)
     if not gates.delay and not stored:
         remedy = f"switch on the feature gate {DELAY_GATE}, or use the annotation {SCALE_DOWN_ANNOTATION}"
-        raise InputError(
-            f"is forbidden while the feature gate {DELAY_GATE} is off", field=SCALE_DOWN_FIELD, remedy=remedy
-        )
+        problem = f"is forbidden while the feature gate {DELAY_GATE} is off"
+        raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=remedy)
     return seconds
 
 
@@ -126,12 +123,10 @@ def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> li
 
 
 def _allocated(status: Mapping[str, Any], field: str) -> dict[str, ResourceList]:
-    found: dict[str, ResourceList] = {}
-    for index, item in enumerate(list_at(status, field)):
-        with within(f"status.{field}[{index}]"):
-            one = as_mapping(item)
-            found[name_at(one, "name")] = resource_list(one, "allocatedResources")
-    return found
+    with within("status"):
+        return dict(
+            each_at(status, field, lambda one: (name_at(one, "name"), resource_list(one, "allocatedResources")))
+        )
 
 
 _RESIZABLE: Final = ("cpu", "memory")
@@ -152,7 +147,7 @@ def with_allocated(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     spec, status = mapping_at(obj, "spec"), mapping_at(obj, "status")
     changed: dict[str, Any] = {}
     for field, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
-        told = {name_at(one, "name"): one for one in list_at(status, statuses) if isinstance(one, dict)}
+        told = {text_at(one, "name"): one for one in list_at(status, statuses) if isinstance(one, dict)}
         items = list_at(spec, field)
         made = [_item(item, told) for item in items]
         if any(new is not old for new, old in zip(made, items, strict=True)):
@@ -233,7 +228,8 @@ def check_resources(requests: ResourceList, limits: ResourceList) -> None:
         if name not in limits:
             _check_unlimited(name)
         elif request.nano > limits[name].nano:
-            raise _above_limit(name, request, limits[name])
+            problem = f"the request of {request} is above the limit of {limits[name]}"
+            raise InputError(problem, field=f"requests.{name}")
         elif name not in _NATIVE and request.nano != limits[name].nano and not _overcommits(name):
             raise InputError(f"must equal the limit of {limits[name]}, but is {request}", field=f"requests.{name}")
     if any(name.startswith(HUGE_PAGES) for name in limits):
@@ -313,10 +309,6 @@ def check_names(names: Collection[str]) -> None:
         if name in seen:
             raise InputError(f"two containers are called {name!r}", field="spec", remedy="rename one of them")
         seen.add(name)
-
-
-def _above_limit(name: str, request: Quantity, limit: Quantity) -> InputError:
-    return InputError(f"the request of {request} is above the limit of {limit}", field=f"requests.{name}")
 
 
 def _check_special(name: str, amount: Quantity, field: str) -> None:

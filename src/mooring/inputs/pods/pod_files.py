@@ -16,19 +16,12 @@ from mooring.inputs.decoding.documents import load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Report, ignore, within
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods import admission as admitting
-from mooring.inputs.pods import cluster_objects
+from mooring.inputs.pods import cluster_objects, pod_status
 from mooring.inputs.pods.admission import APIServerAdmission
 from mooring.inputs.pods.cluster_objects import large_quantities
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_containers_fit, check_name
-from mooring.inputs.pods.pod_status import (
-    HOLDS_NOTHING,
-    Standing,
-    left_out_finding,
-    node_of,
-    standing_finding,
-    standing_of,
-)
+from mooring.inputs.pods.pod_status import HOLDS_NOTHING, Standing, node_of, standing_of
 from mooring.inputs.pods.pods import DEFAULT_GATES
 from mooring.inputs.pods.virtual_machines import with_instance_types
 from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
@@ -88,13 +81,15 @@ def pods_of(
     Raises:
         InputError: a pod is not valid, or two pods have the same uid.
     """
+    # What comes has no status yet, whatever the object was before (spec: releases.md section 7, rule 1).
+    gates = replace(gates, reads_statuses=False)
     # Beside one that is named, others that were rejected are no question.
     left_out = HOLDS_NOTHING if named else _ENDED
     pods, elsewhere = _described_pods(
         documents, node, gates, report, paths=paths, left_out=left_out, named=named, admission=admission
     )
     if elsewhere:
-        report(standing_finding(node, elsewhere))
+        report(pod_status.standing_finding(node, elsewhere))
     come = [(pod, standing_of(one.content)) for pod, one in pods]
     if any(standing in HOLDS_NOTHING for _, standing in come):
         # The others run, or will: what was rejected is asked about beside them.
@@ -199,7 +194,7 @@ def active_pods(
         stand[standing_of(one.content)].append(pod)
     arriving, pending = stand[Standing.ARRIVING], stand[Standing.UNBOUND]
     if elsewhere or arriving or pending:
-        report(standing_finding(node, elsewhere, len(arriving) + len(pending)))
+        report(pod_status.standing_finding(node, elsewhere, len(arriving) + len(pending)))
     bound = (*arriving, *stand[Standing.REJECTED], *stand[Standing.ENDED])
     running = [pod for pod, one in pods if standing_of(one.content) in (Standing.NEW, Standing.RUNNING)]
     return ActivePods(tuple(running), bound, tuple(pending))
@@ -235,11 +230,13 @@ def _described_pods(
                 ended.append((pod, origin.content))
                 continue
             if pod.uid in pods:
-                raise _twice(pod, pods[pod.uid][1].place, origin.place)
+                first = pods[pod.uid][1].place
+                problem = f"the pod {pod.namespace}/{pod.name} has the uid {pod.uid}, as has a pod in {first}"
+                raise InputError(problem, source=origin.place, remedy="rename one of them or remove it")
             if len(pods) == MOST_PODS:
                 raise InputError(f"more than {MOST_PODS} pods", source=origin.place, remedy="lower the replicas")
             pods[pod.uid] = pod, origin
-    for finding in (left_out_finding(ended, left_out), *_without_pods(others), *admission.findings()):
+    for finding in (pod_status.left_out_finding(ended, left_out), *_without_pods(others), *admission.findings()):
         if finding is not None:
             report(finding)
     return list(pods.values()), elsewhere
@@ -284,12 +281,15 @@ def _pods_of(
 
 
 def _launched(found: PodObject) -> Finding | None:
-    """Return what is said of a pod that is computed from a virtual machine."""
+    """Return what is said of a pod that is computed from fields of another kind."""
     if not found.launched or not found.replicas:
         return None
     resources = found.content["spec"]["containers"][0]["resources"]
     amounts = ", ".join(f"{name} {amount}" for name, amount in resources["requests"].items())
-    message = f"planned as the pod of its launcher, which requests {amounts}; memory overhead as KubeVirt estimates it"
+    what, by = (
+        (f"its {found.role}", "Spark adds it") if found.role else ("the pod of its launcher", "KubeVirt estimates it")
+    )
+    message = f"planned as {what}, which requests {amounts}; memory overhead as {by}"
     name = found.content["metadata"]["name"].removeprefix("virt-launcher-")
     return Finding("info", f"{found.launched} {name}", message, LAUNCHER)
 
@@ -324,7 +324,9 @@ def _misspelt(field: UnknownField) -> str:
 def _pods(found: PodObject, source: str, gates: PodGates, admission: APIServerAdmission) -> Iterator[Pod]:
     with within(found.field):
         pod = admission.new_pod(found, source, gates)
-        _check_fit(pod)
+        if pod.resources is not None:
+            with within("spec.resources"):
+                check_containers_fit(pod.resources, pod.containers)
         check_identity(pod)
     if found.replicas is None:
         yield pod
@@ -350,13 +352,6 @@ def check_identity(pod: Pod) -> None:
         positions[kind] += 1
 
 
-def _check_fit(pod: Pod) -> None:
-    if pod.resources is None:
-        return
-    with within("spec.resources"):
-        check_containers_fit(pod.resources, pod.containers)
-
-
 def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:
     """Yield a finding for objects without pods, for those that an operator may make pods of, and for Helm's hooks."""
     kinds: dict[str, dict[str, list[str]]] = {}
@@ -377,11 +372,3 @@ def _listed(kinds: Mapping[str, Sequence[str]]) -> str:
             named.append("...")
         parts.append(f"{len(names)} {kind}" + (f" ({', '.join(named)})" if named else ""))
     return ", ".join(parts)
-
-
-def _twice(pod: Pod, first: str, second: str) -> InputError:
-    return InputError(
-        f"the pod {pod.namespace}/{pod.name} has the uid {pod.uid}, as has a pod in {first}",
-        source=second,
-        remedy="rename one of them or remove it",
-    )

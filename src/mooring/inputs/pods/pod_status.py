@@ -16,7 +16,7 @@ from mooring.engine.core.decision import Rejection, is_admission_reason
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.inputs.decoding.fields import Document, mapping_at
+from mooring.inputs.decoding.fields import Document, mapping_at, part_at
 from mooring.inputs.pods.pods import identity_of
 from mooring.inputs.pods.workloads import PodObject, pod_objects
 
@@ -50,8 +50,7 @@ HOLDS_NOTHING: Final = frozenset({Standing.ENDED, Standing.REJECTED})
 
 def standing_of(content: Mapping[str, Any]) -> Standing:
     """Return how far a v1 Pod has come; the kubelet sets ``startTime`` when it admits or rejects a pod."""
-    status = content.get("status")
-    status = status if isinstance(status, dict) else {}
+    status = part_at(content, "status")
     phase, reason = status.get("phase"), status.get("reason")
     if phase in FINISHED:
         rejected = phase == "Failed" and isinstance(reason, str) and is_admission_reason(reason)
@@ -67,8 +66,8 @@ def recorded_failure(content: Mapping[str, Any]) -> Rejection | None:
     >>> recorded_failure({"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Too much"}})
     Rejection(reason='OutOfcpu', message='Too much', shortage=None)
     """
-    status = content.get("status")
-    if not isinstance(status, dict) or status.get("phase") != "Failed":
+    status = part_at(content, "status")
+    if status.get("phase") != "Failed":
         return None
     reason, message = (value if isinstance(value := status.get(name), str) else "" for name in ("reason", "message"))
     prefix = next((one for one in _PREFIXES if message.startswith(one)), "") if is_admission_reason(reason) else ""
@@ -77,8 +76,7 @@ def recorded_failure(content: Mapping[str, Any]) -> Rejection | None:
 
 def node_of(content: Mapping[str, Any]) -> str:
     """Return the name of the node that a pod is bound to; empty for none."""
-    spec = content.get("spec")
-    name = spec.get("nodeName") if isinstance(spec, dict) else None
+    name = part_at(content, "spec").get("nodeName")
     return name if isinstance(name, str) else ""
 
 
@@ -138,11 +136,8 @@ def standing_finding(node: str, elsewhere: int, asked: int = 0) -> Finding:
         elsewhere: how many pods are bound to others.
         asked: how many of the pods that are given as running are pending.
     """
-    parts = []
-    if elsewhere:
-        parts.append(f"{elsewhere} {'pod is' if elsewhere == 1 else 'pods are'} bound to other nodes and left out")
-    if asked:
-        parts.append(f"{asked} {'pod is' if asked == 1 else 'pods are'} pending and not counted as running")
+    left_out = ((elsewhere, "bound to other nodes and left out"), (asked, "pending and not counted as running"))
+    parts = [f"{count} {'pod is' if count == 1 else 'pods are'} {why}" for count, why in left_out if count]
     return Finding("warning", f"node {node}" if node else "active pods", "; ".join(parts), OTHER_PODS)
 
 

@@ -4,6 +4,10 @@ An operator's object nests a PodTemplateSpec (Kubernetes v1.37 API) at a place o
 a Volcano Job, ``spec.workerGroupSpecs[0].template`` in a RayCluster. The template is recognized by its containers; the
 fields that hold it tell how many pods it stands for. Sources: the API references of JobSet v1alpha2, LeaderWorkerSet
 v1, Kueue v1beta1 (Workload), Volcano v1alpha1, KubeRay v1, Kubeflow training operator v1 and MPI operator v2beta1.
+
+A SparkApplication has fields in their place, of which spark-submit makes the pods. Sources: Spark operator of Kubeflow,
+v1beta2 (docs/api-docs.md; defaults.go, submission.go); Spark 3.5, running-on-kubernetes.md, configuration.md
+(BasicDriverFeatureStep, BasicExecutorFeatureStep).
 """
 
 from __future__ import annotations
@@ -11,10 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.fields import count_at
+from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at
 
 IsTemplate: TypeAlias = Callable[[Mapping[str, Any], str], bool]
 """Tells whether a mapping at a path is a template."""
@@ -168,3 +172,96 @@ def job_pods(spec: Mapping[str, Any]) -> int:
     """
     parallelism = count_at(spec, "parallelism", 1, least=0)
     return min(parallelism, count_at(spec, "completions", parallelism, least=0))
+
+
+_SIZE: Final = re.compile(r"(\d+)(b|[kmgtp]b?|)", re.IGNORECASE)
+_UNITS: Final = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_LEAST_OVERHEAD: Final = "384m"
+_OF_METADATA: Final = ("labels", "annotations")
+_AT_START: Final = ("minExecutors", "initialExecutors")
+_OVERHEAD, _OVERHEAD_OF_SCRIPTS = 0.1, 0.4
+
+
+def spark_pods(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield driver and executors of a SparkApplication's spec, each as role, number of pods and template.
+
+    Fields of the operator win over ``sparkConf``. Requests are cores, or ``coreRequest``; a CPU limit is set for
+    ``coreLimit`` alone. Memory is requested and limited: the heap and an overhead of a tenth (Python and R: four
+    tenths), at least 384 MiB, or ``memoryOverhead``.
+
+    Raises:
+        InputError: a size or a number cannot be understood.
+    """
+    conf = {str(name): str(value) for name, value in mapping_at(spec, "sparkConf").items()}
+    is_script = text_at(spec, "type") in ("Python", "R")
+    factor = str(_OVERHEAD_OF_SCRIPTS if is_script else _OVERHEAD)
+    factor = spec.get("memoryOverheadFactor", conf.get("spark.kubernetes.memoryOverheadFactor", factor))
+    for role in ("driver", "executor"):
+        given = mapping_at(spec, role)
+
+        def told(
+            field: str, default: Any = None, key: str = "", *, role: str = role, given: Mapping[str, Any] = given
+        ) -> Any:
+            return given.get(field, conf.get(f"spark.{key.format(role) or f'{role}.{field}'}", default))
+
+        heap = _mebibytes(told("memory", "1g"), f"{role}.memory")
+        extra = told("memoryOverhead")
+        if extra is None:
+            least = _mebibytes(conf.get(f"spark.{role}.minMemoryOverhead", _LEAST_OVERHEAD), "sparkConf")
+            share = str(conf.get(f"spark.{role}.memoryOverheadFactor", factor))
+            if not re.fullmatch(r"\d*\.?\d+", share):
+                raise InputError(f"{share!r:.40} is no number", field="memoryOverheadFactor", remedy="write it as 0.1")
+            extra = max(int(float(share) * heap), least)
+        memory = heap + _mebibytes(extra, f"{role}.memoryOverhead")
+        if role == "executor" and is_script:
+            memory += _mebibytes(conf.get("spark.executor.pyspark.memory", "0"), "sparkConf")
+        if role == "executor" and conf.get("spark.memory.offHeap.enabled") == "true":
+            size = conf.get("spark.memory.offHeap.size", "0")
+            memory += _mebibytes(f"{size}b" if size.isdecimal() else size, "sparkConf")
+        template, gpu = mapping_at(given, "template"), mapping_at(given, "gpu")
+        [base, *others] = list_at(mapping_at(template, "spec"), "containers") or [{}]
+        resources = mapping_at(as_mapping(base), "resources")
+        cores = told("coreRequest", told("cores", 1), f"kubernetes.{role}.request.cores")
+        requests = {**mapping_at(resources, "requests"), "cpu": str(cores), "memory": f"{memory}Mi"}
+        limits = {**mapping_at(resources, "limits"), "memory": f"{memory}Mi"}
+        if (limit := told("coreLimit", None, f"kubernetes.{role}.limit.cores")) is not None:
+            limits["cpu"] = str(limit)
+        if "memoryLimit" in given:
+            limits["memory"] = f"{_mebibytes(given['memoryLimit'], f'{role}.memoryLimit')}Mi"
+        if gpu:
+            limits[text_at(gpu, "name")] = str(gpu.get("quantity"))
+        container: dict[str, Any] = {
+            "name": f"spark-kubernetes-{role}",
+            **base,
+            "resources": {"requests": requests, "limits": limits},
+        }
+        containers = [container, *others, *list_at(given, "sidecars")]
+        metadata = mapping_at(template, "metadata") | {key: given[key] for key in _OF_METADATA if key in given}
+        pods = 1 if role == "driver" else _executors(spec, conf, told("instances"))
+        inner = {"containers": containers, "initContainers": list_at(given, "initContainers")}
+        yield role, pods, {"metadata": metadata, "spec": mapping_at(template, "spec") | inner}
+
+
+def _executors(spec: Mapping[str, Any], conf: Mapping[str, str], instances: Any) -> int:
+    """Return the executors at the start."""
+    dynamic = mapping_at(spec, "dynamicAllocation")
+    prefix = "spark.dynamicAllocation."
+    told = {**{name.removeprefix(prefix): text for name, text in conf.items() if name.startswith(prefix)}, **dynamic}
+    is_dynamic = str(told.get("enabled")).lower() == "true"
+    counts: dict[str, Any] = {name: told.get(name) for name in (_AT_START if is_dynamic else ())}
+    counts["instances"] = instances
+    whole = {name: int(text) if str(text).isdecimal() else text for name, text in counts.items()}
+    return max(count_at(whole, name, 0 if is_dynamic else 1, least=0) for name in whole)
+
+
+def _mebibytes(size: Any, field: str) -> int:
+    """Return a size of Spark in MiB; a bare number is one already.
+
+    >>> _mebibytes("2g", "driver.memory"), _mebibytes(512, "driver.memory")
+    (2048, 512)
+    """
+    match = _SIZE.fullmatch(str(size).strip())
+    if match is None:
+        remedy = "write it as Spark reads it, such as 4g or 512m"
+        raise InputError(f"{size!r:.40} is no size of Spark", field=field, remedy=remedy)
+    return int(match[1]) << _UNITS[match[2][:1].lower() or "m"] >> 20

@@ -7,9 +7,9 @@ messages unless a message is needed. Fields that the managers do not read are no
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -19,16 +19,9 @@ from mooring.engine.extensions.device_alignment import check_annotation as check
 from mooring.engine.node.isolation import check_mixing
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
 from mooring.inputs.decoding.quantities import resource_list, saturated
+from mooring.inputs.pods import pod_fields
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
-from mooring.inputs.pods.pod_fields import (
-    check_names,
-    check_pod_resources,
-    check_resources,
-    priority_of,
-    scale_down_grace,
-    with_statuses,
-)
 
 DEFAULT_GATES = PodGates()
 """Gates as v1.37.1 has them by default."""
@@ -43,7 +36,6 @@ _INIT_KINDS = {
     "Never": ContainerKind.INIT,
 }
 """Restart policy of an init container -> its kind; the API server knows no other."""
-_Kind: TypeAlias = Callable[[Mapping[str, Any]], ContainerKind]
 
 
 def pod_from_object(obj: Mapping[str, Any], *, source: str, gates: PodGates = DEFAULT_GATES) -> Pod:
@@ -76,15 +68,15 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         raise wrong_kind(spec, "a mapping", "spec")
-    containers = _containers(spec, "initContainers", _init_kind)
-    apps = _containers(spec, "containers", _app_kind)
+    containers = _containers(spec, "initContainers", is_init=True)
+    apps = _containers(spec, "containers", is_init=False)
     if not apps:
         raise InputError("must not be empty", field="spec.containers", remedy="a pod has at least one container")
     containers += apps
     if len(containers) > 1:
-        check_names([container.name for container in containers])
+        pod_fields.check_names([container.name for container in containers])
     if gates.reads_statuses:
-        containers = with_statuses(obj, containers)
+        containers = pod_fields.with_statuses(obj, containers)
     containers = with_claims(obj, spec, containers)
     status_qos = _status_qos(obj)
     resources = None
@@ -95,7 +87,7 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
             resources = PodResources(resource_list(given, "requests"), resource_list(given, "limits"))
             if not stored:
                 resources = with_pod_defaults(resources, containers, gates)
-            check_pod_resources(resources)
+            pod_fields.check_pod_resources(resources)
     if not gates.amounts_wrap:
         containers = [
             replace(one, requests=saturated(one.requests), limits=saturated(one.limits)) for one in containers
@@ -117,8 +109,8 @@ def _pod(obj: Mapping[str, Any], gates: PodGates) -> Pod:
         resources=resources,
         overhead=_overhead(spec) if spec.get("overhead") else NO_RESOURCES,
         annotations=annotations,
-        scale_down_grace=scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
-        priority=priority_of(spec),
+        scale_down_grace=pod_fields.scale_down_grace(spec, annotations, gates, stored=status_qos is not None),
+        priority=pod_fields.priority_of(spec),
         claims=claims_of_pod(obj, spec),
         unmade_claims=unmade_claims_of_pod(obj, spec),
     )
@@ -150,7 +142,9 @@ def _status_qos(obj: Mapping[str, Any]) -> QoS | None:
     return _QOS.get(text)
 
 
-def _init_kind(item: Mapping[str, Any]) -> ContainerKind:
+def _kind(item: Mapping[str, Any], *, is_init: bool) -> ContainerKind:
+    if not is_init:
+        return ContainerKind.APP
     policy = text_at(item, "restartPolicy")
     if policy not in _INIT_KINDS:
         problem = f"{policy!r:.60} is not a restart policy"
@@ -158,11 +152,7 @@ def _init_kind(item: Mapping[str, Any]) -> ContainerKind:
     return _INIT_KINDS[policy]
 
 
-def _app_kind(_item: Mapping[str, Any]) -> ContainerKind:
-    return ContainerKind.APP
-
-
-def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Container]:
+def _containers(spec: Mapping[str, Any], field: str, *, is_init: bool) -> list[Container]:
     items = spec.get(field)
     if items is None:
         return []
@@ -171,24 +161,24 @@ def _containers(spec: Mapping[str, Any], field: str, kind: _Kind) -> list[Contai
     containers = []
     for index, item in enumerate(items):
         with within(f"spec.{field}[{index}]"):
-            containers.append(_container(item, kind))
+            containers.append(_container(item, is_init=is_init))
     return containers
 
 
-def _container(item: object, kind: _Kind) -> Container:
+def _container(item: object, *, is_init: bool) -> Container:
     fields = as_mapping(item)
     name = name_at(fields, "name")
     lists = tuple(_core_lists(fields)) if _NAMING.intersection(fields) else ()
     if fields.get("resources") is None:
-        return Container(name, kind(fields), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
+        return Container(name, _kind(fields, is_init=is_init), NO_RESOURCES, NO_RESOURCES, core_lists=lists)
     with within("resources"):
         resources = as_mapping(fields["resources"])
         requests = resource_list(resources, "requests")
         limits = resource_list(resources, "limits")
         for resource, limit in limits.items():
             requests.setdefault(resource, limit)
-        check_resources(requests, limits)
-    return Container(name, kind(fields), requests, limits, core_lists=lists)
+        pod_fields.check_resources(requests, limits)
+    return Container(name, _kind(fields, is_init=is_init), requests, limits, core_lists=lists)
 
 
 def _overhead(spec: Mapping[str, Any]) -> ResourceList:

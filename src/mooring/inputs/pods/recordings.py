@@ -172,11 +172,10 @@ class _Told:
 
 
 def _time(case: Scenario, file: str, field: str) -> float:
-    try:
+    with within(source=f"{file}: {case.id}"):
         text = name_at(mapping_at(case.raw, OBSERVED), field)
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        problem, remedy = "is no time", "write 2026-01-31T12:00:00Z"
-        raise InputError(problem, source=f"{file}: {case.id}", field=f"{OBSERVED}.{field}", remedy=remedy) from None
-    except InputError as error:
-        raise error.at(f"{file}: {case.id}") from None
+        try:
+            return datetime.fromisoformat(text).timestamp()
+        except ValueError:
+            remedy = "write 2026-01-31T12:00:00Z"
+            raise InputError("is no time", field=f"{OBSERVED}.{field}", remedy=remedy) from None

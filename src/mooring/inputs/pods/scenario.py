@@ -31,22 +31,9 @@ from mooring.engine.kubelet.events import Admit, Advance, Reboot, Remove, Resize
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import SUFFIXES, json_error, load_documents, located
-from mooring.inputs.decoding.fields import (
-    Document,
-    Report,
-    Value,
-    as_mapping,
-    flag_at,
-    ignore,
-    inside,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    texts_at,
-    within,
-)
+from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.files import STANDARD_INPUT, check_regular, open_problem, read_standard_input, shown
 from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
@@ -58,7 +45,7 @@ LONGEST_LINE = 32 * 1024**2
 _GZIP = b"\x1f\x8b"
 
 
-def scenario_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
+def scenario_documents(path: str | os.PathLike[str]) -> Iterator[reading.Document]:
     """Yield the objects of a file.
 
     Files called ``.yaml``, ``.yml`` and ``.json`` are read as documents, all others as JSON lines. A repeated
@@ -74,21 +61,18 @@ def scenario_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
         yield from load_documents(path)
         return
     name = STANDARD_INPUT if path == "-" else shown(path)
-    decoder: msgspec.json.Decoder[Value] = msgspec.json.Decoder()
+    decoder: msgspec.json.Decoder[reading.Value] = msgspec.json.Decoder()
     is_empty = True
     for number, line in enumerate(_lines(path, name), 1):
         if not line.isspace():
             is_empty = False
-            yield Document(_decoded(decoder, line, name, number), name, 1, number, line, is_alone=True)
+            try:
+                content = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                raise json_error(line, name, number) from None
+            yield reading.Document(content, name, 1, number, line, is_alone=True)
     if is_empty:
         raise InputError("nothing in it", source=name)
-
-
-def _decoded(decoder: msgspec.json.Decoder[Value], line: bytes, name: str, number: int) -> Value:
-    try:
-        return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise json_error(line, name, number) from None
 
 
 def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
@@ -104,9 +88,8 @@ def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile):
         remedy = "copy the file again"
-        raise InputError(
-            "the compressed data is damaged or cut short", source=f"{name}:{number + 1}", remedy=remedy
-        ) from None
+        problem = "the compressed data is damaged or cut short"
+        raise InputError(problem, source=f"{name}:{number + 1}", remedy=remedy) from None
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=name) from None
 
@@ -182,7 +165,9 @@ class MergeCase:
     result: Mapping[str, Any]
 
 
-def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> Iterator[Scenario | MergeCase]:
+def load_scenarios(
+    path: str | os.PathLike[str], *, report: reading.Report = reading.ignore
+) -> Iterator[Scenario | MergeCase]:
     """Yield the scenarios of a file in order: JSON lines (also gzip, also ``-``), YAML or JSON documents.
 
     Args:
@@ -200,7 +185,7 @@ def load_scenarios(path: str | os.PathLike[str], *, report: Report = ignore) -> 
 
 
 def scenario(
-    content: Mapping[str, Any], *, source: str, report: Report = ignore, release: Release | None = None
+    content: Mapping[str, Any], *, source: str, report: reading.Report = reading.ignore, release: Release | None = None
 ) -> Scenario:
     """Return the scenario that an object describes.
 
@@ -217,7 +202,10 @@ def scenario(
         InputError: it is not valid.
     """
     with within(source=source):
-        mooring = _mooring(content, source, release)
+        with within("mooring"):
+            mooring = mooring_config(mapping_at(content, "mooring"), source=source)
+        if release := release or _release(content):
+            mooring = replace(mooring, release=release)
         kubelet = _kubelet(content, source, report, mooring)
         gates = _gates(kubelet, mooring)
         return Scenario(
@@ -225,11 +213,13 @@ def scenario(
             machine=text_at(content, "machine"),
             kubelet=kubelet,
             mooring=mooring,
-            files=texts_at(content, "files"),
-            active=tuple(_active(content, source, gates)),
+            files=reading.texts_at(content, "files"),
+            active=tuple(
+                reading.each_at(content, "active", lambda pod: pod_from_object(pod, source=source, gates=gates))
+            ),
             devices=mapping_at(content, "devices"),
             held=_held(content),
-            readmits=flag_at(content, "readmit", default=True),
+            readmits=reading.flag_at(content, "readmit", default=True),
             steps=tuple(_steps(content, source, kubelet, mooring, report)),
             expect=mapping_at(content, "expect"),
             note=text_at(content, "note"),
@@ -237,18 +227,11 @@ def scenario(
         )
 
 
-def _kubelet(content: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> KubeletConfig:
+def _kubelet(content: Mapping[str, Any], source: str, report: reading.Report, mooring: MooringConfig) -> KubeletConfig:
     try:
         return kubelet_config(mapping_at(content, "kubelet"), source=source, report=report, release=mooring.release)
     except InputError as error:
-        raise inside(error, "kubelet") if error.field != "kubelet" else error from None
-
-
-def _mooring(content: Mapping[str, Any], source: str, release: Release | None) -> MooringConfig:
-    with within("mooring"):
-        mooring = mooring_config(mapping_at(content, "mooring"), source=source)
-    release = release or _release(content)
-    return mooring if release is None else replace(mooring, release=release)
+        raise reading.inside(error, "kubelet") if error.field != "kubelet" else error from None
 
 
 def _release(content: Mapping[str, Any]) -> Release | None:
@@ -260,11 +243,6 @@ def _gates(kubelet: KubeletConfig, mooring: MooringConfig) -> PodGates:
     return replace(PodGates.of_node(kubelet, mooring), api_server=False)
 
 
-def _active(content: Mapping[str, Any], source: str, gates: PodGates) -> Iterator[Pod]:
-    for index, item in enumerate(list_at(content, "active")):
-        yield _pod(item, f"active[{index}]", source, gates)
-
-
 def _held(content: Mapping[str, Any]) -> Holdings:
     with within("held"):
         given = mapping_at(content, "held")
@@ -273,14 +251,14 @@ def _held(content: Mapping[str, Any]) -> Holdings:
 
 
 def _ids(container: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    return {resource: frozenset(map(str, list_at(container, resource))) for resource in container}
+    return {resource: frozenset(map(str, reading.list_at(container, resource))) for resource in container}
 
 
 def _steps(
-    content: Mapping[str, Any], source: str, kubelet: KubeletConfig, mooring: MooringConfig, report: Report
+    content: Mapping[str, Any], source: str, kubelet: KubeletConfig, mooring: MooringConfig, report: reading.Report
 ) -> Iterator[Step]:
     gates = _gates(kubelet, mooring)
-    for index, item in enumerate(list_at(content, "steps")):
+    for index, item in enumerate(reading.list_at(content, "steps")):
         with within(f"steps[{index}]"):
             step = hotplug_step(as_mapping(item), mooring) or _step(item, source, gates, report, mooring)
         if isinstance(step, Restart):
@@ -290,7 +268,7 @@ def _steps(
         yield step
 
 
-def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: MooringConfig) -> Step:
+def _step(item: Any, source: str, gates: PodGates, report: reading.Report, mooring: MooringConfig) -> Step:
     step = as_mapping(item)
     if "admit" in step:
         return Admit(_pod(step["admit"], "admit", source, gates))
@@ -302,28 +280,19 @@ def _step(item: Any, source: str, gates: PodGates, report: Report, mooring: Moor
         with within("resize"):
             return resizing(as_mapping(step["resize"]))
     if "advance" in step:
-        return Advance(_span(step))
+        text = name_at(step, "advance")
+        with within("advance"):
+            span = nanoseconds(text)
+            if not 0 <= span <= LONGEST_SPAN:
+                raise InputError("must be between 0s and 24h")
+        return Advance(span)
     if step.get("reboot") is True:
         return Reboot()
     if step.get("restart") is True:
-        return _restart(step, source, report, mooring)
+        release = _release(step)
+        after = mooring if release is None else replace(mooring, release=release)
+        return Restart(_kubelet(step, source, report, after) if "kubelet" in step else None, release)
     raise InputError("is not a step", remedy=_STEPS)
-
-
-def _restart(step: Mapping[str, Any], source: str, report: Report, mooring: MooringConfig) -> Restart:
-    release = _release(step)
-    after = mooring if release is None else replace(mooring, release=release)
-    return Restart(_kubelet(step, source, report, after) if "kubelet" in step else None, release)
-
-
-def _span(step: Mapping[str, Any]) -> int:
-    try:
-        span = nanoseconds(name_at(step, "advance"))
-    except InputError as error:
-        raise InputError(error.problem, field="advance", remedy=error.remedy) from None
-    if not 0 <= span <= LONGEST_SPAN:
-        raise InputError("must be between 0s and 24h", field="advance")
-    return span
 
 
 def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:
@@ -334,10 +303,10 @@ def _pod(item: Any, field: str, source: str, gates: PodGates) -> Pod:
 def _merge_case(content: Mapping[str, Any]) -> MergeCase:
     return MergeCase(
         id=text_at(content, "id"),
-        numa_nodes=list_at(content, "numaNodes"),
-        distances=list_at(content, "distances") or None,
+        numa_nodes=reading.list_at(content, "numaNodes"),
+        distances=reading.list_at(content, "distances") or None,
         policy=text_at(content, "policy"),
-        options=texts_at(content, "options"),
-        providers=list_at(content, "providers"),
+        options=reading.texts_at(content, "options"),
+        providers=reading.list_at(content, "providers"),
         result=mapping_at(content, "result"),
     )

@@ -11,25 +11,14 @@ Source: v1 Taint and Toleration; Kubernetes v1.37.1, pkg/apis/core/validation an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    choice_at,
-    count_at,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    texts_at,
-    within,
-)
-
-_Read = TypeVar("_Read")
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, text_at, within
 
 
 class TaintEffect(Enum):
@@ -88,8 +77,8 @@ def taint_of(content: Mapping[str, Any]) -> Taint:
     Raises:
         InputError: it has no key or an unknown effect, or a field is of the wrong type.
     """
-    effect = choice_at(content, "effect", TaintEffect.NO_SCHEDULE)
-    return Taint(name_at(content, "key"), text_at(content, "value"), effect.value)
+    effect = reading.choice_at(content, "effect", TaintEffect.NO_SCHEDULE)
+    return Taint(reading.name_at(content, "key"), text_at(content, "value"), effect.value)
 
 
 def taints_at(content: Mapping[str, Any]) -> tuple[Taint, ...]:
@@ -98,7 +87,7 @@ def taints_at(content: Mapping[str, Any]) -> tuple[Taint, ...]:
     Raises:
         InputError: one is no taint.
     """
-    return tuple(_each(content, "taints", taint_of))
+    return tuple(each_at(content, "taints", taint_of))
 
 
 def tolerations_at(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
@@ -107,22 +96,16 @@ def tolerations_at(spec: Mapping[str, Any]) -> tuple[Toleration, ...]:
     Raises:
         InputError: the API server refuses one.
     """
-    return tuple(_each(spec, "tolerations", _toleration))
-
-
-def _each(content: Mapping[str, Any], field: str, read: Callable[[Mapping[str, Any]], _Read]) -> Iterator[_Read]:
-    for index, one in enumerate(list_at(content, field)):
-        with within(f"{field}[{index}]"):
-            yield read(as_mapping(one))
+    return tuple(each_at(spec, "tolerations", _toleration))
 
 
 def _toleration(content: Mapping[str, Any]) -> Toleration:
     given = {name: value for name, value in content.items() if value not in (None, "")}
-    key, operator = text_at(given, "key"), choice_at(given, "operator", TolerationOperator.EQUAL)
+    key, operator = text_at(given, "key"), reading.choice_at(given, "operator", TolerationOperator.EQUAL)
     if not key and operator is not TolerationOperator.EXISTS:
         problem = "must be Exists where key is empty"
         raise InputError(problem, field="operator", remedy="write the taint's key, or operator: Exists for any taint")
-    effect = choice_at(given, "effect", TaintEffect.NO_SCHEDULE).value if "effect" in given else ""
+    effect = reading.choice_at(given, "effect", TaintEffect.NO_SCHEDULE).value if "effect" in given else ""
     return Toleration(key, operator.value, text_at(given, "value"), effect)
 
 
@@ -258,12 +241,14 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         preferred = list_at(node, "preferredDuringSchedulingIgnoredDuringExecution")
         terms = tuple(_term(as_mapping(one)) for one in list_at(required, "nodeSelectorTerms")) if required else None
         wished = tuple(
-            PreferredTerm(count_at(as_mapping(one), "weight", 0), _term(mapping_at(as_mapping(one), "preference")))
+            PreferredTerm(
+                reading.count_at(as_mapping(one), "weight", 0), _term(mapping_at(as_mapping(one), "preference"))
+            )
             for one in preferred
         )
     ignored = [name for name in ("schedulingGates", "volumes") if _counts(spec, name)]
     return SchedulingFields(
-        tuple(sorted(texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),
+        tuple(sorted(reading.texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),
         terms,
         wished,
         tolerations_at(spec),

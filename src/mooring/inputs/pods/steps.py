@@ -83,11 +83,8 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
             check_pod_resources(resources)
             check_containers_fit(resources, containers)
     if qos_of(containers, resources, gates) is not pod.qos:
-        raise InputError(
-            f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class",
-            field="containers",
-            remedy="change requests and limits together",
-        )
+        problem = f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class"
+        raise InputError(problem, field="containers", remedy="change requests and limits together")
     return replace(pod, containers=containers, resources=resources)
 
 

@@ -12,14 +12,16 @@ plenty, of no NUMA node. So are those that a network attachment requests.
 from __future__ import annotations
 
 import json
+import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, text_at, within
+from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, part_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
 
 GROUP = "kubevirt.io"
@@ -55,7 +57,7 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
     Source: KubeVirt, instancetype.kubevirt.io/v1beta1 (VirtualMachineInstancetypeSpec).
     """
     types = {
-        (str(one.get("kind")), str(_inner(one, "metadata").get("name"))): one.get("spec")
+        (str(one.get("kind")), str(part_at(one, "metadata").get("name"))): one.get("spec")
         for document in documents
         for one in _items(document.content)
         if str(one.get("apiVersion")).startswith(_TYPES)
@@ -66,19 +68,19 @@ def with_instance_types(documents: Sequence[Document]) -> list[Document]:
             return content
         if isinstance(content.get("items"), list):
             return {**content, "items": [expanded(item) for item in content["items"]]}
-        spec = _inner(content, "spec")
-        template = _inner(spec, "template")
-        inner = _inner(template, "spec")
-        named, domain = _inner(spec, "instancetype"), _inner(inner, "domain")
+        spec = part_at(content, "spec")
+        template = part_at(spec, "template")
+        inner = part_at(template, "spec")
+        named, domain = part_at(spec, "instancetype"), part_at(inner, "domain")
         found = types.get((str(named.get("kind", _CLUSTER_TYPE)), str(named.get("name"))))
         if not named or not isinstance(found, dict) or "domain" not in inner:
             return content
         devices = {key: found[key] for key in ("gpus", "hostDevices") if key in found}
         made = {
             **domain,
-            "cpu": {_OF_TYPE.get(name, name): value for name, value in _inner(found, "cpu").items()},
-            "memory": _inner(found, "memory"),
-            **({"devices": {**_inner(domain, "devices"), **devices}} if devices else {}),
+            "cpu": {_OF_TYPE.get(name, name): value for name, value in part_at(found, "cpu").items()},
+            "memory": part_at(found, "memory"),
+            **({"devices": {**part_at(domain, "devices"), **devices}} if devices else {}),
         }
         rest = {key: value for key, value in spec.items() if key != "instancetype"}
         return {**content, "spec": {**rest, "template": {**template, "spec": {**inner, "domain": made}}}}
@@ -92,11 +94,6 @@ def _items(content: Any) -> Iterator[dict[str, Any]]:
         items = content.get("items")
         for item in items if isinstance(items, list) else ():
             yield from _items(item)
-
-
-def _inner(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = content.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def is_virtual_machine(content: Mapping[str, Any], _path: str = "") -> bool:
@@ -145,11 +142,9 @@ def _check_expanded(owner: Mapping[str, Any]) -> None:
     kind = mapping_at(mapping_at(owner, "spec"), "instancetype")
     if kind:
         name = str(mapping_at(owner, "metadata").get("name", ""))
-        raise InputError(
-            f"CPUs and memory are in the instance type {kind.get('name', '')}",
-            field=TYPE_FIELD,
-            remedy=f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}",
-        )
+        problem = f"CPUs and memory are in the instance type {kind.get('name', '')}"
+        remedy = f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}"
+        raise InputError(problem, field=TYPE_FIELD, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +205,8 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
 def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
     """Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one."""
     counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
-    if not counts:
-        amount = limits.get("cpu") or requests.get("cpu")
-        return max(amount.units, 1) if amount is not None else 1
-    product = 1
-    for count in counts:
-        product *= count
-    return product
+    amount = limits.get("cpu") or requests.get("cpu")
+    return math.prod(counts) if counts or amount is None else max(amount.units, 1)
 
 
 def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -> tuple[int, str]:
@@ -255,11 +245,6 @@ def _additions(machine: _Machine) -> Iterator[tuple[int, bool]]:
     yield _GUARANTEED, machine.is_guaranteed
 
 
-def _probe_overhead(spec: Mapping[str, Any]) -> int:
-    probes = sum("exec" in mapping_at(spec, field) for field in ("livenessProbe", "readinessProbe"))
-    return probes * _PER_PROBE + (_PROBES if probes else 0)
-
-
 def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
     """Return the resources of the container that runs the guest."""
     requests = {name: amount for name, amount in machine.requests.items() if name != "ephemeral-storage"}
@@ -280,15 +265,10 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
     """Add the overhead; with huge pages it is all the memory that is not of them."""
     # What KubeVirt adds for its processes, page tables and devices.
     kilobytes = -(-machine.requests["memory"].units // 1000)
-    cpus = max(machine.cpus, 1)
-    overhead = (
-        kilobytes * 1000 // 512
-        + _COMPONENTS
-        + cpus * _PER_CPU
-        + _IO_THREAD
-        + sum(amount for amount, is_needed in _additions(machine) if is_needed)
-        + _probe_overhead(machine.spec)
-    )
+    added = sum(amount for amount, is_needed in _additions(machine) if is_needed)
+    probes = sum("exec" in mapping_at(machine.spec, field) for field in ("livenessProbe", "readinessProbe"))
+    overhead = kilobytes * 1000 // 512 + _COMPONENTS + max(machine.cpus, 1) * _PER_CPU + _IO_THREAD + added
+    overhead += probes * _PER_PROBE + (_PROBES if probes else 0)
     if machine.page:
         pool = f"hugepages-{machine.page}"
         pages = min(machine.guest, requests["memory"].units)
@@ -304,13 +284,10 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
 
 
 def _passed_devices(machine: _Machine) -> dict[str, Quantity]:
-    found: dict[str, Quantity] = {}
-    for field in ("gpus", "hostDevices"):
-        for one in list_at(machine.devices, field):
-            name = one.get("deviceName") if isinstance(one, dict) and not one.get("claimName") else None
-            if isinstance(name, str) and name:
-                found[name] = found.get(name, Quantity.parse("0")) + Quantity.parse("1")
-    return found
+    given = (one for field in ("gpus", "hostDevices") for one in list_at(machine.devices, field))
+    plain = [one.get("deviceName") for one in given if isinstance(one, dict) and not one.get("claimName")]
+    counts = Counter(name for name in plain if isinstance(name, str) and name)
+    return {name: Quantity.parse(str(count)) for name, count in counts.items()}
 
 
 def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:

@@ -8,27 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    count_at,
-    inside,
-    list_at,
-    mapping_at,
-    text_at,
-    within,
-    wrong_kind,
-)
-from mooring.inputs.pods.pod_templates import (
-    FoundTemplate,
-    NestedObject,
-    at_path,
-    is_pod_template,
-    job_pods,
-    templates_in,
-)
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, text_at, within
+from mooring.inputs.pods import pod_templates
+from mooring.inputs.pods.pod_templates import FoundTemplate, NestedObject, at_path, job_pods
 from mooring.inputs.pods.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
 
 TemplatePaths: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -46,6 +32,7 @@ _GROUPS = {
     "CronJob": "batch/",
 }
 """Kind -> API version, or the beginning of it."""
+_SPARK = {"SparkApplication": "spec", "ScheduledSparkApplication": "spec.template"}
 _DEEPEST_LIST = 10
 _HOOK = "helm.sh/hook"
 _INSTALLED = frozenset({"pre-install", "post-install", "pre-upgrade", "post-upgrade"})
@@ -66,11 +53,8 @@ def template_paths(given: Sequence[str]) -> TemplatePaths:
     for text in given:
         kind, _, path = text.partition("=")
         if not kind.isalnum() or not path:
-            raise InputError(
-                f"{text!r:.60} is not KIND=PATH",
-                source="--pod-template-path",
-                remedy="write one such as InferenceService=spec.predictor",
-            )
+            remedy = "write one such as InferenceService=spec.predictor"
+            raise InputError(f"{text!r:.60} is not KIND=PATH", source="--pod-template-path", remedy=remedy)
         paths[kind] = (*paths.get(kind, ()), path)
     return paths
 
@@ -96,7 +80,7 @@ class PodObject:
     first: int = 0
     """Number of the first pod; StatefulSets can begin elsewhere."""
     launched: str = ""
-    """Kind of the virtual machine that the pod is computed from, as KubeVirt does; empty for other pods."""
+    """Kind that the pod is computed from, as KubeVirt and Spark do; empty for other pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +120,18 @@ def _walk(
 ) -> Iterator[PodObject | OtherObject]:
     with within(field):
         fields = as_mapping(content)
-        kind = text_at(fields, "kind") or kind or _no_kind()
+        kind = text_at(fields, "kind") or kind
+        if not kind:
+            raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
         if not kind.endswith("List"):
             yield from _objects(fields, field, kind, paths)
             return
-        items = _items(fields, depth)
+        if depth == _DEEPEST_LIST:
+            raise InputError("lists inside lists without end")
+        items = list_at(fields, "items")
     for index, item in enumerate(items):
         # The items of a PodList and its like need not name their kind.
         yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1, paths)
-
-
-def _items(content: Mapping[str, Any], depth: int) -> list[Any]:
-    if depth == _DEEPEST_LIST:
-        raise InputError("lists inside lists without end")
-    return list_at(content, "items")
-
-
-def _no_kind() -> NoReturn:
-    raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
 
 
 def _objects(
@@ -171,8 +149,7 @@ def _objects(
 
 def _other_hook(content: Mapping[str, Any]) -> str:
     """Return the Helm hooks of an object if none of them belongs to an installation."""
-    annotations = mapping_at(content, "metadata").get("annotations")
-    hook = annotations.get(_HOOK) if isinstance(annotations, dict) else None
+    hook = reading.part_at(mapping_at(content, "metadata"), "annotations").get(_HOOK)
     if not isinstance(hook, str) or not _INSTALLED.isdisjoint(part.strip() for part in hook.split(",")):
         return ""
     return hook
@@ -185,8 +162,21 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
         yield _built_in(content, field, kind)
     elif _group(content).endswith(GROUP):
         yield from _virtual_machines(content, field, kind)
+    elif kind in _SPARK and _group(content) == "sparkoperator.k8s.io":
+        path = _SPARK[kind]
+        holder = (
+            mapping_at(mapping_at(content, "spec"), "template") if "template" in path else mapping_at(content, "spec")
+        )
+        with within(path):
+            for role, pods, template in pod_templates.spark_pods(holder):
+                place, pod = _join(field, f"{path}.{role}"), _pod_of(content, template)
+                # Unknown fields are told once, of the driver.
+                described = holder if role == "driver" else {}
+                yield PodObject(
+                    "SparkApplicationSpec", described, _join(field, path), pod, place, pods, role, launched=kind
+                )
     elif not _is_of_kubernetes(content):
-        for one in templates_in(content, is_pod_template):
+        for one in pod_templates.templates_in(content, pod_templates.is_pod_template):
             if isinstance(one, NestedObject):
                 yield from _nested(one, field, paths)
             else:
@@ -196,14 +186,16 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
 def _virtual_machines(content: Mapping[str, Any], field: str, kind: str) -> Iterator[PodObject]:
     """Yield the launchers' pods of a virtual machine, an instance, a replica set or a pool."""
     is_instance = kind == INSTANCE and is_virtual_machine(content)
-    found = [FoundTemplate("", content, "", 1)] if is_instance else templates_in(content, is_virtual_machine)
+    found = (
+        [FoundTemplate("", content, "", 1)] if is_instance else pod_templates.templates_in(content, is_virtual_machine)
+    )
     for one in found:
         if isinstance(one, FoundTemplate):
             place = _join(field, one.path) if one.path else field
             try:
                 pod = launcher_pod(content, one.content)
             except InputError as error:
-                raise inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
+                raise reading.inside(error, one.path) if one.path and error.field != TYPE_FIELD else error from None
             cpu = mapping_at(mapping_at(mapping_at(one.content, "spec"), "domain"), "cpu")
             yield PodObject("CPU", cpu, _join(place, "spec.domain.cpu"), pod, place, one.pods, launched=kind)
 
@@ -230,14 +222,11 @@ def _nested(nested: NestedObject, field: str, paths: TemplatePaths) -> Iterator[
 
 def _at_paths(content: Mapping[str, Any], field: str, kind: str, paths: tuple[str, ...]) -> Iterator[PodObject]:
     for path in paths:
-        found = [one for one in templates_in(content, at_path(path)) if isinstance(one, FoundTemplate)]
+        found = [one for one in pod_templates.templates_in(content, at_path(path)) if isinstance(one, FoundTemplate)]
         if not found:
             name = str(mapping_at(content, "metadata").get("name", ""))
-            raise InputError(
-                f"{kind} {name} has nothing there".replace("  ", " "),
-                field=path,
-                remedy="name the field that holds containers, or spec with containers",
-            )
+            remedy = "name the field that holds containers, or spec with containers"
+            raise InputError(f"{kind} {name} has nothing there".replace("  ", " "), field=path, remedy=remedy)
         for one in found:
             template = one.content if isinstance(one.content.get("spec"), dict) else {"spec": one.content}
             yield _templated(content, field, replace(one, content=template))
@@ -253,8 +242,14 @@ def _built_in(content: Mapping[str, Any], field: str, kind: str) -> PodObject:
         if kind == "CronJob":
             inner = mapping_at(mapping_at(spec, "jobTemplate"), "spec")
             return _of_workload(kind, content, inner, field, "spec.jobTemplate.spec", job_pods(inner))
-        pods = job_pods(spec) if kind == "Job" else 1 if kind == "DaemonSet" else count_at(spec, "replicas", 1, least=0)
-        first = count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
+        pods = (
+            job_pods(spec)
+            if kind == "Job"
+            else 1
+            if kind == "DaemonSet"
+            else reading.count_at(spec, "replicas", 1, least=0)
+        )
+        first = reading.count_at(mapping_at(spec, "ordinals"), "start", 0, least=0) if kind == "StatefulSet" else 0
     return replace(_of_workload(kind, content, spec, field, "spec", pods), first=first)
 
 
@@ -264,7 +259,7 @@ def _of_workload(
     path = _join(path, "template")
     template = holder.get("template")
     if not isinstance(template, dict):
-        raise wrong_kind(template, "a mapping", path)
+        raise reading.wrong_kind(template, "a mapping", path)
     return PodObject(kind, owner, field, _pod_of(owner, template), _join(field, path), replicas)
 
 

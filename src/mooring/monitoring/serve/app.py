@@ -115,7 +115,7 @@ def refusal(method: str, headers: Mapping[str, str], *, loopback: bool) -> str:
 
 
 COOKIE: Final = "mooring-token"
-SCRIPTS: Final = ("theme.js", "serve.js")
+SCRIPTS: Final = ("theme.js", "tables.js", "serve.js")
 _LARGEST_TOKEN: Final = 16_384
 _ANSWERS: Final = 3.0
 """Seconds within which a thread is free."""
@@ -124,26 +124,14 @@ _LONGEST_PAUSE: Final = 300.0
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-@dataclass(frozen=True, slots=True)
-class Assets:
-    """Styles and script, under names that change with their content."""
-
-    styles: str
-    script: str
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Their names."""
-        return f"{_digest(self.styles)}.css", f"{_digest(self.script)}.js"
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
+Assets = Mapping[str, tuple[str, str]]
+"""Styles and script with their kinds, in this order, by names that change with their content."""
 
 
 def assets() -> Assets:
     """Return the assets of all pages."""
-    return Assets(style_text(), script_text(SCRIPTS))
+    found = ("css", style_text()), ("javascript", script_text(SCRIPTS))
+    return {f"{sha256(text.encode()).hexdigest()[:16]}.{kind}": (text, f"text/{kind}") for kind, text in found}
 
 
 Answer = Callable[[Request, Viewer], Awaitable[Response]]
@@ -207,7 +195,7 @@ class Entrance:
         return found
 
     def _sign_in(self, up: str, *, wrong: bool = False) -> Response:
-        styles, script = (f"{up}assets/{name}" for name in self._assets.names)
+        styles, script = (f"{up}assets/{name}" for name in self._assets)
         text = part_text("serve-sign-in.html", title="Sign in", styles=styles, script=script, wrong=wrong, up=up)
         return HTMLResponse(text, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
 
@@ -215,6 +203,10 @@ class Entrance:
 def _token(request: Request) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
+
+
+async def _asset(text: str, kind: str, _request: Request) -> Response:
+    return Response(text, media_type=kind, headers=_FOR_EVER)
 
 
 def application(
@@ -229,13 +221,6 @@ def application(
         heartbeat: of the thread that reads what is shown.
         loopback: whether only hosts of loopback are served.
     """
-    styles, script = found.names
-
-    def asset(text: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(_request: Request) -> Response:
-            return Response(text, media_type=kind, headers=_FOR_EVER)
-
-        return answer
 
     async def healthy(_request: Request) -> Response:
         try:
@@ -248,8 +233,7 @@ def application(
         return PlainTextResponse("ok\n")
 
     own = [
-        Route(f"/assets/{styles}", asset(found.styles, "text/css")),
-        Route(f"/assets/{script}", asset(found.script, "text/javascript")),
+        *(Route(f"/assets/{name}", partial(_asset, *one)) for name, one in found.items()),
         Route("/sign-in", entrance.signed_in, methods=["POST"]),
         Route("/healthz", healthy),
     ]
@@ -316,7 +300,7 @@ def guard_of(options: ServeOptions) -> Guard:
 def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> Application:
     """Return the page of one node as an application."""
     found = assets()
-    styles, script = found.names
+    styles, script = found
     node = NodeRoutes(recording, "", (f"assets/{styles}", f"assets/{script}"))
 
     def namespaces(request: Request) -> Collection[str]:

@@ -1,124 +1,42 @@
 """The pages and parts of a cluster as HTML.
 
-Which nodes would take a pod, and why the others would not: grouped by cause, nodes in one state asked once.
-
-The nodes of a cluster as tiles: free exclusive CPUs, how they are spread over NUMA nodes, and refusals.
+The nodes of a cluster as tiles: what is free of a resource, how it is spread over NUMA nodes, and refusals.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
+from cachetools import LRUCache
+
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus
-from mooring.engine.kubelet.shapes import Load, Memo, PodShape, is_plain, load_of, shape_of
-from mooring.explanations.codes import page
-from mooring.explanations.why import ADMITTED, Prediction, check, predicted
-from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, scheduling_fields_of
+from mooring.engine.kubelet.shapes import shape_of
+from mooring.engine.node.resources import allocatable
+from mooring.explanations.phrases import plural, requests_text, size
+from mooring.inputs.pods.pod_relations import ZONE
+from mooring.inputs.pods.scheduling_fields import SchedulingFields
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.cluster_known import UNPUBLISHED, UNUSABLE, KnownCluster, NodeNow
-from mooring.monitoring.serve.node_plan import pods_in_text
+from mooring.monitoring.serve.cluster_known import (
+    UNPUBLISHED,
+    UNUSABLE,
+    ClusterPod,
+    Fitting,
+    FittingSearch,
+    KnownCluster,
+    NodeNow,
+)
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults
 from mooring.published.shadow_document import agreement_by_release
 from mooring.views.html.document import page_text, part_text
 
-UNKNOWN = "nothing is known of the node"
-KEPT_OFF = "labels, affinity or taints keep the pod off"
-_MOST_ANSWERS: Final = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class NodesOfCause:
-    """Nodes that would not take a pod for one cause."""
-
-    cause: str
-    code: str
-    """Of the cause; empty for one of the scheduler."""
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """Where a pod fits."""
-
-    pod: str
-    """``namespace/name``."""
-    fits: tuple[str, ...]
-    causes: tuple[NodesOfCause, ...]
-    """Those of most nodes first."""
-
-
-@dataclass(slots=True)
-class FittingSearch:
-    """Asks nodes about pods; answers of equal nodes are shared."""
-
-    faults: NodeFaults = field(default_factory=NodeFaults)
-    _known: Memo[tuple[bytes, Load, bytes], Prediction] = field(default_factory=lambda: Memo(_MOST_ANSWERS))
-
-    def fitting(self, pod: Pod, nodes: Sequence[NodeNow], fields: SchedulingFields = NO_FIELDS) -> Fitting:
-        """Return where a pod fits.
-
-        Args:
-            pod: that is asked about.
-            nodes: of the cluster.
-            fields: what keeps it off nodes.
-        """
-        shape = shape_of(pod)
-        fits: list[str] = []
-        causes: dict[tuple[str, str], list[str]] = {}
-        for one in nodes:
-            cause = self._cause(pod, shape, one, fields)
-            if cause is None:
-                fits.append(one.node.name)
-            else:
-                causes.setdefault(cause, []).append(one.node.name)
-        ordered = sorted(causes.items(), key=lambda entry: (-len(entry[1]), entry[0]))
-        found = tuple(NodesOfCause(text, code, tuple(names)) for (text, code), names in ordered)
-        return Fitting(f"{pod.namespace}/{pod.name}", tuple(fits), found)
-
-    def _cause(self, pod: Pod, shape: PodShape, node: NodeNow, fields: SchedulingFields) -> tuple[str, str] | None:
-        if not fields.allows(node.node.labels, node.node.name) or not fields.tolerates(node.node.all_taints):
-            return KEPT_OFF, ""
-        if isinstance(node.kubelet, str) or node.kind is None:
-            return UNKNOWN, ""
-        answer = self.faults.guarded(
-            node.node.name, partial(self._asked, pod, shape, node, node.kubelet), lambda _error: None
-        )
-        if answer is None:
-            return UNJUDGED, ""
-        return None if answer.admitted else (page(answer.code).title, answer.code)
-
-    def _asked(self, pod: Pod, shape: PodShape, node: NodeNow, kubelet: Kubelet) -> Prediction:
-        load = load_of(kubelet)
-
-        def ask() -> Prediction:
-            managers = ADMITTED if is_plain(pod) else predicted(kubelet, shape.pod)[1]
-            return managers if not managers.admitted else check(shape, load, kubelet.settings)
-
-        return self._known.of((node.key, load, shape.key), ask)
-
-
-def fittings_in_text(manifest: bytes, cluster: KnownCluster) -> list[Fitting]:
-    """Return where the pods of a manifest fit in a cluster, each with what its specification says about nodes.
-
-    Raises:
-        InputError: it cannot be understood, or has no pod or too many.
-    """
-    search, nodes = FittingSearch(cluster.faults), cluster.all()
-    asked = [
-        (pod, scheduling_fields_of(origin.content, origin.field)) for pod, origin in pods_in_text(manifest, PodGates())
-    ]
-    return [search.fitting(pod, nodes, fields) for pod, fields in asked]
-
-
 SHADES = 4
-"""Shades of tiles besides that of a node without free CPUs."""
+"""Shades of tiles besides that of a node without anything free."""
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,90 +44,112 @@ class NodeTile:
     """One node."""
 
     name: str
-    free: int | None
-    """CPUs that a container can still get for itself; None where that is not known."""
-    offered: int
-    """CPUs that containers can have for themselves at all."""
-    together: int
-    """Free CPUs of the NUMA node that has most of them."""
-    largest: int
-    """CPUs of the NUMA node that offers most."""
-    pods: int
-    refused: int
+    amounts: Mapping[str, tuple[int, int, int, int]]
+    """By resource: what pods can still get, what they can have at all, and both of the best NUMA node. Empty where
+    nothing is known."""
+    refusals: tuple[str, ...]
+    """Reasons of the pods that it refused and that are still listed."""
     trouble: str = ""
     """Why nothing is known."""
     closed: bool = False
     differs: int = 0
     """Decisions of its kubelet in which a shadow saw a difference."""
 
-    @property
-    def split(self) -> int:
-        """CPUs by which the largest pod on one NUMA node is smaller than the sums of the node promise."""
-        return min(self.free or 0, self.largest) - self.together
+    def free(self, resource: str = CPU) -> int:
+        """Return what pods can still get of a resource."""
+        return self.amounts[resource][0] if resource in self.amounts else 0
 
-    @property
-    def shade(self) -> int:
-        """The more CPUs are free, the stronger."""
-        if not self.free or not self.offered:
-            return 0
-        return max(1, round(self.free / self.offered * SHADES))
+    def split(self, resource: str = CPU) -> int:
+        """Return by how much the largest pod on one NUMA node is smaller than the sums of the node promise."""
+        free, _, together, largest = self.amounts.get(resource, (0, 0, 0, 0))
+        return min(free, largest) - together
 
-    @property
-    def words(self) -> str:
-        """What the tile says, in words."""
-        known = f"{self.free} of {self.offered} exclusive CPUs free"
-        parts = [f"{self.name}: {self.trouble if self.free is None else known}"]
-        parts += [f"at most {self.together} of them on one NUMA node"] if self.split else []
-        parts += [f"{self.refused} pods refused"] if self.refused else []
+    def figures(self, resource: str) -> dict[str, int]:
+        """Return what the node adds to the figures of the page, by name; refused pods by their reason."""
+        found = {"": 1, **dict.fromkeys(self.refusals, 0)}
+        for reason in self.refusals:
+            found[reason] += 1
+        return found | {
+            "split": self.split(resource),
+            "unknown": not self.amounts,
+            "cordoned": self.closed,
+            "differs": self.differs,
+        }
+
+    def shade(self, resource: str) -> int:
+        """Return the shade: the more is free, the stronger."""
+        free, offered, *_ = self.amounts.get(resource, (0, 0))
+        return max(1, round(free / offered * SHADES)) if free and offered else 0
+
+    def words(self, resource: str) -> str:
+        """Return what the tile says, in words."""
+        known = ""
+        if resource in self.amounts:
+            free, offered, together, _ = (amount_text(resource, amount) for amount in self.amounts[resource])
+            known = f"{free} of {offered} {title_of(resource)} free"
+            known += f", at most {together} of them on one NUMA node" if self.split(resource) else ""
+        parts = [f"{self.name}: {self.trouble or known or f'offers no {resource}'}"]
+        parts += [f"{plural(len(self.refusals), 'pod')} refused"] if self.refusals else []
         parts += [f"{self.differs} decisions of its kubelet differ from the engine"] if self.differs else []
         return ", ".join([*parts, "cordoned"] if self.closed else parts)
+
+
+def title_of(resource: str) -> str:
+    """Return the name of a resource on the page."""
+    return "exclusive CPUs" if resource == CPU else resource
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Return an amount of a resource: bytes, or pieces.
+
+    >>> amount_text("cpu", 50961), amount_text("hugepages-1Gi", 2**31)
+    ('50,961', '2 GiB')
+    """
+    return size(amount) if resource == MEMORY or resource.startswith("hugepages-") else f"{amount:,}"
 
 
 def tile(node: NodeNow) -> NodeTile:
     """Return the tile of a node."""
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
-    pods, refused = len(node.pods), len(node.refused)
-    if isinstance(kubelet, str):
-        # Every viewer gets the tiles, and an error of the engine about a state can name any pod.
-        names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
-        trouble = kubelet if names_no_pod else UNUSABLE
-        return NodeTile(node.node.name, None, 0, 0, 0, pods, refused, trouble, node.node.closed, differs)
-    free = free_cpus(kubelet).mask
-    offers = kubelet.settings.allocatable_cpus.mask if kubelet.settings.cpu is not None else 0
-    topology = kubelet.settings.topology
-    numa = topology.numa.values() if topology is not None else ()
-    together = max(((free & mask).bit_count() for mask in numa), default=0)
-    return NodeTile(
-        node.node.name,
-        free.bit_count(),
-        offers.bit_count(),
-        together,
-        max(((offers & mask).bit_count() for mask in numa), default=0),
-        pods,
-        refused,
-        closed=node.node.closed,
-        differs=differs,
-    )
+    refusals, closed = tuple(pod.refusal for pod in node.refused), node.node.closed
+    if isinstance(kubelet, Kubelet):
+        return NodeTile(node.node.name, dict(_amounts(kubelet)), refusals, "", closed, differs)
+    # Every viewer gets the tiles, and an error of the engine about a state can name any pod.
+    names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
+    return NodeTile(node.node.name, {}, refusals, kubelet if names_no_pod else UNUSABLE, closed, differs)
 
 
-def sums(nodes: Iterable[NodeNow], tiles: Iterable[NodeTile]) -> dict[str, object]:
-    """Return the sums of nodes and their tiles.
+def _amounts(kubelet: Kubelet) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    """Yield the amounts of a tile: what the managers have by NUMA node, and no more than the node resources check."""
+    free, settings = free_cpus(kubelet).mask, kubelet.settings
+    offers = settings.allocatable_cpus.mask if settings.cpu is not None else 0
+    masks = settings.topology.numa.values() if settings.topology is not None else ()
+    cpus = [((free & mask).bit_count(), (offers & mask).bit_count()) for mask in masks]
+    yield CPU, (free.bit_count(), offers.bit_count(), *_best(cpus))
+    accounts = kubelet.node.memory.nodes.values()
+    for resource, offered in allocatable(settings.reservation).items():
+        if offered and (resource == MEMORY or resource.startswith("hugepages-")):
+            left = max(0, offered - kubelet.used.get(resource, 0))
+            tables = [one.memory[resource] for one in accounts if resource in one.memory]
+            left = min(left, sum(one.free for one in tables)) if tables else left
+            parts = [(min(one.free, left), one.allocatable) for one in tables]
+            yield resource, (left, offered, *_best(parts or [(left, offered)]))
+    state = kubelet.node.providers.devices
+    for resource, devices in state.devices.items():
+        ids = state.available(resource)
+        near: dict[int | None, list[int]] = {}
+        for one in devices:
+            for numa in one.numa or (None,):
+                counts = near.setdefault(numa, [0, 0])
+                counts[0] += one.id in ids
+                counts[1] += one.healthy
+        yield resource, (len(ids), sum(one.healthy for one in devices), *_best(near.values()))
 
-    ``split`` are CPUs that pods on one NUMA node cannot use although the sums of their node promise them; ``refused``
-    counts pods that are still listed, by reason, and ``agreement`` what shadows counted, by release of the kubelets.
-    """
-    found = list(tiles)
-    there = list(nodes)
-    refused = Counter(pod.refusal for node in there for pod in node.refused)
-    return {
-        "nodes": len(found),
-        "unknown": sum(one.free is None for one in found),
-        "free": sum(one.free or 0 for one in found),
-        "offered": sum(one.offered for one in found),
-        "split": sum(one.split for one in found),
-        "refused": dict(refused.most_common()),
-        "agreement": agreement_by_release(node.shadow for node in there if node.shadow is not None),
-    }
+
+def _best(parts: Iterable[Sequence[int]]) -> tuple[int, int]:
+    """Return the most that one NUMA node has free, and the most that one offers."""
+    free, offered = zip((0, 0), *parts, strict=True)
+    return max(free), max(offered)
 
 
 def with_labels(nodes: Iterable[NodeNow], selector: str) -> list[NodeNow]:
@@ -231,12 +171,33 @@ def with_labels(nodes: Iterable[NodeNow], selector: str) -> list[NodeNow]:
     ]
 
 
-MOST_WAITING: Final = 200
-"""Waiting pods that are listed."""
+MOST_LISTED: Final = 200
+"""Waiting or refused pods that are listed."""
+MOST_SHAPES: Final = 32
+"""Shapes of waiting pods for which a node is looked for."""
 MOST_NAMED: Final = 30
 """Nodes that are named of those that share an answer."""
 FEW: Final = 150
 """Nodes up to which each tile has its name."""
+LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pool": (
+        "pool",
+        "cloud.google.com/gke-nodepool",
+        "eks.amazonaws.com/nodegroup",
+        "kubernetes.azure.com/agentpool",
+        "karpenter.sh/nodepool",
+    ),
+    "zone": (ZONE, "zone"),
+}
+"""By what nodes can be grouped, and the labels that say it: the first that a node has."""
+ORDERS: Final[Mapping[str, Callable[[NodeTile, str], int]]] = {
+    "most free": lambda one, resource: -one.free(resource),
+    "least free": NodeTile.free,
+    "refused": lambda one, _: -len(one.refusals),
+}
+"""How nodes can be sorted, besides by name."""
+View = Mapping[str, str]
+"""What is shown of a cluster: fields of the page's form."""
 
 
 @dataclass(slots=True)
@@ -245,35 +206,101 @@ class TileSheet:
 
     links: bool = True
     """Whether a tile opens the page of its node."""
-    _known: dict[str, tuple[NodeNow, NodeTile, dict[bool, str]]] = field(default_factory=dict)
+    _known: dict[str, tuple[NodeNow, NodeTile, dict[tuple[str, bool], str]]] = field(default_factory=dict)
+    _search: FittingSearch = field(default_factory=FittingSearch)
+    _refusing: LRUCache[tuple[bytes, SchedulingFields], dict[str, NodeNow]] = field(
+        default_factory=lambda: LRUCache(MOST_SHAPES)
+    )
+    """By what decides about a waiting pod: nodes that would not take it, as they were asked."""
 
-    def body(self, cluster: KnownCluster, labels: str, viewer: Viewer) -> str:
+    def body(self, cluster: KnownCluster, view: View, viewer: Viewer) -> str:
         """Return the part of the page that changes.
 
         Raises:
             InputError: the labels are no selector.
         """
-        everything = cluster.all()
-        if len(self._known) > len(everything):
-            names = {node.node.name for node in everything}
-            self._known = {name: one for name, one in self._known.items() if name in names}
-        nodes = with_labels(everything, labels)
-        tiles = [self._tile(node, cluster.faults)[0] for node in nodes]
-        many = len(nodes) > FEW
-        drawn = "".join(self._drawn(node, cluster.faults, many=many) for node in nodes)
+        everything, show = cluster.all(), view.get("show", "")
+        tiles = {node.node.name: self._tile(node, cluster.faults)[0] for node in everything}
+        self._known = {name: self._known[name] for name in tiles}
+        asked = view.get("resource", "")
+        resource = asked if any(asked in one.amounts for one in tiles.values()) else CPU
+        searched = view.get("search", "").strip().lower()
+        nodes = [one for one in with_labels(everything, view.get("labels", "")) if searched in one.node.name.lower()]
+        found, figures, shown = [tiles[node.node.name] for node in nodes], Counter[str](), []
+        for node, one in zip(nodes, found, strict=True):
+            figures.update(own := one.figures(resource))
+            if own.get(show) and (resource in (CPU, MEMORY) or resource in one.amounts):
+                shown.append(node)
+        if order := ORDERS.get(view.get("sort", "")):
+            shown.sort(key=lambda node: order(tiles[node.node.name], resource))
+        refused = [
+            (pod, node.node.name)
+            for node in nodes
+            for pod in node.refused
+            if viewer.may_list(pod.pod.namespace) and show in ("", pod.refusal)
+        ]
+        refused.sort(key=lambda entry: -entry[0].since)
         waiting = [one for one in cluster.waiting() if viewer.may_list(one.pod.namespace)]
         return part_text(
             "cluster-body.html",
-            found=sums(nodes, tiles),
-            tiles=drawn,
-            many=many,
-            labels=labels,
-            waiting=waiting[:MOST_WAITING],
-            more=max(0, len(waiting) - MOST_WAITING),
+            resource=resource,
+            show=show,
+            totals=_totals(found, resource),
+            figures=figures,
+            groups=list(self._groups(shown, resource, view.get("group", ""), cluster.faults)),
+            many=len(shown) > FEW,
+            agreement=agreement_by_release(node.shadow for node in nodes if node.shadow is not None),
+            narrowed=any(view.get(name) for name in ("search", "labels", "show")),
+            refused=refused[:MOST_LISTED],
+            waiting=list(self._waiting(waiting[:MOST_LISTED], everything, cluster.faults)),
+            more=(max(0, len(refused) - MOST_LISTED), max(0, len(waiting) - MOST_LISTED)),
             links=self.links,
+            title_of=title_of,
+            amount_text=amount_text,
         )
 
-    def _tile(self, node: NodeNow, faults: NodeFaults) -> tuple[NodeTile, dict[bool, str]]:
+    def _groups(
+        self, shown: Sequence[NodeNow], resource: str, group: str, faults: NodeFaults
+    ) -> Iterator[tuple[str, int, str, str]]:
+        """Yield name, nodes, sums and tiles of each group of nodes."""
+        many, wanted = len(shown) > FEW, [(kind, LABELS[kind]) for kind in group.split(",") if kind in LABELS]
+        groups: dict[str, list[NodeNow]] = {}
+        for node in shown:
+            found = [
+                f"{kind} {next((node.node.labels[key] for key in keys if key in node.node.labels), 'unknown')}"
+                for kind, keys in wanted
+            ]
+            groups.setdefault(", ".join(found), []).append(node)
+        for name, members in sorted(groups.items()):
+            drawn = "".join(self._drawn(node, resource, faults, many=many) for node in members)
+            sums = dict(_totals((self._known[node.node.name][1] for node in members), resource))
+            yield name, len(members), sums.get(resource, ""), drawn
+
+    def _waiting(
+        self, waiting: Iterable[ClusterPod], nodes: Sequence[NodeNow], faults: NodeFaults
+    ) -> Iterator[tuple[ClusterPod, str, str | None]]:
+        """Yield pods that wait with their requests and a node that would take them; None where no node was asked.
+
+        Nodes that would not take a pod of some shape are asked again when they have changed.
+        """
+        self._search.faults = faults
+        answers: dict[tuple[bytes, SchedulingFields], str] = {}
+        for one in waiting:
+            shape = shape_of(one.pod)
+            key = shape.key, one.fields
+            if key not in answers and len(answers) < MOST_SHAPES:
+                refusing = self._refusing.setdefault(key, {})
+                answers[key] = ""
+                for node in nodes:
+                    name = node.node.name
+                    if refusing.get(name) is not node:
+                        if self._search.cause(one.pod, shape, node, one.fields) is None:
+                            answers[key] = name
+                            break
+                        refusing[name] = node
+            yield one, requests_text(shape.requests), answers.get(key)
+
+    def _tile(self, node: NodeNow, faults: NodeFaults) -> tuple[NodeTile, dict[tuple[str, bool], str]]:
         found = self._known.get(node.node.name)
         if found is None or found[0] is not node:
             made = faults.guarded(
@@ -282,11 +309,27 @@ class TileSheet:
             found = self._known[node.node.name] = node, made, {}
         return found[1:]
 
-    def _drawn(self, node: NodeNow, faults: NodeFaults, *, many: bool) -> str:
+    def _drawn(self, node: NodeNow, resource: str, faults: NodeFaults, *, many: bool) -> str:
         one, drawn = self._tile(node, faults)
-        if many not in drawn:
-            drawn[many] = part_text("cluster-tile.html", one=one, many=many, links=self.links)
-        return drawn[many]
+        if (resource, many) not in drawn:
+            free, offered, *_ = (amount_text(resource, amount) for amount in one.amounts.get(resource, (0, 0)))
+            text = "?" if not one.amounts else free if many else f"{free}/{offered}"
+            drawn[resource, many] = part_text(
+                "cluster-tile.html", one=one, text=text, resource=resource, many=many, links=self.links
+            )
+        return drawn[resource, many]
+
+
+def _totals(tiles: Iterable[NodeTile], resource: str) -> list[tuple[str, str]]:
+    """Return the resources that nodes offer with the sums of what is free, CPUs and memory first."""
+    sums: dict[str, list[int]] = {resource: [0, 0]}
+    for one in tiles:
+        for name, (free, offered, *_) in one.amounts.items():
+            total = sums.setdefault(name, [0, 0])
+            total[0] += free
+            total[1] += offered
+    ordered = sorted(sums, key=lambda name: (name != CPU, name != MEMORY, name))
+    return [(name, " of ".join(amount_text(name, amount) for amount in sums[name])) for name in ordered]
 
 
 def cluster_page(content: str, name: str, assets: tuple[str, str]) -> str:
@@ -298,15 +341,15 @@ def cluster_page(content: str, name: str, assets: tuple[str, str]) -> str:
         assets: addresses of styles and script.
     """
     styles, script = assets
-    return part_text("serve-cluster.html", title=name, styles=styles, script=script, content=content)
+    return part_text("serve-cluster.html", title=name, styles=styles, script=script, content=content, orders=ORDERS)
 
 
-def fittings_html(found: Sequence[Fitting]) -> str:
-    """Return where pods fit."""
-    return part_text("fitting.html", found=found, most=MOST_NAMED)
+def fittings_html(found: Sequence[Fitting], asked: ClusterPod | None = None) -> str:
+    """Return where pods fit; of one that a node refused, also when and why it did."""
+    return part_text("fitting.html", found=found, most=MOST_NAMED, asked=asked)
 
 
 def exported_cluster(cluster: KnownCluster, name: str) -> str:
     """Return a cluster as one file."""
-    content = TileSheet(links=False).body(cluster, "", EVERYTHING)
+    content = TileSheet(links=False).body(cluster, {}, EVERYTHING)
     return page_text("serve-export.html", title=name, content=content, patterns="")

@@ -1,5 +1,7 @@
 """The cluster as its page knows it: what nodes published, nodes and pods of the API server; usable from any thread.
 
+Which nodes would take a pod, and why the others would not: grouped by cause, nodes in one state asked once.
+
 It is for people: a pod that is bound and not in the state of its node yet is counted, and its place is not guessed. A
 scheduler relies on the extender instead.
 """
@@ -7,15 +9,19 @@ scheduler relies on the extender instead.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import view_key
-from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint
+from mooring.engine.kubelet.shapes import Load, Memo, PodShape, is_plain, load_of, shape_of, view_key
+from mooring.explanations.codes import page
+from mooring.explanations.why import ADMITTED, Prediction, check, predicted
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint, scheduling_fields_of
+from mooring.monitoring.serve.node_plan import pods_in_text
 from mooring.monitoring.serve.recording import Feed
 from mooring.published.objects import FACTS, SHADOW, STATE, NodeFacts, NodeState
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, unjudged
@@ -56,7 +62,11 @@ class ClusterPod:
     refusal: str = ""
     """Why its node refused it, where one did."""
     fields: SchedulingFields = NO_FIELDS
-    """What keeps it off nodes, while it waits."""
+    """What keeps it off nodes, where it waits or was refused."""
+    since: float = 0.0
+    """Unix time when it was refused, else when it was created; 0 where that is not known."""
+    message: str = ""
+    """Of its node about the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,3 +256,84 @@ class KnownCluster:
 
         kubelet, key = self.faults.guarded(name, made, lambda _error: (UNJUDGED, b""))
         return NodeNow(node, kubelet, kind, state, there, refused, key)
+
+
+UNKNOWN = "nothing is known of the node"
+KEPT_OFF = "labels, affinity or taints keep the pod off"
+_MOST_ANSWERS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Where a pod fits."""
+
+    pod: str
+    """``namespace/name``."""
+    fits: tuple[str, ...]
+    causes: tuple[tuple[str, str, tuple[str, ...]], ...]
+    """Why nodes would not take it, with the code (empty for a cause of the scheduler) and the nodes; those of most
+    nodes first."""
+
+
+@dataclass(slots=True)
+class FittingSearch:
+    """Asks nodes about pods; answers of equal nodes are shared."""
+
+    faults: NodeFaults = field(default_factory=NodeFaults)
+    _known: Memo[tuple[bytes, Load, bytes], Prediction] = field(default_factory=lambda: Memo(_MOST_ANSWERS))
+
+    def fitting(self, pod: Pod, nodes: Sequence[NodeNow], fields: SchedulingFields = NO_FIELDS) -> Fitting:
+        """Return where a pod fits.
+
+        Args:
+            pod: that is asked about.
+            nodes: of the cluster.
+            fields: what keeps it off nodes.
+        """
+        shape = shape_of(pod)
+        fits: list[str] = []
+        causes: dict[tuple[str, str], list[str]] = {}
+        for one in nodes:
+            cause = self.cause(pod, shape, one, fields)
+            if cause is None:
+                fits.append(one.node.name)
+            else:
+                causes.setdefault(cause, []).append(one.node.name)
+        ordered = sorted(causes.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+        found = tuple((text, code, tuple(names)) for (text, code), names in ordered)
+        return Fitting(f"{pod.namespace}/{pod.name}", tuple(fits), found)
+
+    def cause(self, pod: Pod, shape: PodShape, node: NodeNow, fields: SchedulingFields) -> tuple[str, str] | None:
+        """Return why a node would not take a pod, with the code; None where it would."""
+        if not fields.allows(node.node.labels, node.node.name) or not fields.tolerates(node.node.all_taints):
+            return KEPT_OFF, ""
+        if isinstance(node.kubelet, str) or node.kind is None:
+            return UNKNOWN, ""
+        answer = self.faults.guarded(
+            node.node.name, partial(self._asked, pod, shape, node, node.kubelet), lambda _error: None
+        )
+        if answer is None:
+            return UNJUDGED, ""
+        return None if answer.admitted else (page(answer.code).title, answer.code)
+
+    def _asked(self, pod: Pod, shape: PodShape, node: NodeNow, kubelet: Kubelet) -> Prediction:
+        load = load_of(kubelet)
+
+        def ask() -> Prediction:
+            managers = ADMITTED if is_plain(pod) else predicted(kubelet, shape.pod)[1]
+            return managers if not managers.admitted else check(shape, load, kubelet.settings)
+
+        return self._known.of((node.key, load, shape.key), ask)
+
+
+def fittings_in_text(manifest: bytes, cluster: KnownCluster) -> list[Fitting]:
+    """Return where the pods of a manifest fit in a cluster, each with what its specification says about nodes.
+
+    Raises:
+        InputError: it cannot be understood, or has no pod or too many.
+    """
+    search, nodes = FittingSearch(cluster.faults), cluster.all()
+    asked = [
+        (pod, scheduling_fields_of(origin.content, origin.field)) for pod, origin in pods_in_text(manifest, PodGates())
+    ]
+    return [search.fitting(pod, nodes, fields) for pod, fields in asked]

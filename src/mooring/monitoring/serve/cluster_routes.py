@@ -28,26 +28,28 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.monitoring.serve.access import Guard, Viewer
 from mooring.monitoring.serve.app import Answer, Entrance, application, assets, repeated
-from mooring.monitoring.serve.cluster_html import (
+from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, fittings_html
+from mooring.monitoring.serve.cluster_known import (
+    UNPUBLISHED,
+    UNUSABLE,
     Fitting,
     FittingSearch,
-    TileSheet,
-    cluster_page,
-    fittings_html,
+    KnownCluster,
+    NodeNow,
     fittings_in_text,
 )
-from mooring.monitoring.serve.cluster_known import UNPUBLISHED, UNUSABLE, KnownCluster, NodeNow
 from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.node_routes import (
     LARGEST_MANIFEST,
     NODE_ROUTES,
     NodeRoutes,
+    code_answer,
     problem_html,
     read_body,
     stream,
 )
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot
+from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod
 from mooring.service.daemon import Heartbeat
 from mooring.service.http import Application
 from mooring.views.view import NodeView
@@ -81,13 +83,15 @@ def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
         NodeNotice(f"{pod.namespace}/{pod.name} is bound and not yet in the node's state", namespace=pod.namespace)
         for pod in coming
     ]
-    return NodeSnapshot(
-        found.view,
-        found.pods,
-        found.pending,
-        (*found.notices, *notices, *_shadow_notices(node)),
-        found.plan,
-        found.question,
+    refused = (
+        ShownPod(pod.namespace, pod.name, pod.uid, one.refusal, False, (), "", one.message, one.since, pod)
+        for one in node.refused
+        for pod in [one.pod]
+    )
+    return replace(
+        found,
+        pods=(*refused, *found.pods),
+        notices=(*found.notices, *notices, *_shadow_notices(node)),
     )
 
 
@@ -184,6 +188,8 @@ def _failed(page: _OpenNode, error: Exception) -> None:
 TICK: Final = 0.5
 """Seconds between two announcements of changes."""
 _KEPT: Final = 16
+FIELDS: Final = ("search", "labels", "group", "sort", "resource", "show")
+"""Of the page's form."""
 
 
 @dataclass(slots=True)
@@ -196,25 +202,32 @@ class ClusterRoutes:
     nodes: OpenNodes
     heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat(time.monotonic))
     _sheet: TileSheet = field(default_factory=TileSheet)
-    _made: LRUCache[tuple[int, str, frozenset[str] | None], str] = field(default_factory=lambda: LRUCache(_KEPT))
+    _made: LRUCache[tuple[object, ...], str] = field(default_factory=lambda: LRUCache(_KEPT))
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def page(self, _request: Request, viewer: Viewer) -> Response:
+    async def page(self, request: Request, viewer: Viewer) -> Response:
         """Return the page."""
-        return HTMLResponse(cluster_page(await self._body("", viewer), self.name, self.assets))
+        content = await self.body(request, viewer)
+        return HTMLResponse(cluster_page(bytes(content.body).decode(), self.name, self.assets), content.status_code)
 
     async def body(self, request: Request, viewer: Viewer) -> Response:
-        """Return the part of the page that changes, for nodes with some labels."""
+        """Return the part of the page that changes, as the fields of the page's form ask for it."""
+        asked = request.query_params
+        view = {name: asked[name][:500] for name in FIELDS if asked.get(name)}
+        key = self.cluster.feed.version, tuple(view.items()), viewer.namespaces
         try:
-            return HTMLResponse(await self._body(request.query_params.get("labels", "")[:500], viewer))
+            async with self._making:
+                if key not in self._made:
+                    self._made[key] = await run_in_threadpool(self._sheet.body, self.cluster, view, viewer)
+                return HTMLResponse(self._made[key])
         except InputError as error:
             return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
 
-    async def pending(self, request: Request, viewer: Viewer) -> Response:
-        """Say why a pod waits."""
+    async def pod(self, request: Request, viewer: Viewer) -> Response:
+        """Say why a pod waits, or which nodes would take one that was refused."""
         pod = self.cluster.pod(request.query_params.get("uid", ""))
-        if pod is None or pod.node or not viewer.may_list(pod.pod.namespace):
+        if pod is None or (pod.node and not pod.refusal) or not viewer.may_list(pod.pod.namespace):
             return HTMLResponse(problem_html("this pod does not wait"), HTTPStatus.NOT_FOUND)
 
         def ask() -> Fitting:
@@ -222,7 +235,7 @@ class ClusterRoutes:
 
         async with self._asking:
             found = await run_in_threadpool(ask)
-        return HTMLResponse(fittings_html([found]))
+        return HTMLResponse(fittings_html([found], pod))
 
     async def fit(self, request: Request, _viewer: Viewer) -> Response:
         """Say which nodes would take the pods of a manifest."""
@@ -251,13 +264,6 @@ class ClusterRoutes:
 
         return endpoint
 
-    async def _body(self, labels: str, viewer: Viewer) -> str:
-        key = self.cluster.feed.version, labels, viewer.namespaces
-        async with self._making:
-            if key not in self._made:
-                self._made[key] = await run_in_threadpool(self._sheet.body, self.cluster, labels, viewer)
-            return self._made[key]
-
 
 def ticking(routes: ClusterRoutes) -> AbstractContextManager[None]:
     """Announce changes from a thread of its own until the end of the block."""
@@ -276,7 +282,7 @@ def cluster_application(
 ) -> tuple[Application, ClusterRoutes]:
     """Return the pages of a cluster as an application, and what keeps them up to date."""
     found = assets()
-    styles, script = found.names
+    styles, script = found
     names = f"assets/{styles}", f"assets/{script}"
     routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names))
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
@@ -284,7 +290,8 @@ def cluster_application(
     made = [
         Route("/", entrance.behind(routes.page)),
         Route("/body", entrance.behind(routes.body)),
-        Route("/pod", entrance.behind(routes.pending)),
+        Route("/pod", entrance.behind(routes.pod)),
+        Route("/code", entrance.behind(partial(code_answer, routes))),
         Route("/whatif", entrance.behind(routes.fit), methods=["POST"]),
         Route("/events", entrance.behind(routes.events)),
     ]

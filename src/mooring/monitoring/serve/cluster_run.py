@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -111,8 +112,15 @@ def pod_of(content: Content) -> ClusterPod:
     spec, status = content.get("spec") or {}, content.get("status") or {}
     node, phase = str(spec.get("nodeName") or ""), status.get("phase")
     refusal = str(status.get("reason") or "") if phase == "Failed" and not status.get("containerStatuses") else ""
-    fields = NO_FIELDS if node else scheduling_fields(spec)
-    return ClusterPod(pod_from_object(content, source="API server"), node, phase in FINISHED, refusal, fields)
+    fields = NO_FIELDS if node and not refusal else scheduling_fields(spec)
+    # The kubelet sets the start time of a pod that it refuses when it writes the refusal.
+    written = (status.get("startTime") if refusal else None) or (content.get("metadata") or {}).get("creationTimestamp")
+    try:
+        since = datetime.fromisoformat(str(written)).timestamp()
+    except ValueError:
+        since = 0.0
+    pod, message = pod_from_object(content, source="API server"), str(status.get("message") or "")
+    return ClusterPod(pod, node, phase in FINISHED, refusal, fields, since, message)
 
 
 def _read(of: Callable[[object], Any], content: Content) -> Any:

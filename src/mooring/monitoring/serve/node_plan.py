@@ -111,7 +111,8 @@ def _pods(plan: Plan) -> Iterator[ShownPod]:
     for answer in plan.answers:
         pod = answer.pod
         rows = list(admitted_rows(plan, answer, caches, why="")) if answer.admitted else []
-        verdict = ("running" if answer.running else "admitted") if answer.admitted else verdict_of(answer)
+        refusal = answer.decision.reason or verdict_of(answer)
+        verdict = ("running" if answer.running else "admitted") if answer.admitted else refusal
         holds = tuple(_held_text(row) for row in rows)
         yield ShownPod(pod.namespace, pod.name, pod.uid, verdict, answer.admitted, holds, answer.code, answer.why)
 
@@ -139,17 +140,24 @@ def _pending(plan: Plan, kubelet: Kubelet) -> Iterator[PendingRelease]:
                 )
 
 
-def story_of(plan: AnyPlan, question: Question, uid: str) -> PodStory | None:
-    """Return why a pod of the plan is where it is; None for a pod that is not in it."""
+def story_of(plan: AnyPlan, question: Question, uid: str, asked: Pod | None = None) -> PodStory | None:
+    """Return why a pod of the plan is where it is; None for a pod that is not in it.
+
+    A pod that the node refused before is asked about again, after all that are there now.
+    """
+    if asked is not None:
+        question = replace(question, pods=(*question.pods, asked))
+        plan = make_plan(question)
     answer = next((one for one in plan.answers if one.pod.uid == uid), None)
     if answer is None or isinstance(plan, RefusedPlan):
         return None
     found = explain(plan, answer.pod)
     proposals = () if answer.admitted else nearest_changes(question, uid, 1)
-    nearest = tuple(" ".join(filter(None, (one.text, price_words(one)))) for one in proposals)
     nodes = sorted(node.node_id for node in plan.machine.info.topology)
-    helps = nearest or ((answer.remedy,) if answer.remedy else ())
-    decision = decision_view(found, nodes, plan.kubelet.settings.topology, helps, devices_before(plan, uid))
+    # Cause and proposals are beside the picture.
+    decision = replace(
+        decision_view(found, nodes, plan.kubelet.settings.topology, (), devices_before(plan, uid)), cause=""
+    )
     verdict = "admitted" if answer.admitted else verdict_of(answer)
     return PodStory(
         pod_name(answer),
@@ -158,7 +166,7 @@ def story_of(plan: AnyPlan, question: Question, uid: str) -> PodStory | None:
         answer.why,
         answer.remedy,
         answer.decision.message,
-        nearest,
+        tuple(" ".join(filter(None, (one.text, price_words(one)))) for one in proposals),
         decision if decision.panels else None,
     )
 

@@ -16,37 +16,42 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from mooring.answers.base.report import report_of
 from mooring.engine.core.errors import InputError
+from mooring.explanations.codes import page
 from mooring.monitoring.serve.access import Viewer
 from mooring.monitoring.serve.node_plan import PodStory, story_of, what_if
 from mooring.monitoring.serve.recording import Feed, Recorded, Recording
 from mooring.monitoring.serve.snapshot import NodeSnapshot
-from mooring.views.decision import DecisionView
 from mooring.views.html.document import html_text, page_text, part_text
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet
 from mooring.views.svg.picture import svg_text
 from mooring.views.view import NodeView, OwnerView
+from mooring.views.wording import MARKS
 
-_WIDTH = 1144
-"""Pixels that the page has for a picture."""
+_FORMS: Final = {"wide": 1100, "narrow": 366}
+"""Arrangements of the map and their pixels; the page shows the one that suits its width."""
 
 
-def picture(view: NodeView) -> str:
-    """Return the picture of a node without the styles that the page has."""
-    return svg_text(view, _WIDTH).replace(style_sheet(), "").replace(PATTERNS, "")
+def drawn(picture: str) -> str:
+    """Return a picture without the styles that the page has."""
+    return picture.replace(style_sheet(), "").replace(PATTERNS, "")
 
 
 def body_html(seen: Recorded, *, current: bool, trouble: str = "") -> str:
     """Return the part of the page that changes."""
     shown = seen.snapshot
     owners: dict[str, list[OwnerView]] = {pod.uid: [] for pod in shown.pods}
+    others = [owner for owner in shown.view.owners if owner.uid not in owners]
     for owner in shown.view.owners:
         owners.get(owner.uid, []).append(owner)
     return part_text(
         "node-body.html",
         shown=shown,
-        picture=picture(shown.view),
+        maps={name: drawn(svg_text(shown.view, width, bare=True)) for name, width in _FORMS.items()},
         owners=owners,
+        others=others,
+        refused=sorted((pod for pod in shown.pods if not pod.admitted), key=lambda pod: -pod.since),
+        marks=MARKS,
         current=current,
         trouble=trouble,
         at=seen.at,
@@ -79,13 +84,16 @@ def node_page(seen: Recorded, content: str, first: int, up: str, assets: tuple[s
     )
 
 
-def stories_html(stories: Sequence[PodStory], view: NodeView | None = None) -> str:
+def stories_html(stories: Sequence[PodStory], view: NodeView | None = None, *, named: bool = True) -> str:
     """Return explanations of pods, with the picture of the node where there is one."""
-
-    def drawn(decision: DecisionView) -> str:
-        return decision_svg(decision).replace(style_sheet(), "").replace(PATTERNS, "")
-
-    return part_text("pod-story.html", stories=stories, drawn=drawn, picture="" if view is None else picture(view))
+    picture = "" if view is None else drawn(svg_text(view, 0))
+    return part_text(
+        "pod-story.html",
+        stories=stories,
+        named=named,
+        drawn=lambda decision: drawn(decision_svg(decision, 0)),
+        picture=picture,
+    )
 
 
 def problem_html(problem: str) -> str:
@@ -147,11 +155,11 @@ class NodeRoutes:
             lines = "; ".join(pod.holds) or pod.why or "It has nothing of its own."
             return HTMLResponse(problem_html(f"{pod.namespace}/{pod.name}: {pod.verdict}. {lines}"))
         async with self._asking:
-            story = await run_in_threadpool(story_of, plan, question, uid)
+            story = await run_in_threadpool(story_of, plan, question, uid, pod.asked)
         if story is not None and snapshot is not seen.snapshot:
             # The decision's picture and the nearest change would name pods of other namespaces.
             story = story.without_names()
-        return HTMLResponse(stories_html([story] if story is not None else []))
+        return HTMLResponse(stories_html([story] if story is not None else [], named=False))
 
     async def whatif(self, request: Request, viewer: Viewer) -> Response:
         """Ask the node about the pods of a manifest."""
@@ -191,10 +199,19 @@ class NodeRoutes:
             return self._made[key]
 
 
+async def code_answer(_routes: object, request: Request, _viewer: Viewer) -> Response:
+    """Return the page about the code that a request names."""
+    try:
+        return HTMLResponse(part_text("code.html", page=page(request.query_params.get("code", "")[:20])))
+    except InputError as error:
+        return HTMLResponse(problem_html(str(error)), HTTPStatus.NOT_FOUND)
+
+
 NODE_ROUTES: Final = (
     ("", NodeRoutes.page, "GET"),
     ("body", NodeRoutes.body, "GET"),
     ("pod", NodeRoutes.pod, "GET"),
+    ("code", code_answer, "GET"),
     ("whatif", NodeRoutes.whatif, "POST"),
     ("events", NodeRoutes.events, "GET"),
 )

@@ -101,7 +101,7 @@ class Recording:
         """Why the node cannot be read at the moment."""
         cpus = max(1, sum(1 for _ in first.view.cpus()))
         self._past: deque[Recorded] = deque(maxlen=max(20, min(MOST_SNAPSHOTS, MOST_CELLS // cpus)))
-        self._now = Recorded(1, clock(), first)
+        self._now = Recorded(1, at := clock(), first.dated((), at))
 
     @property
     def now(self) -> Recorded:
@@ -111,7 +111,8 @@ class Recording:
     def take(self, snapshot: NodeSnapshot) -> bool:
         """Take a snapshot; one that shows the same as the newest is not recorded, but asked from now on."""
         with self._lock:
-            before = self._now
+            before, at = self._now, self._clock()
+            snapshot = snapshot.dated(before.snapshot.pods, at)
             troubled, self.trouble = bool(self.trouble), ""
             if snapshot == before.snapshot:
                 self._now = Recorded(before.number, before.at, snapshot)
@@ -119,7 +120,7 @@ class Recording:
                     return False
             else:
                 self._past.append(Recorded(before.number, before.at, before.snapshot.bare()))
-                self._now = Recorded(before.number + 1, self._clock(), snapshot)
+                self._now = Recorded(before.number + 1, at, snapshot)
         self.feed.changed()
         return True
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from mooring.answers.base.plan import AnyPlan, Question
+from mooring.engine.core.pod import Pod
 from mooring.views.view import NodeView
 
 MayList: TypeAlias = Callable[[str], bool]
@@ -34,6 +35,10 @@ class ShownPod:
     """What its containers have, a line each."""
     code: str = ""
     why: str = ""
+    since: float = field(default=0.0, compare=False)
+    """Unix time of the refusal: that of its status, or when it was first seen refused."""
+    asked: Pod | None = field(default=None, compare=False, repr=False)
+    """What the node is asked again to explain it; None for a pod of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,10 @@ class NodeSnapshot:
             replace(one, owner=names.get(one.owner, HIDDEN if one.owner else "")) for one in self.view.devices
         )
         rejected = tuple(one for one in self.view.rejected if may_list(one.name.partition("/")[0]))
-        view = replace(self.view, owners=owners, devices=devices, rejected=rejected, caption=self.view.caption[:1])
+        # Headline and further captions can name any pod.
+        view = replace(
+            self.view, owners=owners, devices=devices, rejected=rejected, caption=self.view.caption[:1], headline=""
+        )
         return NodeSnapshot(
             view,
             tuple(one for one in self.pods if may_list(one.namespace)),
@@ -115,6 +123,12 @@ class NodeSnapshot:
         found |= {one.name.partition("/")[0] for one in self.view.rejected}
         found |= {one.namespace for one in self.pending} | {one.namespace for one in self.notices}
         return found - {""}
+
+    def dated(self, before: tuple[ShownPod, ...], now: float) -> NodeSnapshot:
+        """Return it with the times since when its pods are refused, as far as the pods before do not know them."""
+        known = {pod.uid: pod.since for pod in before if not pod.admitted}
+        dated = (pod if pod.admitted or pod.since else replace(pod, since=known.get(pod.uid, now)) for pod in self.pods)
+        return replace(self, pods=tuple(dated))
 
     def bare(self) -> NodeSnapshot:
         """Return it as it is recorded: without what only the present can be asked."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import msgspec
 
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
@@ -32,7 +31,7 @@ from mooring.monitoring.shadow.tally import Tally, now_text, write_counts
 from mooring.published.objects import NodeFacts
 from mooring.published.shadow_document import shadow_document
 from mooring.published.writing import Pace, Rhythm, apply, node_uid
-from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.apiserver import Cluster, ClusterOnDemand
 
 MACHINES: Final = "machines.jsonl"
 RECORDING: Final = "recording-{:06}.jsonl"
@@ -253,10 +252,10 @@ class ShadowPublisher:
             clock: seconds that only go forward.
             today: now, as RFC 3339.
         """
-        self._tally, self._connect, self._report, self._clock, self._today = tally, connect, report, clock, today
+        self._tally, self._report, self._clock, self._today = tally, report, clock, today
+        self._cluster = ClusterOnDemand(connect)
         self._pace = Pace(RHYTHM)
         self._seen = -1
-        self._cluster: Cluster | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mooring-shadow-publisher", daemon=True)
 
@@ -271,7 +270,7 @@ class ShadowPublisher:
         if self._thread.is_alive():
             self._thread.join(ENDING)
         else:
-            self._disconnect()
+            self._cluster.close()
 
     def step(self, *, last: bool = False) -> None:
         """Write when it is time to.
@@ -298,25 +297,14 @@ class ShadowPublisher:
         while not self._stopping.wait(LOOKING):
             self.step()
         self.step(last=True)
-        self._disconnect()
+        self._cluster.close()
 
     def _write(self) -> None:
-        if self._cluster is None:
-            self._cluster = self._connect()
         http, node = self._cluster.http, self._tally.node
         apply(http, shadow_document(self._tally.document(self._today()), node_uid(http, node)))
 
     def _failed(self, error: MooringError) -> None:
-        self._disconnect()
-        pause = error.pause if isinstance(error, ClusterError) else 0.0
-        self._pace = self._pace.failed(self._clock(), self._tally.node, pause)
-        if self._pace.failures <= 2 or self._pace.failures % 20 == 0:
-            missing = isinstance(error, ClusterError) and error.code == httpx2.codes.NOT_FOUND
-            remedy = "; apply the definitions of deploy/crds" if missing else ""
-            message = f"the counts are not published (attempt {self._pace.failures}): {error}{remedy}"
+        self._cluster.close()
+        self._pace = self._pace.failed(self._clock(), self._tally.node, error)
+        if message := self._pace.complaint("the counts are not published", error):
             self._report(Finding("warning", _SUBJECT, message))
-
-    def _disconnect(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None

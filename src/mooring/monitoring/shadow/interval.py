@@ -226,7 +226,8 @@ def judged_between(
     base, goal = (engine_on(look, window.pods) for look in (before, after))
     events = tuple(_events(changes, window.pods, _holders(before, base) - _holders(after, goal)))
     interval = JudgedInterval(before, after, leaving=leaving, ran=window.ran)
-    unknown = _unknown_pods(before, after, window)
+    keys = {key for seen in (before, after) for key in seen.state.pods if key.uid not in window.pods}
+    unknown = sorted(f"{key.namespace}/{key.name}" for key in keys)
     if unknown:
         return replace(
             interval, judgements=tuple(_all(events, DifferenceCause.PODS, f"{', '.join(unknown)} not known"))
@@ -303,12 +304,6 @@ def _written_again(seen: ObservedNode) -> StateTexts:
         None if files.cpu is None else cpu_text(settings, node.cpu),
         None if files.memory is None else memory_text(settings, node.memory),
     )
-
-
-def _unknown_pods(before: ObservedNode, after: ObservedNode, window: Window) -> list[str]:
-    """Return the pods that the kubelet lists and of which nothing else is known."""
-    keys = {key for seen in (before, after) for key in seen.state.pods}
-    return sorted(f"{key.namespace}/{key.name}" for key in keys if key.uid not in window.pods)
 
 
 def _events(changes: Changes, pods: Mapping[str, ObservedPod], released: frozenset[str]) -> Iterator[Judgement]:

@@ -110,12 +110,8 @@ def _shortest(looks: Sequence[ObservedNode], begin: int, first: int, window: Win
     return next(((one, end) for end, one in zip(ends, tried, strict=True) if one.judgements), (tried[-1], ends[-1]))
 
 
-def _agrees(interval: JudgedInterval) -> bool:
-    return all(one.verdict is Agreement.AGREED for one in interval.judgements)
-
-
 def _is_explained(interval: JudgedInterval) -> bool:
-    return _agrees(interval) and interval.fits
+    return interval.fits and all(one.verdict is Agreement.AGREED for one in interval.judgements)
 
 
 def _asked_about(interval: JudgedInterval) -> set[str]:

@@ -51,7 +51,8 @@ def minimal_scenario(content: Mapping[str, Any], facts: NodeFacts) -> dict[str, 
         return least
     named = ""
     if outcomes := found - _FILE_FIELDS:
-        expected = [_without_files(one) for one in least["expect"].get("steps", ())]
+        steps = least["expect"].get("steps", ())
+        expected = [{name: value for name, value in one.items() if name not in _FILE_FIELDS} for one in steps]
         least["expect"] = {"steps": expected}
         found = outcomes
     else:
@@ -78,10 +79,6 @@ def _without(content: Mapping[str, Any], part: str, position: int, named: str) -
         expected = content["expect"]["steps"]
         fewer["expect"] = {"steps": [*expected[:position], *expected[position + 1 :]]}
     return fewer
-
-
-def _without_files(expected: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in expected.items() if name not in _FILE_FIELDS}
 
 
 def differing_fields(content: Mapping[str, Any], facts: NodeFacts) -> set[str]:

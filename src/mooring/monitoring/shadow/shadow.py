@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from mooring.engine.core.config import KubeletConfig
@@ -279,15 +278,12 @@ class Shadow:
                     interval.judgements, shown, begin.facts, begin.state.facts, anonymous=self.anonymous
                 )
                 self.report(Finding("warning", "difference", f"kept in {where.name}"))
-                self._pack(folder, where, pods)
+                if self.packed is not None and self.clock() - self._archived >= PACKING:
+                    self._archived = self.clock()
+                    # Objects of a list do not name their kind.
+                    folder.archive(where, self.packed([{"kind": "Pod", **one.content} for one in pods.values()]))
         except MooringError as error:
             self.report(Finding("warning", "recording", str(error)))
-
-    def _pack(self, folder: ShadowFolder, where: Path, pods: Mapping[str, ObservedPod]) -> None:
-        if self.packed is not None and self.clock() - self._archived >= PACKING:
-            self._archived = self.clock()
-            # Objects of a list do not name their kind.
-            folder.archive(where, self.packed([{"kind": "Pod", **one.content} for one in pods.values()]))
 
 
 def watch(shadows: Sequence[Shadow], stopping: threading.Event, seconds: float | None = None) -> None:

@@ -150,7 +150,8 @@ def observed_pod(content: Mapping[str, Any], gates: PodGates) -> ObservedPod:
     phase, reason, message = (text_at(status, name) for name in ("phase", "reason", "message"))
     is_refused = phase == "Failed" and message.startswith(REJECTED)
     is_deleted = "deletionTimestamp" in mapping_at(content, "metadata")
-    ran = phase in {"Running", "Succeeded"} or any(_was_made(one) for one in status.get("containerStatuses") or ())
+    made = (as_mapping(one).get("containerID") for one in status.get("containerStatuses") or ())
+    ran = phase in {"Running", "Succeeded"} or any(made)
     return ObservedPod(
         pod,
         content,
@@ -169,10 +170,6 @@ def is_critical(pod: Pod) -> bool:
     """
     is_static = MIRROR in pod.annotations or pod.annotations.get(_SOURCE, "api") != "api"
     return is_static or pod.priority >= _CRITICAL
-
-
-def _was_made(status: object) -> bool:
-    return bool(as_mapping(status).get("containerID"))
 
 
 @dataclass(slots=True)

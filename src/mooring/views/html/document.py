@@ -14,6 +14,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -49,6 +50,7 @@ SCRIPTS = (
     "outlines.js",
     "focus.js",
     "holdings.js",
+    "tables.js",
     "pods.js",
     "differences.js",
     "steps.js",
@@ -113,6 +115,7 @@ def _environment() -> Environment:
     filters = {"container_text": _container_text, "finding_text": _finding_text, "numbers": numbers, "plural": plural}
     filters["owner_style"] = owner_style
     environment.filters.update(filters, placement_text=_placement_text)
+    environment.filters["moment"] = lambda at: datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return environment
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mooring.engine.core.decision import Shortage
+from mooring.explanations.why import amount_of
 from mooring.views.decision import (
     REQUIRED,
     REQUIRED_SIGN,
@@ -24,6 +26,7 @@ from mooring.views.svg.elements import (
     SOCKET_SIZE,
     TEXT_SIZE,
     fitting,
+    fitting_form,
     group,
     rect,
     style_sheet,
@@ -38,10 +41,11 @@ MARGIN = 24
 _NARROWEST_PAGE = 640
 _GAP = 6
 _CELL_HEIGHT = 36
-_NARROWEST_CELL = 76
+_NARROWEST_CELL = 92
 """Pixels of a cell at least: eight of them stand in a row of the usual width beside the longest names."""
 
 _WIDEST_CELL = 168
+_WIDEST_BAR = 760
 _PAD = 12
 
 _STYLES = {
@@ -50,6 +54,8 @@ _STYLES = {
     Mark.POSSIBLE: "free",
     Mark.ANY: "shared",
     Mark.BARRED: "offline",
+    Mark.CONFLICT: "exclusive-5",
+    Mark.ENOUGH: "free",
     Mark.CHOSEN: "exclusive-0",
     Mark.REFUSED: "contested",
     Mark.LEFT: "offline",
@@ -84,6 +90,8 @@ def decision_svg(view: DecisionView, width: int = 1200) -> str:
     page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
     parts: list[str] = []
     y = _heading(view, page, parts)
+    for lack in view.lacks:
+        y = _lack(lack, min(page - 2 * MARGIN, _WIDEST_BAR), y, parts) + 14
     for panel in view.panels:
         y = _panel(panel, grid, y, parts) + 16
     y = _below(view, page, y, parts)
@@ -126,6 +134,33 @@ def _heading(view: DecisionView, page: int, parts: list[str]) -> int:
             parts.append(text(MARGIN, y, line, style))
             y += 17
     return y + 4
+
+
+def _lack(lack: Shortage, room: int, top: int, parts: list[str]) -> int:
+    """Draw a bar of what is in use, free and missing, and return where it ends."""
+    name, asked, used, total = lack
+    missing, most = max(used + asked - total, 0), max(total, used + asked)
+    noun = "CPUs" if name == "cpu" else name
+
+    def told(amount: int) -> str:
+        return f"{amount / 1000:g}" if name == "cpu" else amount_of(name, amount, of=False)
+
+    left = f"{told(max(total - used, 0))} of {told(total)}" if used else told(total)
+    words = f"{left} {noun} free, {told(asked)} requested, {told(missing)} missing"
+    parts.append(text(MARGIN, top + TEXT_SIZE, fitting(words, room / BOLD, TEXT_SIZE), "strong"))
+    x, y = float(MARGIN), top + 20
+    for amount, style, label in (
+        (min(used, total), "used", "in use"),
+        (max(total - used, 0), "exclusive-4", "free"),
+        (missing, "exclusive-5", "missing"),
+    ):
+        width = room * amount / most
+        shown = fitting_form((f"{told(amount)} {label}",), width / BOLD - 12, SMALL_SIZE)
+        if amount:
+            parts.append(rect(x, y, max(width, 2), 24, style))
+            parts.append(text(x + 6, y + 16, shown, f"mark on-{style}") if shown else "")
+        x += width
+    return y + 24
 
 
 def _panel(panel: DecisionPanel, grid: _Grid, top: int, parts: list[str]) -> int:

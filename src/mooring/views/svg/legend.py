@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from mooring.explanations.phrases import plural
 from mooring.views.devices import amounts_by_owner, short_names
@@ -19,6 +20,7 @@ _HYPOTHETICAL = "Hatched: pods that are not on the node, where they would be."
 
 _LINE = 20
 _SWATCH_HEIGHT = 16
+_WIDEST_COLUMN = 700
 _TWO_COLUMNS = 1000
 """Width from which owners are in two columns."""
 
@@ -73,27 +75,30 @@ def _owners(view: NodeView, area: Area) -> tuple[list[str], int]:
     if not view.owners:
         return [], 0
     columns = 2 if area.width >= _TWO_COLUMNS else 1
-    width = (area.width - 24 * (columns - 1)) // columns
+    width = min((area.width - 24 * (columns - 1)) // columns, _WIDEST_COLUMN)
+    names = ceil(max(text_width(owner.label, TEXT_SIZE) for owner in view.owners)) + 24
     rows = -(-len(view.owners) // columns)
     found, ends, devices = [], [], amounts_by_owner(view.devices)
     for column in range(columns):
         rest = Area(area.x + column * (width + 24), area.y, width)
         for owner in view.owners[column * rows : (column + 1) * rows]:
-            element, height = _owner(owner, devices.get(owner.label, ""), rest)
+            element, height = _owner(owner, devices.get(owner.label, ""), rest, names)
             found.append(element)
             rest = rest.below(height)
         ends.append(rest.y)
     return found, max(ends) - area.y
 
 
-def _owner(owner: OwnerView, devices: str, area: Area) -> tuple[str, int]:
+def _owner(owner: OwnerView, devices: str, area: Area, names: int) -> tuple[str, int]:
     """Return the line of an owner with its height; devices that do not fit beside its CPUs are below them."""
     nodes = f"NUMA {numbers(owner.cpu_nodes)}" if owner.cpus else ""
     if owner.memory_nodes:
         nodes = " · ".join(part for part in (nodes, f"memory {numbers(owner.memory_nodes)}") if part)
     cpus = str(owner.cpus)
-    counted = f"{len(owner.cpus)}: {cpus}" if owner.cpus else ""
-    list_x, nodes_x = area.x + 38 + int(area.width * 0.42), area.x + int(area.width * 0.78)
+    counted = f"{plural(len(owner.cpus), 'CPU')}: {cpus}" if owner.cpus else ""
+    list_x = area.x + 38 + min(int(area.width * 0.42), names)
+    nodes_x = area.x + min(int(area.width * 0.78), area.width - ceil(text_width(nodes, TEXT_SIZE)))
+    nodes_x = max(nodes_x, area.x + int(area.width * 0.6))
     lines = _held_lines(counted, devices, nodes_x - list_x - 10, area.x + area.width - list_x)
     element = group(
         _swatch(area.x, area.y, 28, owner.mark, owner_style(owner), hypothetical=owner.hypothetical),

@@ -8,10 +8,11 @@ Devices in the boxes of the map: a cell for each, with its id, its PCI address a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from math import ceil
 
+from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import size
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import (
@@ -158,19 +159,21 @@ def cell_size(view: NodeView) -> CellSize:
     return CellSize(needed, 19)
 
 
-def map_metrics(view: NodeView, cell: CellSize) -> CellMetrics:
-    """Return the sizes of everything on the map, in pixels."""
-    with_strip = bool(view.owners) or any(entry.use is CPUUse.RESERVED for entry in view.legend)
+def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> CellMetrics:
+    """Return the sizes of everything on the map, in pixels; a map that changes has room for names everywhere."""
+    named = {CPUUse.EXCLUSIVE, CPUUse.RESERVED, CPUUse.BROKEN}
+    is_dense = sum(1 for _ in view.cpus()) >= _DENSE
     return CellMetrics(
         cell_width=cell.width,
         cell_height=cell.height + 1,
         insets=lambda box: _insets(box, view),
         title_width=lambda box, roomy: _roomy_width(box, view, roomy=roomy),
         core_gap=3,
-        strip_height=lambda box: _STRIP if with_strip and not box.is_offline() else 0,
+        strip_height=lambda box: _STRIP if changes or any(cpu.use in named for cpu in box.cpus()) else 0,
         row_gap=8,
         gap_x=12,
-        slack=240,
+        slack=120 if is_dense else 240,
+        side_by_side=is_dense,
         gap_y=12,
         device_width=device_cells(view).width,
         device_height=HEIGHT,
@@ -185,7 +188,7 @@ def _roomy_width(box: BoxView, view: NodeView, *, roomy: bool) -> int:
 
 def _insets(box: BoxView, view: NodeView) -> Insets:
     if _style_of(box) == "cache":
-        return Insets(8, 20, 8, 8)
+        return Insets(8, 24, 8, 2) if box.folded else Insets(8, 20, 8, 8)
     return Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
 
 
@@ -217,7 +220,9 @@ def box_elements(box: PlacedBox, view: NodeView) -> Iterator[str]:
     room = box.width - 2 * insets.left
     title = next((title for title in titles if _title_width(box.view, title) <= room), titles[-1])
     x, y = box.x + insets.left, box.y + insets.top - (11 if look != "cache" else 7)
-    if title.name:
+    if box.view.folded and look == "cache":
+        yield text(x, y, " · ".join(filter(None, (title.name, title.facts))), _TITLE_STYLES[look])
+    elif title.name:
         yield text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
     node = _memory_of(box.view, view)
     if node is not None and node.memory is not None:
@@ -245,8 +250,11 @@ def _memory_bar(node: NUMAView, use: MemoryUse, x: float, y: float, width: float
     return group(*parts, title=memory_sentence(node))
 
 
-def strip_elements(row: PlacedRow, cell: CellSize, view: NodeView) -> Iterator[str]:
-    """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next."""
+def strip_elements(row: PlacedRow, cell: CellSize, view: NodeView, told: set[str]) -> Iterator[str]:
+    """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next.
+
+    A name stands once in a box, whole or not at all: the cells have its letter.
+    """
     runs = [(key, list(cores)) for key, cores in groupby(row.cells, key=_whole_core) if key is not None]
     ends = (run[0][0].x - GAP for _, run in runs[1:])
     for (key, run), end in zip(runs, chain(ends, [row.x + row.width]), strict=False):
@@ -254,8 +262,9 @@ def strip_elements(row: PlacedRow, cell: CellSize, view: NodeView) -> Iterator[s
         use, owner = key
         label = use.value if owner is None else view.owners[owner].label
         style = use_style(use) if owner is None else owner_style(view.owners[owner])
-        forms = (label,) if owner is None else view.owners[owner].forms
-        name = fitting_form(forms, max(width, end - x) - 2, SMALL_SIZE)
+        forms = (label,) if owner is None else tuple(one for one in view.owners[owner].forms if "…" not in one)
+        name = "" if label in told else fitting_form(forms, max(width, end - x) - 2, SMALL_SIZE)
+        told |= {label} if name else set()
         words = [text(x + 1, row.y + 8, name, "small")] if name else []
         yield group(*words, rect(x, row.y + 11, width, 3, style), title=label)
 
@@ -272,16 +281,28 @@ MARGIN = 24
 """Room around everything, in pixels."""
 
 _NARROWEST_PAGE = 760
+_WIDE_PAGE = 1760
+_DENSE = 512
+"""CPUs from which a free L3 is one block, and the page as wide as a screen."""
 
 
-def svg_text(view: NodeView, width: int = 1200) -> str:
-    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is."""
+def svg_text(view: NodeView, width: int = 1200, *, bare: bool = False) -> str:
+    """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is.
+
+    A bare one is the map alone, without margin, heading and legend.
+    """
     cell = cell_size(view)
-    layout = arrange(view.boxes, map_metrics(view, cell), max(width, _NARROWEST_PAGE) - 2 * MARGIN)
-    page = max(layout.width + 2 * MARGIN, _NARROWEST_PAGE)
-    heading, top = _heading(view, page)
-    legend, bottom = footer(view, Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN))
-    height = bottom + MARGIN
+    boxes, wide = view.boxes, width
+    if sum(1 for _ in view.cpus()) >= _DENSE:
+        # Sockets side by side, as on a screen.
+        boxes, wide = tuple(map(_dense, boxes)), width if bare else max(width, _WIDE_PAGE)
+    margin, least = (0, 0) if bare else (MARGIN, _NARROWEST_PAGE)
+    layout = arrange(boxes, map_metrics(view, cell), max(wide, least) - 2 * margin)
+    page = max(layout.width + 2 * margin, least)
+    heading, top = ([], 0) if bare else _heading(view, page)
+    area = Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN)
+    legend, bottom = ([], layout.height) if bare else footer(view, area)
+    height = bottom + margin
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
@@ -290,7 +311,7 @@ def svg_text(view: NodeView, width: int = 1200) -> str:
         PATTERNS,
         rect(0, 0, page, height, "page", round_=8),
         *heading,
-        f'<g transform="translate({MARGIN} {top})">',
+        f'<g transform="translate({margin} {top})">',
         *_map(view, layout, cell),
         "</g>",
         *legend,
@@ -299,15 +320,28 @@ def svg_text(view: NodeView, width: int = 1200) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def _dense(box: BoxView) -> BoxView:
+    """Return a box in which every L3 or NUMA node that is free as a whole is one block."""
+    if box.children:
+        return replace(box, children=tuple(map(_dense, box.children)))
+    cpus, uses = CPUSet.from_ids(cpu.cpu for cpu in box.cpus()), {cpu.use for cpu in box.cpus()}
+    if len(uses) != 1 or not uses <= {CPUUse.FREE, CPUUse.SHARED} or box.devices:
+        return box
+    return replace(box, folded=(f"{len(cpus)} {'free' if CPUUse.FREE in uses else 'CPUs'}", str(cpus)))
+
+
 def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
     """Return the lines above the map and where they end."""
     room, y = page - 2 * MARGIN, MARGIN + TITLE_SIZE - 4
     found = []
-    names = wrapped(view.headline, room / BOLD, TITLE_SIZE) if view.headline else [view.name] if view.name else []
+    # A machine that is a line of amounts has no name: what it is stands above.
+    title = view.headline or view.heading or (view.title if view.name else "")
+    names = list(wrapped(title, room / BOLD, TITLE_SIZE)) if view.headline else [title] if title else []
     for name in names:
         found.append(text(MARGIN, y, fitting(name, room / BOLD, TITLE_SIZE), "name"))
         y += 22
-    machine = f"{view.name}: {view.title}" if view.headline and view.name else view.title
+    machine = f"{view.heading}: {view.title}" if view.headline and view.heading else view.title
+    machine = "" if machine == title else machine
     for line, style in ((machine, "plain"), (view.subtitle, "quiet")):
         if line:
             found.append(text(MARGIN, y, fitting(line, room, TEXT_SIZE), style))
@@ -321,8 +355,9 @@ def _map(view: NodeView, layout: PictureLayout, cell: CellSize) -> Iterator[str]
         yield from box_elements(box, view)
         for placed in box.devices:
             yield from device_elements(placed, devices, view)
+        told: set[str] = set()
         for row in box.rows:
-            yield from strip_elements(row, cell, view)
+            yield from strip_elements(row, cell, view, told)
             for core in row.cells:
                 yield group(*(_cpu(placed, cell, view) for placed in core))
 

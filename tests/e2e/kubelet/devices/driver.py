@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,11 +21,12 @@ from tests.e2e.kubelet.kubelet import Kubelet
 from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.dra.devices import slices
-from mooring.cluster.dra.driver import ClaimName, Driver, PreparedDevice
+from mooring.cluster.dra.driver import Driver
 from mooring.cluster.dra.run import DriverMetrics, Plugin
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device
 from mooring.service.logs import Log
+from mooring.service.messages import ClaimMessage, DeviceMessage
 
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 Attributes = Mapping[str, Mapping[str, Any]]
@@ -94,7 +95,7 @@ class DeviceDriver:
         for one in slices(self.name, self.node, rows, self._generation, uid):
             self.api.apply(f"{GROUP}/resourceslices/{one['metadata']['name']}", one)
 
-    def prepare(self, claim: ClaimName) -> Sequence[PreparedDevice]:
+    def prepare(self, claim: ClaimMessage) -> list[DeviceMessage]:
         """Answer NodePrepareResources for one claim, as the class of ``mooring dra`` does."""
         self.prepared.append(claim.name)
         found = self.api.get(f"{GROUP}/namespaces/{claim.namespace}/resourceclaims/{claim.name}")
@@ -122,13 +123,17 @@ class DeviceDriver:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(content), encoding="utf-8")
         return [
-            PreparedDevice(
-                one["request"], one["device"], f"{kind}={claim.uid}-{one['request']}", one.get("shareID", "")
+            DeviceMessage(
+                request_names=[one["request"]],
+                pool_name=self.node,
+                device_name=one["device"],
+                cdi_device_ids=[f"{kind}={claim.uid}-{one['request']}"],
+                share_id=one.get("shareID", ""),
             )
             for one in results
         ]
 
-    def unprepare(self, claim: ClaimName) -> None:
+    def unprepare(self, claim: ClaimMessage) -> None:
         """Answer NodeUnprepareResources."""
         self._specification(claim.uid).unlink(missing_ok=True)
 

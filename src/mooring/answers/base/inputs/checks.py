@@ -78,7 +78,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         node="" if options.node == NONE else options.node,
         left_out=options.left_out | frozenset(off),
     )
-    tree = None if options.node or options.machine not in _LIVE else _computer()
+    tree = None if options.node or options.machine not in _LIVE else computer()
     found = None if tree is None else processes.kubelet_here(tree).process
     if tree is None or found is None:
         # Most questions name neither, and need nothing of what collects a node.
@@ -89,7 +89,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         return replace(asked, node=node.about.node, running=node)
     flags = kubelet_flags.kubelet_flags(found.arguments)
     name = node_name(tree, options.node_name, flags)
-    takes_pods = not options.active and isinstance(tree, trees.LiveTree)
+    takes_pods = not options.active and tree.is_live
     cluster = cluster_node.ask_pods(name) if takes_pods else collect.ClusterAnswers()
     root = flags.root_dir or collect.KUBELET_ROOT
     allocatable, problem = allocatable_devices(f"{os.environ.get(ROOT, '').rstrip('/')}{root}")
@@ -151,20 +151,20 @@ def state_folder(kubelet: RunningKubelet) -> str:
     return f"{os.environ.get(ROOT, '')}{kubelet.root}"
 
 
-def _computer() -> Tree | None:
+def computer() -> Tree | None:
     """Return the files of the computer; None where only root could read what its kubelet has."""
     root = os.environ.get(ROOT, "")
     if root == NONE:
         return None
     if root:
         return trees.FolderTree(root, is_root_directory=True)
-    return trees.LiveTree() if os.geteuid() == 0 else None
+    return trees.live_tree() if os.geteuid() == 0 else None
 
 
 def node_name(tree: Tree, given: str, flags: kubelet_flags.KubeletFlags | None) -> str:
     """Return the node's name as the kubelet registers it, unless another one is given."""
     named = given or (flags.node if flags else "") or (tree.read("etc/hostname") or "").strip()
-    if not named and isinstance(tree, trees.LiveTree):
+    if not named and tree.is_live:
         named = os.uname().nodename
     return named.lower()
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ _SHORT = 5
 """Seconds for one question where the cluster is not what the command is about."""
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _MOST_WORDS: Final = 2**16
+_NAMED_NODE: Final = re.compile(r"\bnode(?:/|\s+(?=[\"'“]))[\"'“]?([a-z0-9][a-z0-9.-]{0,251}[a-z0-9])")
+"""As in ``Pod should schedule on: nodeclaim/x, node/worker-1`` (Karpenter) or ``node "worker-1" ...`` (plugins)."""
 _HOST_NAME: Final = "kubernetes.io/hostname"
 
 
@@ -243,8 +245,8 @@ def named_pod(kubectl: Kubectl, name: str) -> dict[str, Any]:
     raise InputError(f"cannot be read from the cluster: {problem}", source=name, remedy=remedy)
 
 
-def node_that_names(pod: Mapping[str, Any], name: str) -> str:
-    """Return the node that a pod is bound to, nominated for, or the only one that its spec allows.
+def node_that_names(kubectl: Kubectl, pod: Mapping[str, Any], name: str) -> str:
+    """Return the node that a pod is bound to, nominated for, the only one that its spec allows or its events name.
 
     Raises:
         InputError: it names none.
@@ -258,9 +260,38 @@ def node_that_names(pod: Mapping[str, Any], name: str) -> str:
     allowed = {value for field in fields if field.get("key") == "metadata.name" for value in field.get("values") or ()}
     found = spec.get("nodeName") or status.get("nominatedNodeName") or mapping_at(spec, "nodeSelector").get(_HOST_NAME)
     found = found or (next(iter(allowed)) if len(allowed) == 1 else "")
-    if not isinstance(found, str) or not is_node_name(found):
-        raise InputError("waits and names no node", source=name, remedy="name the node to ask about with --node")
-    return found
+    if isinstance(found, str) and is_node_name(found):
+        return found
+    told = list(_said_of(kubectl, pod))
+    for text in told:
+        if len(named := set(_NAMED_NODE.findall(text))) == 1:
+            return str(named.pop())
+    with suppress(NoAnswerError):
+        nodes = {
+            str(mapping_at(one, "metadata").get("name")) for one in _items(kubectl.json("get", "nodes", "-o", "json"))
+        }
+        for text in told:
+            if len(named := nodes.intersection(word.rstrip(".,:;") for word in re.split(r"[^\w.:-]+", text))) == 1:
+                return named.pop()
+        if len(nodes) == 1:
+            return nodes.pop()
+    problem = f"waits and names no node{f': {told[0]:.300}' if told else ''}"
+    raise InputError(problem, source=name, remedy="name the node to ask about with --node")
+
+
+def _said_of(kubectl: Kubectl, pod: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what schedulers and autoscalers say of a pod that waits, the newest first: its events, its condition."""
+    metadata = mapping_at(pod, "metadata")
+    events: list[Any] = []
+    with suppress(NoAnswerError):
+        of_pod = f"--field-selector=involvedObject.uid={metadata.get('uid')}"
+        space = f"--namespace={metadata.get('namespace', 'default')}"
+        events = list(_items(kubectl.json("get", "events", space, of_pod, "-o", "json")))
+    events.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""), reverse=True)
+    conditions = mapping_at(pod, "status").get("conditions")
+    for one in (*events, *(conditions if isinstance(conditions, list) else ())):
+        if isinstance(one, dict) and isinstance(text := one.get("message"), str) and text:
+            yield text
 
 
 def dynamic_of(kubectl: Kubectl, node: str, pods: object, seconds: int = PATIENCE) -> tuple[object, ...]:

@@ -83,7 +83,7 @@ from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.process import kubelet_arguments
-from mooring.inputs.machines.tree import FolderTree, LiveTree, Tree, open_tree
+from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
 from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState, state_of
 
@@ -124,7 +124,7 @@ def collection_of(options: CollectOptions) -> Collection:
     kubelet_root = _kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT
     allocatable, problem = allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
     version = given.version or cluster.version
-    if not version and isinstance(tree, LiveTree):
+    if not version and tree.is_live:
         version = installed_version()
     return collect(
         tree,
@@ -154,7 +154,7 @@ def captured_now() -> str:
 
 def _tree(root: str) -> Tree:
     tree = open_tree(root)
-    if isinstance(tree, LiveTree):
+    if tree.is_live:
         return tree
     if not isinstance(tree, FolderTree):
         raise InputError("is not a directory", source=root, field="--root", remedy="name a computer's root directory")
@@ -163,7 +163,7 @@ def _tree(root: str) -> Tree:
 
 def _kubelet_root(tree: Tree, given: str) -> str:
     """Return the directory below the tree's root that was named; on this computer it may be a relative path."""
-    return str(Path(given).absolute()) if given and isinstance(tree, LiveTree) else given
+    return str(Path(given).absolute()) if given and tree.is_live else given
 
 
 _PUBLISHED: Final = "published"
@@ -196,7 +196,7 @@ def cluster_node(options: NodeOptions) -> NodeArchive:
             # The name can be that of a workload.
             if not options.node:
                 raise
-    name = options.node or node_that_names(pod or {}, options.named[0])
+    name = options.node or node_that_names(kubectl, pod or {}, options.named[0])
     described: object = None
     new: list[ArchivePart] = []
     try:

@@ -23,6 +23,7 @@ with lazily():
     from mooring.answers.base import pods as pod_names
     from mooring.answers.base import published
     from mooring.answers.base.inputs import checks as running_inputs
+    from mooring.answers.base.inputs import collection
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.cli import output
     from mooring.engine.checkpoint import device_file
@@ -349,12 +350,7 @@ def chosen_node(
 
 
 def no_pods(options: NodeOptions, noticed: Sequence[Finding]) -> InputError:
-    """Return the error about manifests without a pod that counts.
-
-    Args:
-        options: that name the manifests.
-        noticed: what was left out of them.
-    """
+    """Return the error about manifests without a pod that counts, of which something was left out."""
     others = "; ".join(one.message for one in noticed if one.code == pod_files.WITHOUT_PODS)
     left_out = (one for one in noticed if one.code in (pod_status.OTHER_PODS, pod_status.LEFT_OUT))
     problem = f"there is no pod in the manifests{f', only {others}' if others else ''}"
@@ -387,13 +383,15 @@ def read_node(source: str) -> NodeArchive | None:
     return reader.open_node(source) if source else None
 
 
-def read_machine(machine: str, node: str) -> Machine:
-    """Read the machine that ``--machine`` names, or else that of a node archive, or else this computer.
+def read_machine(options: NodeOptions) -> Machine:
+    """Read the machine that is named, or that of the named node archive or node of the cluster, or this computer.
 
     Raises:
         InputError: there is none, or it cannot be understood.
     """
-    return _machine(machine, read_node(node))
+    if options.node and not options.machine and collection.may_be_cluster_node(options):
+        return collection.cluster_node(options).machine()
+    return _machine(options.machine, options.running or read_node(options.node))
 
 
 def _machine(machine: str, archive: NodeArchive | None) -> Machine:

@@ -21,18 +21,8 @@ from mooring.engine.core.bits import mask_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.inputs.configuration.devices import matrix_rows
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
-    ASSUMED_DISTANCES,
-    ASSUMED_MEMORY,
-    ASSUMED_SOCKETS,
-    MEMORY_OF_A_CPU,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats import description
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 
 ADJACENT: Final = ("ppc", "s390")
 """Beginnings of the architectures that number the threads of a core one after another."""
@@ -92,6 +82,8 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
     """
     counts = {runs_of(cpus) for cpus in cpus_of_node.values() if cpus}
     runs = counts.pop() if len(counts) == 1 else 1
+    if runs not in description.ASSUMED_THREADS:
+        return 1
     is_even = all(len(cpus) % runs == 0 and len(cpus) > runs for cpus in cpus_of_node.values() if cpus)
     equal = is_even and all(
         runs_of(cpus[start : start + len(cpus) // runs]) == 1
@@ -100,11 +92,6 @@ def threads_of(cpus_of_node: Mapping[int, Sequence[int]]) -> int:
         for start in range(0, len(cpus), len(cpus) // runs)
     )
     return runs if equal else 1
-
-
-def assumed_threads(threads: int) -> str:
-    """Return how threads that were found by :func:`threads_of` are listed as an assumption."""
-    return ASSUMED_CORES if threads == 1 else f"{threads} threads a core, as the runs of CPU numbers suggest"
 
 
 def described_lists(
@@ -128,12 +115,14 @@ def described_lists(
     table = rows or {}
     is_measured = all(len(table.get(node, ())) == len(nodes) for node in nodes)
     threads = threads_of(cpus)
-    of_memory = {node: MEMORY_OF_A_CPU * len(cpus[node]) for node in nodes} if sizes is None else sizes
-    missing = ((ASSUMED_DISTANCES,) if not is_measured and len(nodes) > 1 else ()) + (
-        (ASSUMED_MEMORY,) if sizes is None else ()
+    of_memory = {node: description.MEMORY_OF_A_CPU * len(cpus[node]) for node in nodes} if sizes is None else sizes
+    missing = ((description.ASSUMED_DISTANCES,) if not is_measured and len(nodes) > 1 else ()) + (
+        (description.ASSUMED_MEMORY,) if sizes is None else ()
     )
     return Description(
-        MachineOrigin(form, tuple(unknown), (assumed_threads(threads), ASSUMED_SOCKETS, *missing)),
+        MachineOrigin(
+            form, tuple(unknown), (description.ASSUMED_THREADS[threads], description.ASSUMED_SOCKETS, *missing)
+        ),
         places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=threads),
         tuple(
             DescribedNode(
@@ -229,7 +218,7 @@ def read_lstopo_text(text: str, source: str) -> Description:
     # Terminals and mail programs break long lines behind the sign that joins objects.
     objects = list(_objects(re.sub(r"\+[ \t]*\n[ \t]*", "+ ", text)))
     for one in objects:
-        above: _Object | None = one if one.type == "PU" else None
+        above = one if one.type == "PU" else None
         while above is not None:
             above.cpus.append(one.physical)
             above = above.above
@@ -241,7 +230,11 @@ def read_lstopo_text(text: str, source: str) -> Description:
         node_of |= {cpu: one.physical for cpu in near if cpu not in taken}
         taken.update(near)
     places: dict[int, DescribedCPU] = {}
-    for cpu, of_type in _places(objects):
+    for pu in (one for one in objects if one.type == "PU"):
+        cpu, of_type, above = pu.physical, dict[str, _Object](), pu.above
+        while above is not None:
+            of_type.setdefault(above.type, above)
+            above = above.above
         core, package = of_type.get("Core"), of_type.get("Package", of_type.get("Socket"))
         number = package.logical if package else 0
         places[cpu] = DescribedCPU(
@@ -255,7 +248,7 @@ def read_lstopo_text(text: str, source: str) -> Description:
         MachineOrigin(
             "lstopo",
             (*(["distances"] if several else []), "offline CPUs", "huge pages", "PCI devices"),
-            (ASSUMED_DISTANCES,) if several else (),
+            (description.ASSUMED_DISTANCES,) if several else (),
         ),
         places,
         tuple(
@@ -291,27 +284,14 @@ def _objects(text: str) -> Iterator[_Object]:
             open_lines.append((depth, above))
 
 
-def _places(objects: Sequence[_Object]) -> Iterator[tuple[int, dict[str, _Object]]]:
-    for one in objects:
-        if one.type == "PU":
-            found: dict[str, _Object] = {}
-            above = one.above
-            while above is not None:
-                found.setdefault(above.type, above)
-                above = above.above
-            yield one.physical, found
-
-
 def read_matrix(text: str, source: str) -> Description:
     """Return the machine as far as the GPUs' columns tell it: NUMA nodes without a GPU are missing.
 
     Raises:
         InputError: no GPU is on a known NUMA node, or a row cannot be understood.
     """
-    rows = matrix_rows(text, source)
-    lists = {
-        row.nodes[0]: sorted(row.cpus) for row in rows if row.nodes is not None and len(row.nodes) == 1 and row.cpus
-    }
+    rows = list(matrix_rows(text, source))
+    lists = {nodes[0]: sorted(cpus) for _, cpus, nodes in rows if nodes is not None and len(nodes) == 1 and cpus}
     if not lists:
         remedy = "give it with --config, and a machine such as lscpu -J -e"
         raise InputError("no GPU has the CPUs of one NUMA node", source=source, remedy=remedy)

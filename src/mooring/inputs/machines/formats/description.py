@@ -23,9 +23,22 @@ ASSUMED_MEMORY: Final = "4Gi of memory for each CPU"
 ASSUMED_DISTANCES: Final = f"distances {LOCAL_DISTANCE} and {REMOTE_DISTANCE}"
 ASSUMED_CORES: Final = "every CPU is a core"
 OF_DISTANCES: Final = "distances"
-OF_PART: Final = {ASSUMED_MEMORY: OF_MEMORY, ASSUMED_NODE_MEMORY: OF_MEMORY, ASSUMED_DISTANCES: OF_DISTANCES}
-"""What was assumed -> what the format leaves open."""
 ASSUMED_SOCKETS: Final = "every NUMA node is a socket"
+ASSUMED_NODES: Final = "every socket is a NUMA node"
+ASSUMED_ONE_NODE: Final = "one NUMA node"
+ASSUMED_THREADS: Final = {1: ASSUMED_CORES} | {
+    threads: f"{threads} threads a core, as the runs of CPU numbers suggest" for threads in range(2, 9)
+}
+"""Threads of a core -> how they are listed as an assumption."""
+OF_PART: Final = {
+    ASSUMED_MEMORY: OF_MEMORY,
+    ASSUMED_NODE_MEMORY: OF_MEMORY,
+    ASSUMED_DISTANCES: OF_DISTANCES,
+    ASSUMED_SOCKETS: "sockets",
+    ASSUMED_NODES: "NUMA nodes",
+    ASSUMED_ONE_NODE: "NUMA nodes",
+} | dict.fromkeys(ASSUMED_THREADS.values(), "cores")
+"""What was assumed -> what the format leaves open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +140,15 @@ def check_ids(description: Description, source: str) -> None:
     node = max((node.id for node in description.nodes), default=0)
     lowest = min((*description.cpus, *(node.id for node in description.nodes)), default=0)
     largest = max((*(node.size for node in description.nodes), description.memory))
-    problem = ""
-    if not description.cpus:
-        problem = "has no online CPU"
-    elif highest >= MAX_CPUS:
-        problem = f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"
-    elif node >= MAX_NODES:
-        problem = f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"
-    elif lowest < 0:
-        problem = f"has the negative number {lowest} as a CPU or NUMA node"
-    elif largest > MAX_BYTES:
-        problem = f"has {largest} bytes of memory; at most 1Ei is possible"
-    if problem:
-        raise InputError(problem, source=source, remedy="capture it again")
+    for is_wrong, problem in (
+        (not description.cpus, "has no online CPU"),
+        (highest >= MAX_CPUS, f"names CPU {highest}; Linux has at most {MAX_CPUS} CPUs"),
+        (node >= MAX_NODES, f"names NUMA node {node}; Linux has at most {MAX_NODES} nodes"),
+        (lowest < 0, f"has the negative number {lowest} as a CPU or NUMA node"),
+        (largest > MAX_BYTES, f"has {largest} bytes of memory; at most 1Ei is possible"),
+    ):
+        if is_wrong:
+            raise InputError(problem, source=source, remedy="capture it again")
 
 
 _CPUS: Final = "sys/devices/system/cpu"

@@ -8,21 +8,15 @@ exporting topologies from/to XML files".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mooring.engine.core.bits import list_text, mask_of, members
 from mooring.engine.core.machine import MachineOrigin, PCIDevice
 from mooring.engine.core.machineinfo import HugePages
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_DISTANCES,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats import description
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 from mooring.inputs.machines.formats.xml_elements import Element
 
 HWLOC_CAPTURE: Final = "lstopo --disallowed --whole-io FILE.xml"
@@ -66,9 +60,8 @@ def read_hwloc(root: Element) -> Description:
     version = root.attributes.get("version", "")
     if version.partition(".")[0] not in ("2", "3"):
         shown = f"of version {version}" if version else "of hwloc 1"
-        raise root.error(
-            f"XML {shown}, which is another format", "version", f"capture it with hwloc 2: {HWLOC_CAPTURE}"
-        )
+        problem = f"XML {shown}, which is another format"
+        raise root.error(problem, "version", f"capture it with hwloc 2: {HWLOC_CAPTURE}")
     machine = root.first("object")
     if machine is None or machine.attributes.get("type") != "Machine":
         raise root.error("has no object of type Machine", remedy=f"capture it again: {HWLOC_CAPTURE}")
@@ -80,8 +73,16 @@ def read_hwloc(root: Element) -> Description:
     allowed = _cpuset(machine, "allowed_cpuset") & online
     homes = _homes(found)
     nodes = _nodes(root, found, homes)
+    clocks, core_types = _kinds(root, online)
+    unknown, assumed = ["isolated CPUs", "interrupts"], []
+    if len(nodes) > 1 and not any(node.distances for node in nodes):
+        unknown.insert(0, "distances")
+        assumed.append(description.ASSUMED_DISTANCES)
+    if offline:
+        hidden = "without --disallowed, lstopo omits forbidden CPUs, too"
+        assumed.append(f"CPUs {list_text(offline)} are offline ({hidden})")
     return Description(
-        origin=_origin(nodes, offline),
+        origin=MachineOrigin("hwloc XML", tuple(unknown), tuple(assumed)),
         cpus=_places(found, homes),
         nodes=nodes,
         offline=offline,
@@ -89,25 +90,12 @@ def read_hwloc(root: Element) -> Description:
         architecture=info.get("Architecture", ""),
         vendor=found.vendor,
         page_size=min((sizes[0] for node, _ in found.nodes if (sizes := _page_sizes(node))), default=4096),
-        clocks=_clocks(root, online),
-        core_types=_core_types(root),
+        clocks=clocks,
+        core_types=core_types,
         pci=tuple(found.pci),
         name=info.get("HostName", ""),
         allowed=None if allowed == online else allowed,
     )
-
-
-def _origin(nodes: Sequence[DescribedNode], offline: int) -> MachineOrigin:
-    unknown = ["isolated CPUs", "interrupts"]
-    assumed = []
-    if len(nodes) > 1 and not any(node.distances for node in nodes):
-        unknown.insert(0, "distances")
-        assumed.append(ASSUMED_DISTANCES)
-    if offline:
-        assumed.append(
-            f"CPUs {list_text(offline)} are offline (without --disallowed, lstopo omits forbidden CPUs, too)"
-        )
-    return MachineOrigin("hwloc XML", tuple(unknown), tuple(assumed))
 
 
 def _walk(element: Element, near: int | None, pcie_root: str, found: _Objects) -> None:
@@ -124,7 +112,7 @@ def _walk(element: Element, near: int | None, pcie_root: str, found: _Objects) -
         nodes = _cpuset(element, "nodeset")
         near = nodes.bit_length() - 1 if nodes.bit_count() == 1 else None
     if kind == "PU":
-        found.cpus.append(_required(element, "os_index"))
+        found.cpus.append(element.required("os_index", HWLOC_CAPTURE))
     elif kind == "NUMANode":
         found.nodes.append((element, _cpuset(element, "cpuset")))
     elif kind in ("PCIDev", "Bridge"):
@@ -147,13 +135,6 @@ def _walk(element: Element, near: int | None, pcie_root: str, found: _Objects) -
         found.sets.setdefault(label, []).append((_cpuset(element, "cpuset"), element.number("os_index")))
     for child in element.all("object"):
         _walk(child, near, pcie_root, found)
-
-
-def _required(element: Element, attribute: str) -> int:
-    number = element.number(attribute)
-    if number is None:
-        raise element.error("is missing", attribute, f"capture it again: {HWLOC_CAPTURE}")
-    return number
 
 
 def _cpuset(element: Element, attribute: str) -> int:
@@ -190,21 +171,23 @@ def _homes(found: _Objects) -> dict[int, int]:
     decides, then the lowest number, as high-bandwidth and CXL memory has higher numbers than the node of its CPUs.
     """
     homes: dict[int, int] = {}
-    for node, cpus in sorted(found.nodes, key=lambda one: (one[1].bit_count(), _required(one[0], "os_index"))):
+    for node, cpus in sorted(
+        found.nodes, key=lambda one: (one[1].bit_count(), one[0].required("os_index", HWLOC_CAPTURE))
+    ):
         for cpu in members(cpus):
-            homes.setdefault(cpu, _required(node, "os_index"))
+            homes.setdefault(cpu, node.required("os_index", HWLOC_CAPTURE))
     return homes
 
 
 def _nodes(root: Element, found: _Objects, homes: Mapping[int, int]) -> tuple[DescribedNode, ...]:
-    ids = sorted(_required(node, "os_index") for node, _ in found.nodes)
+    ids = sorted(node.required("os_index", HWLOC_CAPTURE) for node, _ in found.nodes)
     for index, node in enumerate(ids[1:]):
         if node == ids[index]:
             raise root.error(f"has NUMA node {node} twice", remedy=f"capture it again: {HWLOC_CAPTURE}")
     table = _distances(root)
     nodes = []
-    for element, cpus in sorted(found.nodes, key=lambda one: _required(one[0], "os_index")):
-        node = _required(element, "os_index")
+    for element, cpus in sorted(found.nodes, key=lambda one: one[0].required("os_index", HWLOC_CAPTURE)):
+        node = element.required("os_index", HWLOC_CAPTURE)
         sizes = _page_sizes(element)
         pools = {page.number("size") or 0: page.number("count") or 0 for page in element.all("page_type")}
         near = () if node in homes.values() else tuple(sorted({homes[cpu] for cpu in members(cpus) if cpu in homes}))
@@ -238,51 +221,38 @@ def _distances(root: Element) -> dict[int, dict[int, int]]:
     return {}
 
 
-def _places(found: _Objects, homes: Mapping[int, int]) -> dict[int, DescribedCPU]:
+def _places(objects: _Objects, homes: Mapping[int, int]) -> dict[int, DescribedCPU]:
     parts = {
         label: {cpu: ((mask & -mask).bit_length() - 1, number) for mask, number in sets for cpu in members(mask)}
-        for label, sets in found.sets.items()
+        for label, sets in objects.sets.items()
     }
 
     def part(label: str, cpu: int) -> tuple[int, int | None] | None:
         return parts.get(label, {}).get(cpu)
 
     places = {}
-    for cpu in found.cpus:
+    for cpu in objects.cpus:
         core, package = part("Core", cpu) or (cpu, cpu), part("Package", cpu) or (-1, -1)
-        die, cluster, book, drawer = (part(label, cpu) for label in ("Die", "Cluster", "Book", "Drawer"))
-        places[cpu] = DescribedCPU(
-            core=core[0],
-            core_id=core[0] if core[1] is None else core[1],
-            package=package[0],
-            package_id=-1 if package[1] is None else package[1],
-            node=homes.get(cpu),
-            die=None if die is None else die[0],
-            cluster=None if cluster is None else cluster[0],
-            book=None if book is None else book[1],
-            drawer=None if drawer is None else drawer[1],
-        )
+        die, cluster = (found[0] if (found := part(label, cpu)) else None for label in ("Die", "Cluster"))
+        book, drawer = (found[1] if (found := part(label, cpu)) else None for label in ("Book", "Drawer"))
+        core_id, package_id = core[0] if core[1] is None else core[1], -1 if package[1] is None else package[1]
+        places[cpu] = DescribedCPU(core[0], core_id, package[0], package_id, homes.get(cpu), die, cluster, book, drawer)
     return places
 
 
-def _clocks(root: Element, online: int) -> dict[int, dict[str, int]]:
+def _kinds(root: Element, online: int) -> tuple[dict[int, dict[str, int]], dict[str, int]]:
+    """Return what tells kinds apart: CPU -> file -> value, and the CPUs of each of Intel's counters."""
     clocks: dict[int, dict[str, int]] = {}
+    types: dict[str, int] = {}
     for kind in root.all("cpukind"):
-        info = _info(kind)
+        info, cpus = _info(kind), _cpuset(kind, "cpuset")
+        if counter := _CORE_TYPES.get(info.get("CoreType", "")):
+            types[counter] = types.get(counter, 0) | cpus
         files = {
             file: int(info[name]) * unit
             for name, (file, unit) in _CLOCK_FILES.items()
             if info.get(name, "").isdecimal() and len(info[name]) < 10
         }
-        for cpu in members(_cpuset(kind, "cpuset") & online):
+        for cpu in members(cpus & online):
             clocks.setdefault(cpu, {}).update(files)
-    return clocks
-
-
-def _core_types(root: Element) -> dict[str, int]:
-    types: dict[str, int] = {}
-    for kind in root.all("cpukind"):
-        counter = _CORE_TYPES.get(_info(kind).get("CoreType", ""))
-        if counter:
-            types[counter] = types.get(counter, 0) | _cpuset(kind, "cpuset")
-    return types
+    return clocks, types

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -26,20 +25,12 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.machines.formats.cpulists import assumed_threads, described_lists, places_of, threads_of
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_DISTANCES,
-    ASSUMED_MEMORY,
-    ASSUMED_SOCKETS,
-    MEMORY_OF_A_CPU,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats import description
+from mooring.inputs.machines.formats.cpulists import described_lists, places_of, threads_of
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 
 LSCPU_CAPTURE: Final = "lscpu -J -e > FILE"
+_REMEDY: Final = f"capture it again: {LSCPU_CAPTURE}"
 _DEFAULT_COLUMNS: Final = ["cpu", "core", "socket", "node", "", "l1d", "l1i", "l2", "l3"]
 """Of ``lscpu -p``."""
 _KINDS: Final = {"d": "Data", "i": "Instruction", "": "Unified"}
@@ -58,8 +49,9 @@ def read_json_table(rows: Sequence[Any], source: str) -> Description:
     table = []
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise InputError("must be a mapping", source=source, field=f"cpus[{index}]", remedy=_remedy())
-        table.append((f"cpus[{index}]", {key.lower(): _text(value) for key, value in row.items()}))
+            raise InputError("must be a mapping", source=source, field=f"cpus[{index}]", remedy=_REMEDY)
+        texts = {key.lower(): "" if value is None else str(value) for key, value in row.items()}
+        table.append((f"cpus[{index}]", texts))
     return described_table(table, source, "lscpu -J -e")
 
 
@@ -78,7 +70,7 @@ def read_parsable(text: str, source: str) -> Description:
             values = line.split(",")
             if len(values) > len(columns):
                 problem = f"has {len(values)} columns, not the {len(columns)} of the header"
-                raise InputError(problem, source=f"{source}:{number}", remedy=_remedy())
+                raise InputError(problem, source=f"{source}:{number}", remedy=_REMEDY)
             table.append((f"line {number}", _aligned(columns, values)))
     return described_table(table, source, "lscpu -p")
 
@@ -108,18 +100,10 @@ def read_extended(text: str, source: str) -> Description:
             continue
         if values and len(values) != len(columns):
             problem = f"has {len(values)} columns, not the {len(columns)} of the header"
-            raise InputError(problem, source=f"{source}:{number}", remedy=_remedy())
+            raise InputError(problem, source=f"{source}:{number}", remedy=_REMEDY)
         if values:
             table.append((f"line {number}", dict(zip(columns, values, strict=True))))
     return described_table(table, source, "lscpu -e")
-
-
-def _remedy() -> str:
-    return f"capture it again: {LSCPU_CAPTURE}"
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
 
 
 def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) -> Description:
@@ -142,7 +126,7 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
                 )
                 lists[node or 0].append(-1 if cpu is None else cpu)
         if len(set(chain(*lists.values()))) != len(table):
-            raise InputError("a CPU is missing or there twice", source=source, remedy=_remedy())
+            raise InputError("a CPU is missing or there twice", source=source, remedy=_REMEDY)
         unknown = ("cores", "sockets", "caches", "memory", "distances", "huge pages", "PCI devices")
         return described_lists(form, {node: sorted(cpus) for node, cpus in lists.items()}, unknown)
     places: dict[int, DescribedCPU] = {}
@@ -151,7 +135,7 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
     for where, row in table:
         cpu = _number(row, "cpu", source, where)
         if cpu is None or cpu in places or cpu in offline:
-            raise InputError("is missing or there twice", source=source, field=f"{where}.cpu", remedy=_remedy())
+            raise InputError("is missing or there twice", source=source, field=f"{where}.cpu", remedy=_REMEDY)
         core = _number(row, "core", source, where)
         if row.get("online") in _FALSE or core is None:
             offline.append(cpu)
@@ -162,11 +146,12 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
         node = package if by_socket else node
         package = (node if "socket" not in columns and node is not None else -1) if package is None else package
         # Some Arm machines repeat numbers of cores; the threads of a core share its first cache.
-        key = cores.setdefault((drawer, book, package, node, core, _first_cache(row)), cpu)
+        first_cache = next((value for column, value in row.items() if column.startswith("l1d")), "").partition(":")[0]
+        key = cores.setdefault((drawer, book, package, node, core, first_cache), cpu)
         places[cpu] = DescribedCPU(key, core, package, package, node, None, cluster, book, drawer)
     caches = tuple(_table_caches([(cpu, row) for (_, row) in table if (cpu := int(row["cpu"])) in places]))
     ids = sorted({place.node for place in places.values() if place.node is not None})
-    memory = {node: MEMORY_OF_A_CPU * sum(place.node == node for place in places.values()) for node in ids}
+    memory = {node: description.MEMORY_OF_A_CPU * sum(place.node == node for place in places.values()) for node in ids}
     return Description(
         origin=MachineOrigin(
             form,
@@ -179,10 +164,10 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
                 "PCI devices",
             ),
             (
-                *(["every socket is a NUMA node"] if by_socket else []),
-                *([] if "socket" in columns else [ASSUMED_SOCKETS]),
-                ASSUMED_MEMORY,
-                *([ASSUMED_DISTANCES] if len(ids) > 1 else []),
+                *([description.ASSUMED_NODES] if by_socket else []),
+                *([] if "socket" in columns else [description.ASSUMED_SOCKETS]),
+                description.ASSUMED_MEMORY,
+                *([description.ASSUMED_DISTANCES] if len(ids) > 1 else []),
             ),
         ),
         cpus=places,
@@ -190,13 +175,8 @@ def described_table(table: Sequence[tuple[str, Row]], source: str, form: str) ->
         offline=mask_of(offline),
         caches=caches,
         architecture="s390x" if any(place.book is not None for place in places.values()) else "",
-        memory=0 if ids else MEMORY_OF_A_CPU * len(places),
+        memory=0 if ids else description.MEMORY_OF_A_CPU * len(places),
     )
-
-
-def _first_cache(row: Row) -> str:
-    joined = next((value for column, value in row.items() if column.startswith("l1d")), "")
-    return joined.partition(":")[0]
 
 
 def _number(row: Row, column: str, source: str, where: str) -> int | None:
@@ -205,7 +185,7 @@ def _number(row: Row, column: str, source: str, where: str) -> int | None:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         problem = f"{text!r:.40} is not a whole number"
-        raise InputError(problem, source=source, field=f"{where}.{column}", remedy=_remedy())
+        raise InputError(problem, source=source, field=f"{where}.{column}", remedy=_REMEDY)
     return int(text)
 
 
@@ -296,15 +276,34 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
     offline = _cpus(reported, _OFFLINE, source) if _OFFLINE in reported else CPUSet()
     guessed = (
         (["CPUs of the NUMA nodes in the order of their cores"] if spread else [])
-        + ([] if _THREADS in reported else [assumed_threads(threads)])
-        + ([] if _SOCKETS in reported else [ASSUMED_SOCKETS])
+        + ([] if _THREADS in reported else [description.ASSUMED_THREADS[threads]])
+        + ([] if _SOCKETS in reported else [description.ASSUMED_SOCKETS])
+        # The whole output of a machine without NUMA nodes has no line about them.
+        + ([] if nodes or not {_NODES, "Architecture"}.isdisjoint(reported) else [description.ASSUMED_ONE_NODE])
     )
-    origin = _origin(threads, len(lists) if is_numa else 0)
+    several = is_numa and len(lists) > 1
     return Description(
-        origin=replace(origin, format=form, assumed=(*guessed, *origin.assumed)),
+        origin=MachineOrigin(
+            form,
+            (
+                *(["which CPUs are one core"] if threads > 1 else []),
+                "which cores share a cache",
+                "memory",
+                "NUMA nodes without CPUs",
+                *(["distances"] if several else []),
+                "huge pages",
+                "PCI devices",
+            ),
+            (
+                *guessed,
+                *(["threads numbered as Linux does"] if threads > 1 else []),
+                description.ASSUMED_MEMORY,
+                *([description.ASSUMED_DISTANCES] if several else []),
+            ),
+        ),
         cpus=places,
         nodes=tuple(
-            DescribedNode(node, MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, lists))
+            DescribedNode(node, description.MEMORY_OF_A_CPU * len(lists[node]), distances=row_of({}, node, lists))
             for node in sorted(lists)
             if is_numa
         ),
@@ -312,28 +311,7 @@ def read_summary(fields: Sequence[Any], source: str, form: str = "lscpu -J") -> 
         caches=caches,
         architecture=architecture,
         vendor=reported.get("Vendor ID", ""),
-        memory=0 if is_numa else MEMORY_OF_A_CPU * len(places),
-    )
-
-
-def _origin(threads: int, nodes: int) -> MachineOrigin:
-    several = nodes > 1
-    return MachineOrigin(
-        "lscpu -J",
-        (
-            *(["which CPUs are one core"] if threads > 1 else []),
-            "which cores share a cache",
-            "memory",
-            "NUMA nodes without CPUs",
-            *(["distances"] if several else []),
-            "huge pages",
-            "PCI devices",
-        ),
-        (
-            *(["threads numbered as Linux does"] if threads > 1 else []),
-            ASSUMED_MEMORY,
-            *([ASSUMED_DISTANCES] if several else []),
-        ),
+        memory=0 if is_numa else description.MEMORY_OF_A_CPU * len(places),
     )
 
 
@@ -354,7 +332,7 @@ def _cpus(reported: Mapping[str, str], name: str, source: str) -> CPUSet:
         remedy = f"capture every CPU, in English: LC_ALL=C {LSCPU_CAPTURE}"
         raise InputError("is missing", source=source, field=name, remedy=remedy) from None
     except CPUSetSyntaxError as error:
-        raise InputError(str(error), source=source, field=name, remedy=f"capture it again: {LSCPU_CAPTURE}") from None
+        raise InputError(str(error), source=source, field=name, remedy=_REMEDY) from None
 
 
 def _count(reported: Mapping[str, str], name: str, source: str) -> int:
@@ -362,19 +340,17 @@ def _count(reported: Mapping[str, str], name: str, source: str) -> int:
     if text in ("-", ""):  # Arm and s390x machines that tell no sockets
         return 1
     if not (text.isascii() and text.isdigit()) or not 0 < len(text) < 6 or int(text) == 0:
-        remedy = f"capture it again: {LSCPU_CAPTURE}"
-        raise InputError(f"{text!r:.40} is not a count", source=source, field=name, remedy=remedy)
+        raise InputError(f"{text!r:.40} is not a count", source=source, field=name, remedy=_REMEDY)
     return int(text)
 
 
 def _caches(name: str, text: str, places: Mapping[int, DescribedCPU]) -> Iterator[DescribedCache]:
     """Yield the caches of a field, shared by equally many neighbouring cores each; none if that does not divide."""
     level, size = _CACHE.fullmatch(name), _SIZE.fullmatch(text)
-    if not level or not size or size[3] is None:
-        return
-    instances = int(size[3][:6])
-    cores = list(dict.fromkeys(place.core for _, place in _in_order(places)))
-    if not instances or len(cores) % instances:
+    instances = int(size[3][:6]) if level and size and size[3] else 0
+    in_order = sorted(places.values(), key=lambda place: (place.package, place.node or 0, place.core))
+    cores = list(dict.fromkeys(place.core for place in in_order))
+    if not level or not size or not instances or len(cores) % instances:
         return
     try:
         total = Quantity.parse(f"{size[1]}{size[2]}{'i' if size[2] else ''}").nano // 10**9
@@ -385,11 +361,5 @@ def _caches(name: str, text: str, places: Mapping[int, DescribedCPU]) -> Iterato
     masks = [0] * instances
     for cpu, place in places.items():
         masks[block[place.core]] |= 1 << cpu
-    kind = _KINDS[level[2]]
-    yield from (
-        DescribedCache(int(level[1]), mask, kind, total // instances, index) for index, mask in enumerate(masks)
-    )
-
-
-def _in_order(places: Mapping[int, DescribedCPU]) -> list[tuple[int, DescribedCPU]]:
-    return sorted(places.items(), key=lambda item: (item[1].package, item[1].node or 0, item[1].core))
+    for index, mask in enumerate(masks):
+        yield DescribedCache(int(level[1]), mask, _KINDS[level[2]], total // instances, index)

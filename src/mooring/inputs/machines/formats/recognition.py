@@ -13,18 +13,11 @@ from mooring.inputs.configuration.devices import MATRIX
 from mooring.inputs.decoding.documents import documents_in, located
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.decoding.files import pasted
-from mooring.inputs.machines.formats import resource_topology
+from mooring.inputs.machines.formats import linux_tools, resource_topology
 from mooring.inputs.machines.formats.cpulists import NUMACTL_CAPTURE, read_lstopo_text, read_matrix, read_numactl
 from mooring.inputs.machines.formats.description import Description, check_ids
 from mooring.inputs.machines.formats.hwloc_xml import HWLOC_CAPTURE, read_hwloc
-from mooring.inputs.machines.formats.linux_tools import (
-    LSCPU_CAPTURE,
-    read_extended,
-    read_json_table,
-    read_lscpu,
-    read_parsable,
-    read_summary,
-)
+from mooring.inputs.machines.formats.linux_tools import LSCPU_CAPTURE
 from mooring.inputs.machines.formats.resource_topology import read_numatopology, read_resource_topology
 from mooring.inputs.machines.formats.xml_elements import LIBVIRT_CAPTURE, libvirt_machine, read_xml
 
@@ -146,13 +139,13 @@ def _from_xml(data: bytes, source: str) -> Description:
 _READERS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str], Description]], ...]] = (
     (
         re.compile(r"^# *CPU,|^# The following is the parsable format|\A\s*(?:\d+,){3}", re.MULTILINE | re.IGNORECASE),
-        read_parsable,
+        linux_tools.read_parsable,
     ),
-    (re.compile(r"\A\s*[A-Z0-9a-z:%\[\] -]*\bCPU +(?:NODE|SOCKET|CORE)\b"), read_extended),
+    (re.compile(r"\A\s*[A-Z0-9a-z:%\[\] -]*\bCPU +(?:NODE|SOCKET|CORE)\b"), linux_tools.read_extended),
     (re.compile(r"^[ \t]*(?:available: [0-9]+ nodes?\b|node [0-9]+ cpus:)", re.MULTILINE), read_numactl),
     (MATRIX, read_matrix),
     (re.compile(r"^[ \t]*(?:Machine \(|(?:Package|Socket|NUMANode) L#)", re.MULTILINE), read_lstopo_text),
-    (re.compile(r"^.*(?:\bsocket|\bSockel\b|NUMA|CPU\(s\)|座).*[:：] *[0-9]", re.MULTILINE), read_lscpu),
+    (re.compile(r"^.*(?:\bsocket|\bSockel\b|NUMA|CPU\(s\)|座).*[:：] *[0-9]", re.MULTILINE), linux_tools.read_lscpu),
 )
 _PROMPT: Final = re.compile(
     r"^[^\n]{0,80}?[$#>%~][ \t]*(?:sudo +)?(?:/\S*/)?"
@@ -198,23 +191,15 @@ def _from_json(text: str, source: str) -> Description | None:
     try:
         documents = documents_in(text.encode(), source)
     except InputError:
-        json_problem = _json_problem(text)
-        if json_problem is not None:
-            line, column, problem = json_problem
-            place = f"{source}:{line}:{column}"
-            raise InputError(f"not valid JSON: {problem}", source=place, remedy="capture it again") from None
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as error:
+            place = f"{source}:{error.lineno}:{error.colno}"
+            raise InputError(f"not valid JSON: {error.msg}", source=place, remedy="capture it again") from None
+        except (ValueError, RecursionError):
+            pass
         raise
     return _from_documents(documents, source)
-
-
-def _json_problem(text: str) -> tuple[int, int, str] | None:
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error.lineno, error.colno, error.msg
-    except (ValueError, RecursionError):
-        return None
-    return None
 
 
 def _from_documents(documents: list[Document], source: str) -> Description | None:
@@ -232,10 +217,10 @@ def _from_documents(documents: list[Document], source: str) -> Description | Non
             return _OF_NODE[kind](content)
     if isinstance(rows := content.get("cpus"), list) and rows and isinstance(rows[0], dict) and "cpu" in rows[0]:
         with located(document):
-            return read_json_table(rows, source)
+            return linux_tools.read_json_table(rows, source)
     if isinstance(fields := content.get("lscpu"), list):
         with located(document):
-            return read_summary(fields, source)
+            return linux_tools.read_summary(fields, source)
     if isinstance(kind, str) and kind:
         what, remedy = _OTHER_KINDS.get(kind, (f"a {kind:.60}", f"give {FORMATS}"))
         raise _other(what, remedy, source)

@@ -15,21 +15,13 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.fields import as_mapping, count_at, inside, list_at, mapping_at, name_at, text_at, within
+from mooring.inputs.decoding import fields as reading
+from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, not_a_quantity, quantity_text
-from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, OF_MEMORY
+from mooring.inputs.machines.compact import MAX_BYTES, MAX_CPUS, MAX_DEVICES, OF_MEMORY
+from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import places_of
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
-    ASSUMED_DISTANCES,
-    ASSUMED_MEMORY,
-    ASSUMED_SOCKETS,
-    MEMORY_OF_A_CPU,
-    REMOTE_DISTANCE,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats.description import DescribedNode, Description, row_of
 from mooring.inputs.machines.formats.linux_tools import described_table
 
 KIND: Final = "NodeResourceTopology"
@@ -64,12 +56,25 @@ def read_resource_topology(content: Mapping[str, Any]) -> Description:
     is_measured = all(len(costs[node]) == len(nodes) for node in nodes)
     has_memory = any("memory" in found for found in amounts.values())
     return Description(
-        origin=_origin(is_measured=is_measured, has_memory=has_memory),
+        origin=MachineOrigin(
+            KIND,
+            (
+                *("numbers of CPUs", "cores", "sockets", "caches"),
+                *([] if has_memory else ["memory"]),
+                *([] if is_measured else ["distances"]),
+                *("offline CPUs", "PCI devices"),
+            ),
+            (
+                *("CPUs numbered from zone to zone", description.ASSUMED_CORES, description.ASSUMED_SOCKETS),
+                *([] if has_memory else [description.ASSUMED_MEMORY]),
+                *([] if is_measured else [description.ASSUMED_DISTANCES]),
+            ),
+        ),
         cpus=places_of(cpus, sockets=sum(bool(listed) for listed in cpus.values()), threads=1),
         nodes=tuple(
             DescribedNode(
                 node,
-                amounts[node].get("memory", 0) if has_memory else MEMORY_OF_A_CPU * len(cpus[node]),
+                amounts[node].get("memory", 0) if has_memory else description.MEMORY_OF_A_CPU * len(cpus[node]),
                 _pools(amounts[node]),
                 row_of(costs[node], node, nodes),
             )
@@ -88,7 +93,7 @@ def _json_annotation(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise InputError("is not valid JSON", field=field, remedy="give the object as the API server has it") from None
     except InputError as error:
-        raise inside(error, field) from None
+        raise reading.inside(error, field) from None
 
 
 def _with_zones(content: Mapping[str, Any], detail: object) -> Description:
@@ -127,7 +132,7 @@ def _measured(
     known = replace(
         origin,
         unknown=tuple(part for part in origin.unknown if part != OF_MEMORY),
-        assumed=tuple(text for text in origin.assumed if text != ASSUMED_MEMORY),
+        assumed=tuple(text for text in origin.assumed if text != description.ASSUMED_MEMORY),
     )
     nodes = tuple(replace(node, size=sizes[node.id]) for node in machine.nodes)
     return replace(machine, origin=known, nodes=nodes, name=name, published=published)
@@ -169,7 +174,6 @@ _SCOPES: Final = {"": "", "ContainerLevel": "container", "PodLevel": "pod"}
 _OLD_POLICY: Final = re.compile(f"({'|'.join(_POLICIES)})({'|'.join(_SCOPES)})")
 _KNOWN: Final = re.compile(r"cpu|memory|hugepages-.+")
 _FIELDS: Final = ("topologyManagerPolicy", "topologyManagerScope", "cpuManagerPolicy", "memoryManagerPolicy")
-_MOST_DEVICES: Final = 4096
 
 
 def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]]) -> PublishedNode:
@@ -180,11 +184,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     Raises:
         InputError: an attribute or an amount cannot be understood.
     """
-    given: dict[str, str] = {}
-    for index, entry in enumerate(list_at(content, "attributes")):
-        with within(f"attributes[{index}]"):
-            attribute = as_mapping(entry)
-            given[name_at(attribute, "name")] = text_at(attribute, "value")
+    given = dict(each_at(content, "attributes", lambda one: (name_at(one, "name"), text_at(one, "value"))))
     old = [match for text in list_at(content, "topologyPolicies") if (match := _OLD_POLICY.fullmatch(str(text)))]
     fields = dict(zip(_FIELDS, (_POLICIES[old[0][1]], _SCOPES[old[0][2] or ""]) if old else ("", ""), strict=False))
     fields |= {name: value for name, value in given.items() if name in _FIELDS}
@@ -194,7 +194,7 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     devices: dict[str, dict[int, int]] = {}
     for node, amounts in allocatable.items():
         for name, amount in amounts.items():
-            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= _MOST_DEVICES:
+            if "/" in name and not name.startswith(HUGE_PAGES) and amount <= MAX_DEVICES:
                 devices.setdefault(name, {})[node] = amount
     taken = {
         node: {
@@ -211,29 +211,6 @@ def _published(content: Mapping[str, Any], zones: Mapping[int, Mapping[str, Any]
     )
 
 
-def _origin(*, is_measured: bool, has_memory: bool) -> MachineOrigin:
-    return MachineOrigin(
-        KIND,
-        (
-            "numbers of CPUs",
-            "cores",
-            "sockets",
-            "caches",
-            *([] if has_memory else ["memory"]),
-            *([] if is_measured else ["distances"]),
-            "offline CPUs",
-            "PCI devices",
-        ),
-        (
-            "CPUs numbered from zone to zone",
-            ASSUMED_CORES,
-            ASSUMED_SOCKETS,
-            *([] if has_memory else [ASSUMED_MEMORY]),
-            *([] if is_measured else [ASSUMED_DISTANCES]),
-        ),
-    )
-
-
 def _number_of(zone: Mapping[str, Any], known: Container[int]) -> int:
     name = name_at(zone, "name")
     match = _ZONE.fullmatch(name)
@@ -245,27 +222,22 @@ def _number_of(zone: Mapping[str, Any], known: Container[int]) -> int:
 
 def _amounts(zone: Mapping[str, Any], field: str) -> dict[str, int]:
     """Return the whole CPUs, bytes or devices of a zone's resources; without a capacity what can be allocated."""
-    amounts: dict[str, int] = {}
-    for index, entry in enumerate(list_at(zone, "resources")):
-        with within(f"resources[{index}]"):
-            resource = as_mapping(entry)
-            name = name_at(resource, "name")
-            found = next((one for one in (field, "allocatable", "capacity") if resource.get(one) is not None), field)
-            amounts[name] = _amount(resource, found, MAX_CPUS - 1 if name == "cpu" else MAX_BYTES)
-    return amounts
+    return dict(each_at(zone, "resources", lambda resource: _amount(resource, field)))
 
 
-def _amount(resource: Mapping[str, Any], field: str, most: int) -> int:
-    value = resource.get(field)
+def _amount(resource: Mapping[str, Any], wanted: str) -> tuple[str, int]:
+    name = name_at(resource, "name")
+    field = next((one for one in (wanted, "allocatable", "capacity") if resource.get(one) is not None), wanted)
+    most, value = MAX_CPUS - 1 if name == "cpu" else MAX_BYTES, resource.get(field)
     try:
         amount = Quantity.parse(quantity_text(value)).nano // 10**9
     except QuantitySyntaxError as error:
         raise not_a_quantity(value, error, field) from None
     except InputError as error:
-        raise inside(error, field) from None
+        raise reading.inside(error, field) from None
     if not 0 <= amount <= most:
         raise InputError(f"{value!r:.60} is not between 0 and {most}", field=field)
-    return amount
+    return name, amount
 
 
 def _costs(zone: Mapping[str, Any]) -> dict[int, int]:
@@ -273,7 +245,7 @@ def _costs(zone: Mapping[str, Any]) -> dict[int, int]:
     for index, entry in enumerate(list_at(zone, "costs")):
         with within(f"costs[{index}]"):
             cost = as_mapping(entry)
-            costs[_number_of(cost, costs)] = count_at(cost, "value", REMOTE_DISTANCE)
+            costs[_number_of(cost, costs)] = reading.count_at(cost, "value", description.REMOTE_DISTANCE)
     return costs
 
 

@@ -17,16 +17,10 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, HugePages
-from mooring.inputs.machines.formats.description import (
-    ASSUMED_CORES,
-    ASSUMED_DISTANCES,
-    DescribedCache,
-    DescribedCPU,
-    DescribedNode,
-    Description,
-    row_of,
-)
+from mooring.inputs.machines.formats import description
+from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 
+LIBVIRT_CAPTURE: Final = "virsh capabilities > FILE"
 DEEPEST: Final = 250
 """Levels of nesting; lstopo nests bridges and caches about 20 deep."""
 MOST_ELEMENTS: Final = 1_000_000
@@ -62,6 +56,17 @@ class Element:
         """
         text = self.attributes.get(attribute)
         return None if text is None else self._number(text.strip(), attribute)
+
+    def required(self, attribute: str, capture: str = LIBVIRT_CAPTURE) -> int:
+        """Return the whole number of an attribute that must be there; a remedy names the command that captures it.
+
+        Raises:
+            InputError: as :meth:`number`, or it is missing.
+        """
+        number = self.number(attribute)
+        if number is None:
+            raise self.error("is missing", attribute, f"capture it again: {capture}")
+        return number
 
     def content(self) -> int:
         """Return the whole number that is the element's text.
@@ -143,7 +148,6 @@ class _Reader:
         raise InputError(f"declares the entity {name!r:.40}", source=self._place(), remedy="remove its DOCTYPE")
 
 
-LIBVIRT_CAPTURE: Final = "virsh capabilities > FILE"
 _UNITS: Final = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6}
 _KINDS: Final = {"both": "Unified", "data": "Data", "code": "Instruction"}
 
@@ -174,7 +178,7 @@ def _guest(root: Element, numa: Element) -> Description:
     shape = root.first("cpu", "topology")
     threads = (shape.number("threads") if shape is not None else None) or 1
     per_socket = threads * (
-        (_required(shape, "cores") * (shape.number("dies") or 1)) if shape is not None else HIGHEST_NODE
+        (shape.required("cores") * (shape.number("dies") or 1)) if shape is not None else HIGHEST_NODE
     )
     places: dict[int, DescribedCPU] = {}
     cells = list(numa.all("cell"))
@@ -187,11 +191,15 @@ def _guest(root: Element, numa: Element) -> Description:
         MachineOrigin(
             "libvirt domain",
             ("caches", "huge pages", "PCI devices", *([] if shape is not None else ["cores", "sockets"])),
-            () if shape is not None else (ASSUMED_CORES,),
+            () if shape is not None else (description.ASSUMED_CORES,),
         ),
         places,
         tuple(
-            DescribedNode(node, _bytes(cell, _required(cell, "memory")), distances=row_of(_siblings(cell), node, ids))
+            DescribedNode(
+                node,
+                _bytes(cell, cell.required("memory")),
+                distances=row_of(_siblings(cell), node, ids),
+            )
             for node, cell in sorted(zip(ids, cells, strict=True), key=lambda one: one[0])
         ),
         name="".join(one.text.strip() for one in root.all("name")),
@@ -200,7 +208,7 @@ def _guest(root: Element, numa: Element) -> Description:
 
 def _siblings(cell: Element) -> dict[int, int]:
     found = [one for group in cell.all("distances") for one in group.all("sibling")]
-    return {_required(one, "id"): _required(one, "value") for one in found}
+    return {one.required("id"): one.required("value") for one in found}
 
 
 def _host(root: Element, cells: Element) -> Description:
@@ -208,14 +216,14 @@ def _host(root: Element, cells: Element) -> Description:
     offline: list[int] = []
     for cell in cells.all("cell"):
         for cpu in (part for group in cell.all("cpus") for part in group.all("cpu")):
-            number = _required(cpu, "id")
+            number = cpu.required("id")
             if number in places or number in offline:
                 raise cpu.error(f"CPU {number} is there twice", "id")
             if "core_id" in cpu.attributes:
-                places[number] = _place(cpu, number, _required(cell, "id"))
+                places[number] = _place(cpu, number, cell.required("id"))
             else:
                 offline.append(number)
-    ids = [_required(cell, "id") for cell in cells.all("cell")]
+    ids = [cell.required("id") for cell in cells.all("cell")]
     if len(set(ids)) != len(ids):
         raise cells.error("has a NUMA node twice")
     caches = tuple(_caches(root, mask_of(places)))
@@ -231,10 +239,10 @@ def _host(root: Element, cells: Element) -> Description:
                 "isolated CPUs",
                 "PCI devices",
             ),
-            () if is_measured else (ASSUMED_DISTANCES,),
+            () if is_measured else (description.ASSUMED_DISTANCES,),
         ),
         cpus=places,
-        nodes=tuple(_node(cell, ids) for cell in sorted(cells.all("cell"), key=lambda one: _required(one, "id"))),
+        nodes=tuple(_node(cell, ids) for cell in sorted(cells.all("cell"), key=lambda one: one.required("id"))),
         offline=mask_of(offline),
         caches=caches,
         architecture="" if arch is None else arch.text.strip(),
@@ -242,24 +250,10 @@ def _host(root: Element, cells: Element) -> Description:
     )
 
 
-def _required(element: Element, attribute: str) -> int:
-    number = element.number(attribute)
-    if number is None:
-        raise element.error("is missing", attribute, f"capture it again: {LIBVIRT_CAPTURE}")
-    return number
-
-
 def _place(cpu: Element, number: int, node: int) -> DescribedCPU:
-    package = _required(cpu, "socket_id")
-    return DescribedCPU(
-        core=min(_list(cpu, "siblings"), default=number),
-        core_id=_required(cpu, "core_id"),
-        package=package,
-        package_id=package,
-        node=node,
-        die=cpu.number("die_id"),
-        cluster=None,
-    )
+    package = cpu.required("socket_id")
+    core = min(_list(cpu, "siblings"), default=number)
+    return DescribedCPU(core, cpu.required("core_id"), package, package, node, cpu.number("die_id"))
 
 
 def _list(element: Element, attribute: str) -> CPUSet:
@@ -278,8 +272,8 @@ def _bytes(element: Element, value: int) -> int:
 
 def _node(cell: Element, ids: list[int]) -> DescribedNode:
     memory = cell.first("memory")
-    pools = sorted((_bytes(page, _required(page, "size")), page.content()) for page in cell.all("pages"))
-    node = _required(cell, "id")
+    pools = sorted((_bytes(page, page.required("size")), page.content()) for page in cell.all("pages"))
+    node = cell.required("id")
     return DescribedNode(
         node,
         0 if memory is None else _bytes(memory, memory.content()),
@@ -294,5 +288,5 @@ def _caches(root: Element, online: int) -> Iterator[DescribedCache]:
         cpus = _list(bank, "cpus").mask & online
         if cpus:
             kind = _KINDS.get(bank.attributes.get("type", ""), "Unified")
-            size = _bytes(bank, _required(bank, "size"))
-            yield DescribedCache(_required(bank, "level"), cpus, kind, size, _required(bank, "id"))
+            size = _bytes(bank, bank.required("size"))
+            yield DescribedCache(bank.required("level"), cpus, kind, size, bank.required("id"))

@@ -83,12 +83,8 @@ def _file_names(tree: Tree) -> tuple[str, str]:
     remedy = f"name a folder or archive that holds {CPUS} of a machine"
     if not tree.is_dir(CPUS):
         raise InputError(f"holds no machine: {CPUS} is missing", source=tree.name, remedy=remedy)
-    raise InputError(
-        "reports no CPU topology (hwloc refuses it, too)",
-        source=tree.name,
-        field=f"{CPUS}/cpu0/topology",
-        remedy=remedy,
-    )
+    problem = "reports no CPU topology (hwloc refuses it, too)"
+    raise InputError(problem, source=tree.name, field=f"{CPUS}/cpu0/topology", remedy=remedy)
 
 
 def _is_online(tree: Tree, cpu: int) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from mooring.inputs.machines.tree import LiveTree, Tree
+from mooring.inputs.machines.tree import Tree
 
 HIGHEST_ID: Final = 65535
 """Highest CPU or node that a file may name; the kernel's own limit is 8192 CPUs (NR_CPUS) and 1024 nodes."""
@@ -184,7 +184,7 @@ def read_quirks(tree: Tree) -> Quirks:
 
 def _system(tree: Tree) -> tuple[str, int]:
     """Return the machine as uname gives it ("" when unknown) and the size of a page in bytes."""
-    if isinstance(tree, LiveTree):
+    if tree.is_live:
         return os.uname().machine, os.sysconf("SC_PAGE_SIZE")
     machine, page_bytes = "", 0
     for line in (tree.read("proc/hwloc-nofile-info") or "").splitlines():

@@ -18,8 +18,8 @@ snapshot that was cut. The reader decides as hwloc does; these findings say wher
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask, list_text, mask_of, members
@@ -30,7 +30,7 @@ from mooring.inputs.machines.hardware.cores import CPUS, find_cpus, place_caches
 from mooring.inputs.machines.hardware.cpukinds import read_kinds
 from mooring.inputs.machines.hardware.kernelfiles import parse_list, read_list, read_mask, read_quirks
 from mooring.inputs.machines.hardware.memory import read_memory
-from mooring.inputs.machines.hardware.numanodes import NODES, Branch, Nest, list_nodes, read_distances
+from mooring.inputs.machines.hardware.numanodes import NODES, Nest, list_nodes, read_distances
 from mooring.inputs.machines.tree import Tree
 
 _LINE_CHARS: Final = 4096
@@ -39,21 +39,8 @@ _PATH_CHARS: Final = 255
 _ESCAPE: Final = re.compile(r"\\(040|011|012|134)")
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """Masks of what is allowed; None means everything, also what is not there yet."""
-
-    cpus: int | None = None
-    nodes: int | None = None
-
-
-def read_allowed(tree: Tree) -> Allowed:
-    """Read the cpuset of the process that took the snapshot; everything is allowed without one."""
-    return Allowed(*(read_list(tree, path) for path in _set_files(tree)))
-
-
 def cpuset_files(tree: Tree) -> tuple[str, ...]:
-    """Return the files by which :func:`read_allowed` decides, besides mount table and group."""
+    """Return the files that decide of what is allowed, besides mount table and group."""
     mounts = (fields for line in (tree.read("proc/mounts") or "").split("\n") if len(fields := line.split()) > 2)
     folders = [_unescape(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
     return (*(f"{folder}/cgroup.controllers".lstrip("/") for folder in folders), *_set_files(tree))
@@ -123,25 +110,28 @@ def read_hardware(tree: Tree) -> Hardware:
     for cpu in members(online):
         place_cpu(tree, quirks, cpus, cpu, nest)
         place_caches(tree, quirks, cpus, cpu, nest)
-    memory = read_memory(tree, quirks, online, nest)
+    nodes, table_nodes, table = read_memory(tree, quirks, online, nest)
     kinds = read_kinds(tree, quirks, online)
-    allowed = read_allowed(tree)
+    # Of the process that took the snapshot; None means everything, also what is not there yet.
+    allowed, allowed_nodes = [read_list(tree, path) for path in _set_files(tree)] or (None, None)
+    isolated = (tree.read(f"{CPUS}/isolated") or "").strip()  # by isolcpus; empty without that parameter
+    counts = Counter(kind for branch in nest.branches for kind in branch.kinds)
     return Hardware(
-        cpus=_cpus(nest, online, memory.nodes, {cpu: kind.efficiency for kind in kinds for cpu in kind.cpus}),
+        cpus=_cpus(nest, online, nodes, {cpu: kind.efficiency for kind in kinds for cpu in kind.cpus}),
         online=CPUSet(CPUMask(online)),
         offline=CPUSet(CPUMask(cpus.present & ~online)),
-        allowed=CPUSet(CPUMask(online if allowed.cpus is None else online & allowed.cpus)),
-        isolated=CPUSet(CPUMask(_isolated(tree))),
-        nodes=memory.nodes,
-        distances=memory.table,
-        distance_nodes=memory.table_nodes,
+        allowed=CPUSet(CPUMask(online if allowed is None else online & allowed)),
+        isolated=CPUSet(CPUMask((parse_list(isolated) or 0) if isolated else 0)),
+        nodes=nodes,
+        distances=table,
+        distance_nodes=table_nodes,
         kinds=kinds,
         nodes_disallowed=tuple(
-            node.id for node in memory.nodes if allowed.nodes is not None and not allowed.nodes >> node.id & 1
+            node.id for node in nodes if allowed_nodes is not None and not allowed_nodes >> node.id & 1
         ),
-        num_cores=_count(nest, "core"),
-        num_packages=_count(nest, "package"),
-        num_l3=_count(nest, "l3"),
+        num_cores=counts["core"],
+        num_packages=counts["package"],
+        num_l3=counts["l3"],
         refused=tuple((kind, CPUSet(CPUMask(mask))) for kind, mask in nest.refused),
     )
 
@@ -155,7 +145,8 @@ def _cpus(
     for node in nodes:
         for cpu in node.local_cpus:
             local[cpu].append(node.id)
-    firsts = {id(branch): _first(branch, online) for branch in nest.branches}
+    masks = {id(branch): branch.mask & online for branch in nest.branches}
+    firsts = {branch: (mask & -mask).bit_length() - 1 for branch, mask in masks.items()}
     shown = []
     for cpu, numa in local.items():
         places: dict[str, int] = {}
@@ -164,56 +155,20 @@ def _cpus(
             first = firsts[id(branch)]
             for kind in branch.kinds:
                 places.setdefault(kind, first)
-            if "package" in branch.kinds and package is None:
-                package = branch.kinds["package"]
-            if branch.group is not None and not branch.kinds and branch.mask & online != whole:
+            if package is None:
+                package = branch.kinds.get("package")
+            if branch.group is not None and not branch.kinds and masks[id(branch)] != whole:
                 places.setdefault(branch.group[1], first)
+        core, first_cpu, die, l2, l3 = map(places.get, ("core", "package", "die", "l2", "l3"))
+        groups = map(places.get, ("Cluster", "Book", "Drawer"))
         shown.append(
-            HardwareCPU(
-                id=cpu,
-                core=places.get("core"),
-                package=package,
-                package_first_cpu=places.get("package"),
-                numa=tuple(numa),
-                die=places.get("die"),
-                l2=places.get("l2"),
-                l3=places.get("l3"),
-                efficiency=efficiencies.get(cpu),
-                cluster=places.get("Cluster"),
-                book=places.get("Book"),
-                drawer=places.get("Drawer"),
-            )
+            HardwareCPU(cpu, core, package, first_cpu, tuple(numa), die, l2, l3, efficiencies.get(cpu), *groups)
         )
     return tuple(shown)
 
 
-def _first(branch: Branch, online: int) -> int:
-    mask = branch.mask & online
-    return (mask & -mask).bit_length() - 1
-
-
-def _count(nest: Nest, kind: str) -> int:
-    return sum(kind in branch.kinds for branch in nest.branches)
-
-
-def _isolated(tree: Tree) -> int:
-    """Return the CPUs that ``isolcpus`` keeps out of scheduling; the file is empty without that parameter."""
-    text = (tree.read(f"{CPUS}/isolated") or "").strip()
-    return (parse_list(text) or 0) if text else 0
-
-
-def hardware_findings(tree: Tree, hardware: Hardware) -> tuple[Finding, ...]:
-    """Return the oddities of the tree that ``hardware`` was read from: CPUs, shared sets, nodes, distances."""
-    return (
-        *_cpu_findings(tree, hardware),
-        *_refused_sets(hardware),
-        *_missing_nodes(tree, hardware),
-        *(finding for node in hardware.nodes for finding in _node_findings(tree, node)),
-        *_distance_findings(tree, hardware),
-    )
-
-
-def _cpu_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
+def hardware_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
+    """Yield the oddities of the tree that ``hardware`` was read from: CPUs, shared sets, nodes, distances."""
     listed = CPUSet(CPUMask(read_list(tree, f"{CPUS}/online") or 0))
     silent = listed - hardware.online
     if silent:
@@ -223,17 +178,10 @@ def _cpu_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
     if offline:
         message = f"CPUs {offline} are present but offline; they are left out."
         yield Finding("info", f"CPUs {offline}", message, "MOOR-472")
-
-
-def _refused_sets(hardware: Hardware) -> Iterator[Finding]:
     for kind, cpus in hardware.refused:
         message = f"CPUs {cpus} are said to form one {kind}, which crosses another set of CPUs; it is left out."
         yield Finding("warning", f"CPUs {cpus}", message, "MOOR-473")
-
-
-def _missing_nodes(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
-    listed = mask_of(list_nodes(tree))
-    missing = listed & ~mask_of(node.id for node in hardware.nodes)
+    missing = mask_of(list_nodes(tree)) & ~mask_of(node.id for node in hardware.nodes)
     if missing:
         nodes = list_text(missing)
         message = (
@@ -241,6 +189,9 @@ def _missing_nodes(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
             "nodes, or are the memory of a GPU."
         )
         yield Finding("warning", f"nodes {nodes}", message, "MOOR-474")
+    for node in hardware.nodes:
+        yield from _node_findings(tree, node)
+    yield from _distance_findings(tree, hardware)
 
 
 def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:

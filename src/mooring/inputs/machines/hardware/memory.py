@@ -13,57 +13,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from functools import reduce
+from operator import or_
+from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import HardwareNode
+from mooring.inputs.machines.hardware import numanodes
 from mooring.inputs.machines.hardware.kernelfiles import Quirks, read_uint
-from mooring.inputs.machines.hardware.numanodes import (
-    NODES,
-    MemoryNode,
-    Nest,
-    find_layout,
-    kernel_cpulist,
-    list_nodes,
-    place_layout,
-    read_distances,
-    read_nodes,
-    read_pools,
-    read_total,
-)
+from mooring.inputs.machines.hardware.numanodes import NODES, MemoryNode, Nest, read_distances
 from mooring.inputs.machines.tree import Tree
 
 Table = tuple[tuple[int, ...], ...]
 """Distances, row by row."""
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareMemory:
-    """What is known about memory."""
-
-    nodes: tuple[HardwareNode, ...]
-    """Nodes by ascending id; at least one."""
-    table_nodes: tuple[int, ...] = ()
-    """Nodes that ``table`` is about, in its order."""
-    table: Table | None = None
-
-
-def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> HardwareMemory:
+def read_memory(
+    tree: Tree, quirks: Quirks, online: int, nest: Nest
+) -> tuple[tuple[HardwareNode, ...], tuple[int, ...], Table | None]:
     """Read the nodes and enter their localities into ``nest``, which holds the CPU side already.
 
     Where the kernel tells of no usable node, hwloc makes up one, node 0, with all CPUs and all memory.
+
+    Returns:
+        Nodes by ascending id, at least one; of the table of distances its nodes in its order, and its rows.
     """
-    listed = list_nodes(tree)
-    nodes = read_nodes(tree, listed, quirks)
+    listed = numanodes.list_nodes(tree)
+    nodes = numanodes.read_nodes(tree, listed, quirks)
     if not nodes:
-        return HardwareMemory((_made_up_node(tree, quirks, online),))
+        return (_node(tree, quirks, 0, online, None, ("proc", "sys/kernel/mm/hugepages")),), (), None
     table = read_distances(tree, listed)
     if quirks.is_knights_landing:
-        layout = find_layout(nodes, len(listed), table)
-        bandwidths = place_layout(layout, nest) if layout is not None else {}
-        ordered, speeds = tuple(nodes), {number: Speed(bandwidth) for number, bandwidth in bandwidths.items()}
+        layout = numanodes.find_layout(nodes, len(listed), table)
+        bandwidths = numanodes.place_layout(layout, nest) if layout is not None else {}
+        ordered, speeds = tuple(nodes), {number: (bandwidth, 0) for number, bandwidth in bandwidths.items()}
         table = None  # the pattern is spent: hwloc shows no distances of these processors
     else:
         ordered = _find_localities(tree, nodes, listed, table, use_initiators=not quirks.has_fake_numa)
@@ -73,33 +57,25 @@ def read_memory(tree: Tree, quirks: Quirks, online: int, nest: Nest) -> Hardware
     near = {node.id for node in ordered if local[node.id] and local[node.id] & ~node.cpus == 0}
     tiers = _name_tiers(ordered, {number: speed for number, speed in speeds.items() if number in near})
     finished = tuple(
-        _node(tree, quirks, node, local[node.id], tiers.get(node.id))
+        _node(tree, quirks, node.id, local[node.id], node.subtype or tiers.get(node.id))
         for node in sorted(ordered, key=lambda node: node.id)
     )
-    return HardwareMemory(finished, *_restricted(table, listed, [node.id for node in finished]))
+    return finished, *_restricted(table, listed, [node.id for node in finished])
 
 
-def _node(tree: Tree, quirks: Quirks, node: MemoryNode, local: int, tier: str | None) -> HardwareNode:
-    folder = f"{NODES}/node{node.id}"
+def _node(
+    tree: Tree, quirks: Quirks, number: int, local: int, subtype: str | None, folders: tuple[str, str] | None = None
+) -> HardwareNode:
+    """Return a node; ``folders`` have meminfo and huge pages where its own do not."""
+    total, pools = folders or (f"{NODES}/node{number}", f"{NODES}/node{number}/hugepages")
     return HardwareNode(
-        id=node.id,
-        memory_bytes=read_total(tree, folder),
-        hugepages=read_pools(tree, f"{folder}/hugepages"),
+        id=number,
+        memory_bytes=numanodes.read_total(tree, total),
+        hugepages=numanodes.read_pools(tree, pools),
         local_cpus=CPUSet(CPUMask(local)),
-        sysfs_cpulist=kernel_cpulist(tree, node.id),
+        sysfs_cpulist=numanodes.kernel_cpulist(tree, number),
         base_page_bytes=quirks.page_bytes,
-        subtype=node.subtype or tier,
-    )
-
-
-def _made_up_node(tree: Tree, quirks: Quirks, online: int) -> HardwareNode:
-    return HardwareNode(
-        id=0,
-        memory_bytes=read_total(tree, "proc"),
-        hugepages=read_pools(tree, "sys/kernel/mm/hugepages"),
-        local_cpus=CPUSet(CPUMask(online)),
-        sysfs_cpulist=kernel_cpulist(tree, 0),
-        base_page_bytes=quirks.page_bytes,
+        subtype=subtype,
     )
 
 
@@ -121,24 +97,19 @@ _FOREIGN: Final = frozenset({"GPUMemory"})
 """Subtypes that make tiers of their own; MCDRAM does not, it is found to be HBM by its speed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Speed of a node as seen from its local CPUs; 0 is unknown."""
-
-    bandwidth: int = 0
-    """MiB/s, mean of reading and writing."""
-    latency: int = 0
-    """Nanoseconds, mean of reading and writing."""
+Speed: TypeAlias = tuple[int, int]
+"""Of a node as seen from its local CPUs: MiB/s and nanoseconds, means of reading and writing; 0 is unknown."""
+_UNKNOWN: Final[Speed] = (0, 0)
 
 
 def _read_speed(tree: Tree, number: int) -> Speed:
     """Read a node's speed; a mean is known only where both directions are."""
     folder = _initiator_folder(tree, number)
-    means = []
-    for what in ("bandwidth", "latency"):
-        both = [read_uint(tree, f"{folder}/{direction}_{what}") or 0 for direction in ("read", "write")]
-        means.append(sum(both) // 2 if all(both) else 0)
-    return Speed(*means)
+    bandwidth, latency = (
+        [read_uint(tree, f"{folder}/{direction}_{what}") or 0 for direction in ("read", "write")]
+        for what in ("bandwidth", "latency")
+    )
+    return sum(bandwidth) // 2 if all(bandwidth) else 0, sum(latency) // 2 if all(latency) else 0
 
 
 def _name_tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> dict[int, str]:
@@ -161,19 +132,18 @@ def _tiers(nodes: Sequence[MemoryNode], speeds: Mapping[int, Speed]) -> list[lis
     """Split the nodes, fastest first, wherever two neighbours differ in a figure that both tell."""
     tiers: list[list[MemoryNode]] = []
     for node in sorted(nodes, key=lambda node: -_bandwidth(node, speeds)):
-        if not tiers or _differ(speeds.get(tiers[-1][-1].id, Speed()), speeds.get(node.id, Speed())):
+        if not tiers or _differ(speeds.get(tiers[-1][-1].id, _UNKNOWN), speeds.get(node.id, _UNKNOWN)):
             tiers.append([])
         tiers[-1].append(node)
     return tiers
 
 
 def _differ(one: Speed, other: Speed) -> bool:
-    pairs = ((one.bandwidth, other.bandwidth), (one.latency, other.latency))
-    return any(min(pair) and max(pair) / min(pair) > _THRESHOLD for pair in pairs)
+    return any(min(pair) and max(pair) / min(pair) > _THRESHOLD for pair in zip(one, other, strict=True))
 
 
 def _bandwidth(node: MemoryNode, speeds: Mapping[int, Speed]) -> int:
-    return speeds.get(node.id, Speed()).bandwidth
+    return speeds.get(node.id, _UNKNOWN)[0]
 
 
 MEMORY_RANK: Final = 1001
@@ -227,11 +197,7 @@ def _initiators(tree: Tree, node: MemoryNode, nodes: Sequence[MemoryNode]) -> in
     """Return the CPUs of the node's initiators."""
     found = (_INITIATOR.match(name) for name in tree.names(_initiator_folder(tree, node.id)))
     numbers = {int(match[1]) for match in found if match}
-    cpus = 0
-    for other in nodes:
-        if other is not node and other.id in numbers:
-            cpus |= other.cpus
-    return cpus
+    return reduce(or_, (other.cpus for other in nodes if other is not node and other.id in numbers), 0)
 
 
 def _nearest(node: MemoryNode, nodes: Sequence[MemoryNode], ids: Sequence[int], distances: _Table) -> int:
@@ -242,7 +208,4 @@ def _nearest(node: MemoryNode, nodes: Sequence[MemoryNode], ids: Sequence[int], 
     nearest = [other for other in others if row[other.id] == shortest]
     if shortest <= row[node.id] or len(nearest) == len(ids) - 1:
         return 0
-    cpus = 0
-    for other in nearest:
-        cpus |= other.cpus
-    return cpus
+    return reduce(or_, (other.cpus for other in nearest), 0)

@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.hardware import HardwarePages
@@ -260,14 +260,10 @@ _MCDRAM_BANDWIDTH: Final = 360_000
 _Table = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the nodes of one processor belong together."""
-
-    pairs: tuple[tuple[MemoryNode, MemoryNode | None], ...]
-    """Each node of ordinary memory with its on-package memory (MCDRAM), where that is a node."""
-    has_memory_cache: bool
-    """The MCDRAM serves as a cache of the ordinary memory: hwloc shows an L3, which the cores do not have."""
+Layout: TypeAlias = tuple[tuple[tuple[MemoryNode, MemoryNode | None], ...], bool]
+"""How the nodes of one processor belong together: each node of ordinary memory with its on-package memory (MCDRAM),
+where that is a node; and whether the MCDRAM serves as a cache of the ordinary memory: hwloc shows an L3 then, which the
+cores do not have."""
 
 
 def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | None) -> Layout | None:
@@ -278,7 +274,7 @@ def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | Non
     if len(nodes) != count:
         return None
     if count == 1:
-        return Layout(((nodes[0], None),), has_memory_cache=True)
+        return ((nodes[0], None),), True
     if distances is None or count not in {2, 4, 8} or not _is_plausible(distances):
         return None
     kinds = len(_occurrences(distances))
@@ -286,30 +282,31 @@ def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | Non
         if kinds != 2:
             return None
         cache = bool(nodes[1].cpus)
-        return Layout(((nodes[0], None), (nodes[1], None)) if cache else ((nodes[0], nodes[1]),), cache)
+        return ((nodes[0], None), (nodes[1], None)) if cache else ((nodes[0], nodes[1]),), cache
     if count == 4 and kinds == 2:
-        return Layout(tuple((node, None) for node in nodes), has_memory_cache=True)
+        return tuple((node, None) for node in nodes), True
     # Occurrences of each distance above the diagonal, the diagonal itself included, rarest first.
     pattern, near, far = ([1, 2, 3, 4], 1, 0) if count == 4 else ([4, 6, 8, 18], 0, 1)
     occurrences = _occurrences(distances)
     if [times for _, times in occurrences] != pattern:
         return None
     pairs = _pairs(nodes, distances, to_ddr=occurrences[far][0], to_mcdram=occurrences[near][0])
-    return None if pairs is None else Layout(pairs, has_memory_cache=False)
+    return None if pairs is None else (pairs, False)
 
 
 def place_layout(layout: Layout, nest: Nest) -> dict[int, int]:
     """Give MCDRAM the locality of its node, enter clusters and memory caches, and return bandwidths by node id."""
     bandwidths: dict[int, int] = {}
-    for ddr, mcdram in layout.pairs:
+    pairs, has_memory_cache = layout
+    for ddr, mcdram in pairs:
         if mcdram is not None:
             mcdram.subtype = "MCDRAM"
             mcdram.cpus = ddr.cpus
             if ddr.cpus:
                 nest.add_group(ddr.cpus, _CLUSTER_RANK, "Cluster")
-            bandwidths[ddr.id] = _DDR_BANDWIDTH // len(layout.pairs)
-            bandwidths[mcdram.id] = _MCDRAM_BANDWIDTH // len(layout.pairs)
-        if layout.has_memory_cache and ddr.cpus:
+            bandwidths[ddr.id] = _DDR_BANDWIDTH // len(pairs)
+            bandwidths[mcdram.id] = _MCDRAM_BANDWIDTH // len(pairs)
+        if has_memory_cache and ddr.cpus:
             nest.add(ddr.cpus, "l3")
     return bandwidths
 

@@ -23,6 +23,7 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
 from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.fields import within
 from mooring.lazy import lazily
 
 with lazily():
@@ -129,7 +130,8 @@ def command(
             shadow.tally = tallies.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         serving = nullcontext() if address is None else closing(_serving(shadow, address))
-        published = closing(_publishing(shadow, asked)) if publish else nullcontext()
+        publisher = folders.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report) if publish else None
+        published = nullcontext() if publisher is None else closing(publisher.start())
         with published, daemon.stop_signals() as stopping, serving:
             shadows.watch([shadow], stopping, seconds)
     document = shadow.tally.document(tallies.now_text())
@@ -148,10 +150,8 @@ def seconds_of(span: str) -> float | None:
     """
     if not span:
         return None
-    try:
+    with within("--for"):
         return quantities.nanoseconds(span) / 1e9
-    except InputError as error:
-        raise InputError(error.problem, field="--for", remedy=error.remedy) from None
 
 
 def listing_time(seconds: float | None) -> float:
@@ -216,10 +216,6 @@ def _say(line: str) -> None:
 
 def _report(finding: Finding) -> None:
     warn([finding])
-
-
-def _publishing(shadow: Shadow, asked: Asked) -> folders.ShadowPublisher:
-    return folders.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report).start()
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:
