@@ -240,13 +240,16 @@ def hugepage_lines(plan: Plan) -> Iterator[str]:
 
 
 def device_lines(plan: Plan) -> Iterator[str]:
-    """Yield a line for each resource with devices that no column of NUMA nodes tells: far from all, or unhealthy."""
+    """Yield a line for each resource whose columns do not tell all: pods that ran before hold it, or devices are odd."""
     devices = plan.kubelet.node.providers.devices
     holders = device_holders(plan, plan.kubelet)
+    told = {pod_name(answer) for answer in plan.answers if answer.admitted and not answer.running}
     for resource, offered in sorted(devices.devices.items()):
-        parts = [_device(one, holders.get((resource, one.id), "")) for one in offered if not (one.numa and one.healthy)]
-        if parts or not offered:
-            yield f"{resource}: {'; '.join(parts) or 'no device'}."
+        held = {holders[resource, one.id].rpartition("/")[0] for one in offered if (resource, one.id) in holders}
+        if held <= told and offered and all(one.numa and one.healthy for one in offered):
+            continue
+        parts = [_device(device, holders.get((resource, device.id), "")) for device in offered]
+        yield f"{resource}: {'; '.join(parts) or 'no device'}."
 
 
 def _device(device: Device, holder: str) -> str:
