@@ -240,7 +240,7 @@ def hugepage_lines(plan: Plan) -> Iterator[str]:
 
 
 def device_lines(plan: Plan) -> Iterator[str]:
-    """Yield a line for each resource whose columns do not tell all: pods that ran before hold it, or devices are odd."""
+    """Yield a line for each resource that pods held before the plan, or with odd devices: no column tells those."""
     devices = plan.kubelet.node.providers.devices
     holders = device_holders(plan, plan.kubelet)
     told = {pod_name(answer) for answer in plan.answers if answer.admitted and not answer.running}
