@@ -332,7 +332,7 @@ def test_a_pod_that_waits_is_asked_about_on_the_node_that_it_names(
         (["Pod should schedule on: nodeclaim/pool-x7, node/edge-7"], None, True),
         (['0/3 nodes are available: node "edge-7" cannot align pod.'], None, True),
         (
-            ["0/2 nodes are available: edge-7: Insufficient cpu, b: node(s) had taints"],
+            ["0/2 nodes are available: edge-7: Insufficient cpu, edge-8: node(s) had taints"],
             ["edge-7", "edge-8"],
             False,
         ),

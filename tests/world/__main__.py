@@ -43,8 +43,10 @@ def main() -> int:
 
 
 def _lived(asked: argparse.Namespace, root: Path) -> int:
-    from tests.world import cluster_lives, defects, lives  # noqa: PLC0415 - Mooring is imported behind the seams
+    from tests.world import cluster, cluster_lives, defects, lives  # noqa: PLC0415 - Mooring is imported behind the seams
 
+    if asked.world == "cluster":
+        cluster.shorten()
     if asked.defect:
         defects.put_back(asked.defect)
 

@@ -40,13 +40,17 @@ _PAUSES = (0.1, 1.0, 4.0)
 """Seconds until the scheduler tries again for a pod that waits."""
 _PATIENCE = 5.0
 """Seconds for which the scheduler waits for an extender."""
-# Looks at what has changed are most of the work of a world in which almost always nothing has.
-setattr(extender_module, "_LOOK_PERIOD", 0.5)  # noqa: B010 - as said above
-setattr(publisher, "LOOKING", 0.5)  # noqa: B010 - as said above
-# So small that facts are dropped before the state comes that refers to them.
-setattr(restored, "_MOST_SPARE", restored._KIND_SIZE + 20 * restored._CORE_SIZE)  # noqa: B010, SLF001 - as just said
-# The collector is this process's.
-setattr(extender_module, "settle", lambda whole: None)  # noqa: ARG005, B010 - as said above
+
+
+def shorten() -> None:
+    """Set what is constant in the product, for the rest of this process, as suits a world."""
+    # Looks at what has changed are most of the work of a world in which almost always nothing has.
+    setattr(extender_module, "_LOOK_PERIOD", 0.5)  # noqa: B010 - a constant
+    setattr(publisher, "LOOKING", 0.5)  # noqa: B010 - a constant
+    # So small that facts are dropped before the state comes that refers to them.
+    setattr(restored, "_MOST_SPARE", restored._KIND_SIZE + 20 * restored._CORE_SIZE)  # noqa: B010, SLF001 - a constant
+    # The collector is this process's.
+    setattr(extender_module, "settle", lambda whole: None)  # noqa: ARG005, B010 - a constant
 
 
 def connector(server: APIServer) -> Callable[[], Cluster]:
