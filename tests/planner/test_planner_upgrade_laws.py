@@ -144,7 +144,12 @@ def test_a_change_is_reported_exactly_where_plans_differ_and_has_a_cause(upgrade
         if upgrade.changed and not by_settings(upgrade, asked(node, one.old, anew=False)):
             assert upgrade.causes, content["id"]
         changed += upgrade.changed
-    assert changed or not WHOLE
+    pair = (upgrades[0].old.name, upgrades[0].new.name)
+    assert bool(changed) == (pair not in UNSEEN) or not WHOLE
+
+
+UNSEEN = {("1.34", "1.35")}
+"""What differs there is what statuses say of a pod without an entry when it runs already; no recording has one."""
 
 
 def by_settings(upgrade: UpgradeDocument, before: AnyPlan) -> bool:
