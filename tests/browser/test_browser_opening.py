@@ -59,7 +59,7 @@ def test_names_from_outside_are_texts_and_nothing_more(visit: Open) -> None:
     owners = tuple(replace(owner, label=f"ns/{HOSTILE}/{index}") for index, owner in enumerate(report.node.owners))
     hostile = replace(
         report,
-        node=replace(report.node, name=HOSTILE, subtitle=HOSTILE, owners=owners),
+        node=replace(report.node, name=f"<b>&{HOSTILE}", headline=HOSTILE, subtitle=HOSTILE, owners=owners),
         pods=tuple(replace(pod, name=HOSTILE, why=HOSTILE, message=HOSTILE) for pod in report.pods),
         facts=((HOSTILE, HOSTILE),),
     )
@@ -68,7 +68,8 @@ def test_names_from_outside_are_texts_and_nothing_more(visit: Open) -> None:
     seen.page.locator(".map.wide .cell[data-cpu='8']").hover()
     assert seen.page.evaluate("window.hacked") is None
     assert seen.complaints == []
-    assert HOSTILE in (seen.page.locator("h1").text_content() or "")
+    # Words with amounts are no name, so that the text of the machine is in no title.
+    assert HOSTILE in (seen.page.locator("body").text_content() or "")
     assert HOSTILE in (seen.page.locator("#details").text_content() or "")
 
 
