@@ -157,6 +157,21 @@ def test_repairs_are_counted_and_noted(computer: Computer) -> None:
     assert len(json.loads(computer.record.read_text())["events"]) == 2
 
 
+def test_a_torn_record_does_not_keep_a_repair_from_being_noted(computer: Computer) -> None:
+    computer.record.parent.mkdir()
+    computer.record.write_text('{"counts": {"dam')
+    computer.tear()
+    assert computer.heal().code == 0
+    assert len(json.loads(computer.record.read_text())["events"]) == 1
+
+
+def test_as_json_a_sound_state_is_not_touched_either(computer: Computer) -> None:
+    before = computer.files
+    assert computer.heal("-o", "json").document["starts"] is True
+    assert computer.files == before
+    assert not computer.record.exists()
+
+
 @contextmanager
 def api_server(folder: Path, status: int) -> Iterator[tuple[Path, list[Any]]]:
     """Serve an API server that takes events, or none; yield a kubeconfig, and what came."""

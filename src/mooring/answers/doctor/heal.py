@@ -127,7 +127,8 @@ def command(
     )
     files = {name: published.state_text(state, name) for name in (formats.ALLOCATED_FILE, formats.ACTUATED_FILE)}
     pinned = isolation.pinned_containers(tree)
-    if _starts(read, files, pinned) and not dry_run and form == "text":
+    starts = _starts(read, files, pinned)
+    if starts and not dry_run and form == "text":
         emit(f"{state}: kubelet {read.release.release.tag} starts on these files; nothing is written", to)
         return YES
     asked = node_inputs.question_from(read)
@@ -139,7 +140,7 @@ def command(
         if one.file in files and not one.sound
     ]
     left = sorted({kind for _, kind in _causes(found)} & set(leave))
-    healed = bool(found.repairs) and not (dry_run or left)
+    healed = bool(found.repairs) and not (starts or dry_run or left)
     if healed:
         _refuse_beside_kubelet(_node_files(inputs))
         before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory, **files}
@@ -150,9 +151,9 @@ def command(
     else:
         warn(found.findings)
         emit(text.doctor_text(found, state, to), to)
-    if left:
+    if left and not starts:
         tell(f"nothing is written: --leave {' and '.join(left)}")
-    return YES if found.sound or healed else NO
+    return YES if starts or found.sound or healed else NO
 
 
 def _starts(read: NodeInputs, files: Mapping[str, str | None], pinned: Collection[PinnedContainer]) -> bool:
@@ -224,7 +225,10 @@ def _noted(record: str) -> dict[str, Any]:
 
 def _note(found: DiagnosisDocument, record: str) -> None:
     """Note what was written, so that it is counted now and can be sent later."""
-    noted = _noted(record)
+    try:
+        noted = _noted(record)
+    except InputError:  # a record that a power cut has torn is no reason to count nothing
+        noted = {"counts": Counter(), "events": []}
     noted["counts"].update({kind for _, kind in _causes(found)})
     lost = [f"{one.uid}/{one.container}: {one.why}" for repair in found.repairs for one in repair.dropped]
     files = ", ".join(f"{one.file} ({'deleted' if one.action == 'delete' else 'replaced'})" for one in found.repairs)
@@ -243,13 +247,13 @@ def _note(found: DiagnosisDocument, record: str) -> None:
 
 
 def _reported(record: str, kubeconfig: str, node: str) -> int:
-    """Send what was noted, and forget it."""
+    """Send what was noted, and forget each event that has arrived."""
     noted = _noted(record)
     if not noted["events"]:
         return YES
     name = node or os.uname().nodename.lower()
     with apiserver.cluster_of(apiserver.configuration_of(kubeconfig)) as cluster, apiserver.cluster_errors():
-        for one in noted["events"]:
+        for one in tuple(noted["events"]):
             about = {"kind": "Node", "apiVersion": "v1", "name": name, "uid": name}
             event = {
                 "metadata": {"generateName": f"{name}.", "namespace": "default"},
@@ -262,6 +266,6 @@ def _reported(record: str, kubeconfig: str, node: str) -> int:
                 "source": {"component": "mooring-heal", "host": name},
             }
             cluster.http.post("/api/v1/namespaces/default/events", json=event).raise_for_status()
-    noted["events"] = []
-    write_answer(json.dumps(noted, indent=2).encode(), record)
+            noted["events"].remove(one)
+            write_answer(json.dumps(noted, indent=2).encode(), record)
     return YES

@@ -124,7 +124,7 @@ def pinned_containers(tree: Tree) -> tuple[PinnedContainer, ...]:
 def _pinned(tree: Tree, uid: str, name: str, group: ControlGroup, others: list[CPUSet]) -> PinnedContainer:
     folder = f"{ROOT}/{group.path}"
     quota, _, period = (tree.read(f"{folder}/cpu.max") or "").strip().partition(" ")
-    whole = quota == "max" or quota == str(len(group.cpus) * int(period or 0))
+    whole = quota == "max" or (period.isdecimal() and quota == str(len(group.cpus) * int(period)))
     own = whole and not any(group.cpus & other for other in others)
     limits = {"memory": tree.read(f"{folder}/memory.max")}
     limits |= {f"hugepages-{of}": tree.read(f"{folder}/hugetlb.{size}.max") for size, of in _HUGEPAGES.items()}

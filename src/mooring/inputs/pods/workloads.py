@@ -170,7 +170,7 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
         with within(path):
             for role, pods, template in pod_templates.spark_pods(holder):
                 place, pod = _join(field, f"{path}.{role}"), _pod_of(content, template)
-                # Unknown fields are told once, of the driver.
+                # Unknown fields are reported once, for the driver.
                 described = holder if role == "driver" else {}
                 yield PodObject(
                     "SparkApplicationSpec", described, _join(field, path), pod, place, pods, role, launched=kind
