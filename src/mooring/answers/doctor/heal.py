@@ -165,9 +165,8 @@ def _starts(read: NodeInputs, files: Mapping[str, str | None], pinned: Collectio
     if (pinned and lost) or read.machine.info_error:
         return False
     release, new_texts = mooring.release.name, not mooring.release.rules.json_texts_of_go_126
-    if any(
-        formats.read_pod_file(text, release, json_v2=new_texts).problem for text in files.values() if text is not None
-    ):
+    texts = (text for text in files.values() if text is not None)
+    if any(formats.read_pod_file(text, release, json_v2=new_texts).problem for text in texts):
         return False
     try:
         start = starting.start_kubelet(read.machine.info, config, mooring, read.state)
@@ -230,14 +229,12 @@ def _note(found: DiagnosisDocument, record: str) -> None:
     except InputError:  # a record that a power cut has torn is no reason to count nothing
         noted = {"counts": Counter(), "events": []}
     noted["counts"].update({kind for _, kind in _causes(found)})
-    lost = [f"{one.uid}/{one.container}: {one.why}" for repair in found.repairs for one in repair.dropped]
+    lost = [f"{one.uid}/{one.container}: {one.why}" for each in found.repairs for one in each.dropped]
     files = ", ".join(f"{one.file} ({'deleted' if one.action == 'delete' else 'replaced'})" for one in found.repairs)
     codes = ", ".join(sorted({code for code, _ in _causes(found)}))
-    message = (
-        f"Before its start the kubelet's state was repaired: {files}; {codes}; lost: {'; '.join(lost) or 'nothing'}."
-    )
-    noted["events"].append({"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "message": message})
-    noted["events"] = noted["events"][-_KEPT_RECORDS:]
+    message = f"Repaired before the kubelet's start: {files}; {codes}; lost: {'; '.join(lost) or 'nothing'}."
+    repair = {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "message": message}
+    noted["events"] = [*noted["events"], repair][-_KEPT_RECORDS:]
     Path(record).parent.mkdir(parents=True, exist_ok=True)
     write_answer(json.dumps(noted, indent=2).encode(), record)
     lines = [f'mooring_heal_repairs_total{{class="{kind}"}} {noted["counts"][kind]}\n' for kind in CLASSES]
@@ -254,10 +251,9 @@ def _reported(record: str, kubeconfig: str, node: str) -> int:
     name = node or os.uname().nodename.lower()
     with apiserver.cluster_of(apiserver.configuration_of(kubeconfig)) as cluster, apiserver.cluster_errors():
         for one in tuple(noted["events"]):
-            about = {"kind": "Node", "apiVersion": "v1", "name": name, "uid": name}
             event = {
                 "metadata": {"generateName": f"{name}.", "namespace": "default"},
-                "involvedObject": about,
+                "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": name, "uid": name},
                 "reason": "StateHealed",
                 "message": one["message"][:1024],
                 "type": "Warning",
