@@ -82,11 +82,7 @@ def replay_merge(case: MergeCase) -> dict[str, Any]:
     for position, row in enumerate(case.distances or ()):
         _check_numbers(row, f"distances[{position}]")
     result = merge_hints(
-        case.policy,
-        case.providers,
-        numa_nodes=case.numa_nodes,
-        distances=case.distances,
-        options=case.options,
+        case.policy, case.providers, numa_nodes=case.numa_nodes, distances=case.distances, options=case.options
     )
     numa = None if result.numa is None else list(result.numa)
     answer: dict[str, Any] = {"numa": numa, "preferred": result.preferred, "admitted": result.admitted}
