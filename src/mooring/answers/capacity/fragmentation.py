@@ -5,8 +5,9 @@ The definitions are in docs/explanation/fragmentation.md. Every figure called "l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 from typing import Annotated
 
 from mooring.documents.plan import Count, DocumentPart, told
@@ -77,25 +78,18 @@ def fragmentation(kubelet: Kubelet, empty: Kubelet | None) -> list[Fragmentation
         kubelet: the node.
         empty: the same node without pods; None when there is none.
     """
-    return [_of_resource(kubelet, empty or kubelet, resource, step) for resource, step in _resources(kubelet)]
-
-
-def _resources(kubelet: Kubelet) -> Iterator[tuple[str, int]]:
-    """Yield each resource with the step of its amounts."""
-    node = kubelet.node
-    policy = node.settings.cpu
+    node, policy = kubelet.node, kubelet.settings.cpu
+    steps = {}
     if policy is not None:
-        yield CPU, max(policy.group_size, 1) if policy.rules.whole_cores else 1
+        steps[CPU] = max(policy.group_size, 1) if policy.rules.whole_cores else 1
     kinds = {name for state in node.memory.nodes.values() for name, table in state.memory.items() if table.allocatable}
-    for resource in sorted(kinds, key=lambda name: (name.startswith(HUGEPAGES), name)):
-        yield resource, _page(resource)
+    for kind in sorted(kinds, key=lambda name: (name.startswith(HUGEPAGES), name)):
+        page = kind.removeprefix(HUGEPAGES)
+        steps[kind] = Quantity.parse(page).units if page != kind else 1
     for resource, devices in sorted(node.providers.devices.devices.items()):
         if any(device.numa for device in devices):
-            yield resource, 1
-
-
-def _page(resource: str) -> int:
-    return Quantity.parse(resource.removeprefix(HUGEPAGES)).units if resource.startswith(HUGEPAGES) else 1
+            steps[resource] = 1
+    return [_of_resource(kubelet, empty or kubelet, resource, step) for resource, step in steps.items()]
 
 
 def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> FragmentationPart:
@@ -113,11 +107,19 @@ def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> 
     aligned = max((share.largest for share in shares), default=0)
     gathered = min(total, max((share.most for share in shares), default=0))
     gathered -= gathered % step
+    probe: Probe = probe_anywhere(kubelet, resource)
+    if _is_counted(kubelet, resource):
+        # Where one node alone is allowed, more than one has is refused; the refusals need not be tried one by one.
+        most = max(free.values(), default=0) if _lies_on_one_node(kubelet, resource) else total
+        largest = largest_counted(probe, min(total, most), step)
+    else:
+        sums = _sums(kubelet.node.memory.nodes, resource)
+        largest = largest_of(probe, {min(amount, total) for amount in sums}, step)
     return FragmentationPart(
         resource=resource,
         step=step,
         free=total,
-        largest=_largest(kubelet, resource, step, free, total),
+        largest=largest,
         largest_aligned=aligned,
         gathered=gathered,
         lost=gathered - aligned,
@@ -182,17 +184,6 @@ def _is_counted(kubelet: Kubelet, resource: str) -> bool:
     return resource == CPU or resource in kubelet.node.providers.devices.devices
 
 
-def _largest(kubelet: Kubelet, resource: str, step: int, free: dict[int, int], total: int) -> int:
-    """Return the largest request that is admitted at all."""
-    probe: Probe = probe_anywhere(kubelet, resource)
-    if not _is_counted(kubelet, resource):
-        return largest_of(probe, {min(amount, total) for amount in _sums(kubelet, resource)}, step)
-    if _lies_on_one_node(kubelet, resource):
-        # More than one node has is refused there; the refusals need not be tried one by one.
-        total = min(total, max(free.values(), default=0))
-    return largest_counted(probe, total, step)
-
-
 def _lies_on_one_node(kubelet: Kubelet, resource: str) -> bool:
     """Tell whether the policy admits a probe on one NUMA node only.
 
@@ -212,25 +203,15 @@ def _lies_on_one_node(kubelet: Kubelet, resource: str) -> bool:
     return hints is not None and all(mask.bit_count() == 1 for mask in hints.preferred)
 
 
-def _sums(kubelet: Kubelet, resource: str) -> Iterator[int]:
+def _sums(nodes: Mapping[int, NUMANodeState], resource: str) -> Iterator[int]:
     """Yield what sets of NUMA nodes have free together: all that a largest request for memory can be equal to.
 
     Memory lies on one node, on the nodes of a group, or on unused nodes; of as many of the latter those
     with the most free memory together allow the largest request (spec: memory-manager.md section 4).
     """
-    nodes = kubelet.node.memory.nodes
-    unused = []
-    for state in nodes.values():
-        yield _free_of(state, resource)
-        yield sum(_free_of(nodes[cell], resource) for cell in state.cells)
-        if not state.assignments:
-            unused.append(_free_of(state, resource))
-    total = 0
-    for amount in sorted(unused, reverse=True):
-        total += amount
-        yield total
-
-
-def _free_of(state: NUMANodeState, resource: str) -> int:
-    table = state.memory.get(resource)
-    return table.free if table is not None else 0
+    tables = {id_: state.memory.get(resource) for id_, state in nodes.items()}
+    free = {id_: table.free if table is not None else 0 for id_, table in tables.items()}
+    yield from free.values()
+    yield from (sum(free[cell] for cell in state.cells) for state in nodes.values())
+    unused = [free[id_] for id_, state in nodes.items() if not state.assignments]
+    yield from accumulate(sorted(unused, reverse=True))
