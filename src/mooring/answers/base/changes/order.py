@@ -22,7 +22,7 @@ from mooring.answers.base.changes.change import (
     pair_text,
     refs,
 )
-from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, cheaper, without
+from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, without
 from mooring.answers.base.plan import Question, pods_in
 from mooring.answers.base.pods import find_pod, find_pods
 from mooring.engine.core.errors import InputError
@@ -86,33 +86,21 @@ def proposals(search: Search) -> Iterator[Proposal]:
     """Yield the place that disturbs the fewest pods, the latest of several. Running pods cannot be asked later."""
     if not (search.is_new and search.has_room):
         return
-    best: Proposal | None = None
-    for place in _places(search):
-        found = _at(search, place, best)
-        best = found or best
-    if best is not None:
-        yield best
-
-
-def _places(search: Search) -> list[int]:
-    """Return the places in the queue before each admitted pod that is new, too; in between nothing changes."""
-    admitted = [
+    # Before each admitted pod that is new, too; in between nothing changes.
+    places = [
         place
         for place in range(search.place - 1, -1, -1)
         if isinstance(entry := search.queue[place], Admit) and search.course.admitted(entry.pod.uid)
     ]
-    return admitted if len(admitted) <= MOST_PLACES else [*admitted[: MOST_PLACES - 1], admitted[-1]]
+    places = places if len(places) <= MOST_PLACES else [*places[: MOST_PLACES - 1], places[-1]]
 
+    def at(place: int) -> tuple[tuple[EarlierTurn], QueueOutcome | None]:
+        between = search.queue[place : search.place]
+        change = EarlierTurn(search.names[search.pod.uid], search.names[pods_in(between)[0].uid])
+        queue = (search.entry, *between, *search.tail)
+        return (change,), search.tried((change,), search.course.before[place], queue)
 
-def _at(search: Search, place: int, best: Proposal | None) -> Proposal | None:
-    """Return the proposal if it is better than the best so far."""
-    between = search.queue[place : search.place]
-    change = EarlierTurn(search.names[search.pod.uid], search.names[pods_in(between)[0].uid])
-    course = search.tried((change,), search.course.before[place], (search.entry, *between, *search.tail))
-    if course is None:
-        return None
-    cost = Cost(touched=search.touched(course))
-    return search.proposal((change,), cost, course) if cheaper(cost, best) else None
+    yield from search.least(map(at, places))
 
 
 MOST_PAIRS = 750
