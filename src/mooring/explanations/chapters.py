@@ -11,17 +11,7 @@ from functools import cached_property
 
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod, QoS, guaranteed_equivalent
-from mooring.engine.cpumanager.facts import (
-    CPUPinningFailed,
-    CPUsPicked,
-    CPUsTaken,
-    DistributionChosen,
-    ExistingCPUsKept,
-    PodShareCut,
-    SharePicked,
-    TakeBegun,
-    WholeCoresChecked,
-)
+from mooring.engine.cpumanager import facts as cpus
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -90,7 +80,7 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: 
     told = False
     for step in _steps(mine, plugins=settings.plugins is not None):
         # A refusal is reported once.
-        if not (told and isinstance(step, CPUPinningFailed | MemoryPinningFailed)):
+        if not (told and isinstance(step, cpus.CPUPinningFailed | MemoryPinningFailed)):
             steps.setdefault(step.container, []).append(step)
         told = failed(step)
     reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
@@ -172,19 +162,19 @@ def _steps(facts: Iterable[object], *, plugins: bool) -> Iterator[Step]:
     told: list[object] = []
     for fact in facts:
         match fact:
-            case TakeBegun() | CPUsPicked() | DistributionChosen() | SharePicked():
+            case cpus.TakeBegun() | cpus.CPUsPicked() | cpus.DistributionChosen() | cpus.SharePicked():
                 open_run.append(fact)
-            case CPUsTaken():
+            case cpus.CPUsTaken():
                 runs = tuple(_runs(open_run))
                 yield Taking(
                     fact.container, fact.need, fact.reusable, fact.pool, fact.affinity, runs, fact.taken, fact.error
                 )
                 open_run = []
-            case PodShareCut():
+            case cpus.PodShareCut():
                 yield from _cut(open_run, fact.cpus, "")
                 yield fact
                 open_run = []
-            case CPUPinningFailed():
+            case cpus.CPUPinningFailed():
                 yield from _cut(open_run, 0, fact.error)
                 yield fact
                 open_run = []
@@ -193,30 +183,36 @@ def _steps(facts: Iterable[object], *, plugins: bool) -> Iterator[Step]:
                 if fact not in told:
                     yield fact
                 told.append(fact)
-            case WholeCoresChecked() | ExistingCPUsKept() | MemoryAssigned() | MemoryPinningFailed() | DevicesTaken():
+            case (
+                cpus.WholeCoresChecked()
+                | cpus.ExistingCPUsKept()
+                | MemoryAssigned()
+                | MemoryPinningFailed()
+                | DevicesTaken()
+            ):
                 yield fact
 
 
 def _cut(facts: list[object], taken: int, error: str) -> Iterator[Taking]:
     """Yield the taking from the CPUs of the pod, whose end is not a fact."""
-    begun = next((fact for fact in facts if isinstance(fact, TakeBegun)), None)
+    begun = next((fact for fact in facts if isinstance(fact, cpus.TakeBegun)), None)
     if begun is not None:
         yield Taking(begun.container, begun.need, 0, begun.candidates, None, tuple(_runs(facts)), taken, error)
 
 
 def _runs(facts: list[object]) -> Iterator[Run]:
-    starts = [position for position, fact in enumerate(facts) if isinstance(fact, TakeBegun)]
+    starts = [position for position, fact in enumerate(facts) if isinstance(fact, cpus.TakeBegun)]
     # Plugins choose without a run of the kubelet's rules.
     for start, end in zip(starts, [*starts[1:], len(facts)] if starts else [], strict=True):
         begun, *rest = facts[start:end]
-        if not isinstance(begun, TakeBegun):
+        if not isinstance(begun, cpus.TakeBegun):
             continue
-        chosen = next((fact for fact in rest if isinstance(fact, DistributionChosen)), None)
+        chosen = next((fact for fact in rest if isinstance(fact, cpus.DistributionChosen)), None)
         picks = tuple(
             Pick(one.rule, one.cpus)
-            if isinstance(one, CPUsPicked)
+            if isinstance(one, cpus.CPUsPicked)
             else Pick("rest" if one.is_rest else "share", one.cpus, one.node)
             for one in rest
-            if isinstance(one, CPUsPicked | SharePicked)
+            if isinstance(one, cpus.CPUsPicked | cpus.SharePicked)
         )
         yield Run(begun.place, begun.need, begun.candidates, chosen, picks)

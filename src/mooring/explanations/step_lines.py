@@ -9,16 +9,7 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.engine.plugins.facts import (
-    Candidate,
-    PluginChoseAffinity,
-    PluginFailed,
-    PluginFiltered,
-    PluginMadeRoom,
-    PluginsChose,
-    PluginScored,
-    PluginStep,
-)
+from mooring.engine.plugins import facts as plugins
 from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural
 from mooring.explanations.story import NO, YES, Line, Pick, Run, Step, Taking
 
@@ -131,20 +122,20 @@ LEVELS = 4
 """How many levels of scores, and how many other proposals, a line names."""
 
 
-def plugin_line(step: PluginStep) -> Line:
+def plugin_line(step: plugins.PluginStep) -> Line:
     """Return which plugin did what."""
     match step:
-        case PluginFiltered() | PluginMadeRoom():
+        case plugins.PluginFiltered() | plugins.PluginMadeRoom():
             cpus = f"{plural(step.cpus.bit_count(), 'CPU')} ({list_text(step.cpus)})" if step.cpus else "no CPUs"
-            does = f"withholds {cpus}" if isinstance(step, PluginFiltered) else f"releases {cpus} after all"
+            does = f"withholds {cpus}" if isinstance(step, plugins.PluginFiltered) else f"releases {cpus} after all"
             return Line(f"{step.plugin} {does}{f': {step.because}' if step.because else ''}")
-        case PluginScored() if len(step.levels) == 1:
+        case plugins.PluginScored() if len(step.levels) == 1:
             return Line(f"{step.plugin} scores {list_text(next(iter(step.levels.values())))} alike", detail=True)
-        case PluginScored():
+        case plugins.PluginScored():
             first, *others = [list_text(cpus) for cpus in step.levels.values()]
             more = ", and so on" if len(others) >= LEVELS else ""
             return Line(f"{step.plugin} prefers {first} to {', then '.join(others[: LEVELS - 1])}{more}")
-        case PluginsChose():
+        case plugins.PluginsChose():
             chosen = step.chosen
             hides = f"; {list_text(chosen.hidden)} on the same cores stay idle" if chosen.hidden else ""
             among = f", of {plural(len(step.candidates), 'proposal')}" if len(step.candidates) > 1 else ""
@@ -154,14 +145,14 @@ def plugin_line(step: PluginStep) -> Line:
             if len(rest) > LEVELS:
                 below.append(Line(f"nor {plural(len(rest) - LEVELS, 'other')}", detail=True))
             return Line(f"as a hint, {text}" if step.as_hint else text, tuple(below))
-        case PluginChoseAffinity():
+        case plugins.PluginChoseAffinity():
             before, after = (nodes(members(mask)) if mask else "any NUMA node" for mask in (step.merged, step.nodes))
             return Line(f"{step.plugin} replaces {before} by {after}")
-        case PluginFailed():
+        case plugins.PluginFailed():
             return Line(f"{step.plugin} failed at {step.point}, and its answer is ignored: {step.why}")
 
 
-def _proposer(one: Candidate) -> str:
+def _proposer(one: plugins.Candidate) -> str:
     who = f"chosen by {one.plugin}" if one.plugin else "best scores first, by the kubelet's rules among equal ones"
     points = ", ".join(f"{score:.4g} by {plugin}" for plugin, score in (one.scores or {}).items())
     return f"{who} (score {points})" if points else who

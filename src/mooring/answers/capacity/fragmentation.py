@@ -20,19 +20,7 @@ from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node.resources import allocatable
 from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.wide import Family
-from mooring.explanations.probes import (
-    CPU,
-    MEMORY,
-    Probe,
-    can_guide,
-    largest_counted,
-    largest_measured,
-    largest_of,
-    led_elsewhere,
-    probe_anywhere,
-    probe_on,
-    probe_pod,
-)
+from mooring.explanations import probes
 
 HUGEPAGES = "hugepages-"
 
@@ -81,7 +69,7 @@ def fragmentation(kubelet: Kubelet, empty: Kubelet | None) -> list[Fragmentation
     node, policy = kubelet.node, kubelet.settings.cpu
     steps = {}
     if policy is not None:
-        steps[CPU] = max(policy.group_size, 1) if policy.rules.whole_cores else 1
+        steps[probes.CPU] = max(policy.group_size, 1) if policy.rules.whole_cores else 1
     kinds = {name for state in node.memory.nodes.values() for name, table in state.memory.items() if table.allocatable}
     for kind in sorted(kinds, key=lambda name: (name.startswith(HUGEPAGES), name)):
         page = kind.removeprefix(HUGEPAGES)
@@ -107,14 +95,14 @@ def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> 
     aligned = max((share.largest for share in shares), default=0)
     gathered = min(total, max((share.most for share in shares), default=0))
     gathered -= gathered % step
-    probe: Probe = probe_anywhere(kubelet, resource)
+    probe: probes.Probe = probes.probe_anywhere(kubelet, resource)
     if _is_counted(kubelet, resource):
         # Where one node alone is allowed, more than one has is refused; the refusals need not be tried one by one.
         most = max(free.values(), default=0) if _lies_on_one_node(kubelet, resource) else total
-        largest = largest_counted(probe, min(total, most), step)
+        largest = probes.largest_counted(probe, min(total, most), step)
     else:
         sums = _sums(kubelet.node.memory.nodes, resource)
-        largest = largest_of(probe, {min(amount, total) for amount in sums}, step)
+        largest = probes.largest_of(probe, {min(amount, total) for amount in sums}, step)
     return FragmentationPart(
         resource=resource,
         step=step,
@@ -130,7 +118,7 @@ def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> 
 def _free(kubelet: Kubelet, resource: str) -> dict[int, int]:
     """Return what is free of a resource on each NUMA node that has any, ascending; devices count on all their nodes."""
     node = kubelet.node
-    if resource == CPU:
+    if resource == probes.CPU:
         topology, policy = node.settings.topology, node.settings.cpu
         if topology is None or policy is None:
             return {}
@@ -161,27 +149,31 @@ def _left(kubelet: Kubelet, resource: str) -> int:
     if resource not in capacity:
         return _total_free(kubelet, resource)
     left = max(capacity[resource] - kubelet.used.get(resource, 0), 0)
-    return left // 1000 if resource == CPU else left
+    return left // 1000 if resource == probes.CPU else left
 
 
 def _largest_by_node(kubelet: Kubelet, resource: str, step: int, free: dict[int, int]) -> dict[int, int]:
     """Return for each NUMA node of ``free`` the largest request that it takes alone."""
-    anywhere, guided, limit = probe_anywhere(kubelet, resource), can_guide(kubelet), _left(kubelet, resource)
+    anywhere, guided, limit = (
+        probes.probe_anywhere(kubelet, resource),
+        probes.can_guide(kubelet),
+        _left(kubelet, resource),
+    )
     found = {}
-    elsewhere = led_elsewhere(kubelet) if resource == CPU else None
+    elsewhere = probes.led_elsewhere(kubelet) if resource == probes.CPU else None
     for node, amount in free.items():
-        probe, most = probe_on(kubelet, resource, node, anywhere), min(amount, limit)
+        probe, most = probes.probe_on(kubelet, resource, node, anywhere), min(amount, limit)
         if elsewhere is not None:
-            found[node] = largest_counted(probe, most, step, partial(elsewhere, node))
+            found[node] = probes.largest_counted(probe, most, step, partial(elsewhere, node))
         elif _is_counted(kubelet, resource):
-            found[node] = largest_counted(probe, most, step)
+            found[node] = probes.largest_counted(probe, most, step)
         else:
-            found[node] = largest_measured(probe, most, step, guided=guided)
+            found[node] = probes.largest_measured(probe, most, step, guided=guided)
     return found
 
 
 def _is_counted(kubelet: Kubelet, resource: str) -> bool:
-    return resource == CPU or resource in kubelet.node.providers.devices.devices
+    return resource == probes.CPU or resource in kubelet.node.providers.devices.devices
 
 
 def _lies_on_one_node(kubelet: Kubelet, resource: str) -> bool:
@@ -195,9 +187,9 @@ def _lies_on_one_node(kubelet: Kubelet, resource: str) -> bool:
         return len(settings.numa_ids) > 1
     if settings.topology_policy != RESTRICTED or settings.memory is None:
         return False
-    probe = probe_pod(resource, 1, guided=False)
+    probe = probes.probe_pod(resource, 1, guided=False)
     given = container_hints(settings.memory, kubelet.node.memory, ReusableMemory(), probe, probe.containers[0])
-    hints = (given or {}).get(MEMORY)
+    hints = (given or {}).get(probes.MEMORY)
     if isinstance(hints, Family):
         return hints.smallest == 1
     return hints is not None and all(mask.bit_count() == 1 for mask in hints.preferred)
