@@ -224,13 +224,13 @@ class Story:
     """The kubelet's message; empty where there is none."""
     circumstances: str
     """Release, policies and options in one line; of a kubelet that does not start at most the release."""
-    remarks: tuple[Reason, ...]
-    chapters: tuple[Chapter, ...]
-    unreached: tuple[str, ...]
+    remarks: tuple[Reason, ...] = ()
+    chapters: tuple[Chapter, ...] = ()
+    unreached: tuple[str, ...] = ()
     """Containers that were not evaluated."""
-    dropped: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
     """Uids of pods whose leftovers were dropped first."""
-    facts: tuple[object, ...]
+    facts: tuple[object, ...] = ()
     """What the engine reported, in order."""
     shortage: Shortage | None = None
     """What the node resources check found too little of."""

@@ -34,9 +34,8 @@ from mooring.answers.base.inputs.cluster_node import (
     named_pod,
     node_that_names,
     pods_beside,
-    version_of,
 )
-from mooring.answers.base.inputs.configuration import installed_version, requested_version
+from mooring.answers.base.inputs.configuration import installed_version, requested_version, version_of
 from mooring.answers.base.inputs.debugging_pod import IMAGE, packed_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import write_answer
@@ -59,9 +58,9 @@ from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.process import kubelet_arguments
-from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
+from mooring.inputs.machines.tree import FolderTree, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState, state_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +91,19 @@ def collection_of(options: CollectOptions) -> Collection:
     checks.check_open(from_input)
     if len(from_input) > 1:
         raise InputError("can be read only once", source="standard input", remedy="give all but one of them a file")
-    tree = _tree(options.root)
+    tree = open_tree(options.root)
+    if not tree.is_live and not isinstance(tree, FolderTree):
+        remedy = "name a computer's root directory"
+        raise InputError("is not a directory", source=options.root, field="--root", remedy=remedy)
+    tree = tree if tree.is_live else FolderTree(options.root, is_root_directory=True)
     arguments = kubelet_arguments(tree)
     flags = None if arguments is None else kubelet_flags(arguments)
     name = checks.node_name(tree, options.node, flags)
     cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
-    kubelet_root = _kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT
+    # Below the tree's root; on this computer it may be a relative path.
+    given_root = options.kubelet_root
+    given_root = str(Path(given_root).absolute()) if given_root and tree.is_live else given_root
+    kubelet_root = given_root or (flags.root_dir if flags else "") or KUBELET_ROOT
     allocatable, problem = checks.allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
     version = given.version or cluster.version
     if not version and tree.is_live:
@@ -126,20 +132,6 @@ def captured_now() -> str:
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     seconds = int(given) if given.isascii() and given.isdigit() else int(time.time())
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _tree(root: str) -> Tree:
-    tree = open_tree(root)
-    if tree.is_live:
-        return tree
-    if not isinstance(tree, FolderTree):
-        raise InputError("is not a directory", source=root, field="--root", remedy="name a computer's root directory")
-    return FolderTree(root, is_root_directory=True)
-
-
-def _kubelet_root(tree: Tree, given: str) -> str:
-    """Return the directory below the tree's root that was named; on this computer it may be a relative path."""
-    return str(Path(given).absolute()) if given and tree.is_live else given
 
 
 _PUBLISHED: Final = "published"
@@ -215,11 +207,24 @@ def _base(kubectl: Kubectl, name: str, described: object, options: NodeOptions) 
     Raises:
         InputError: as :func:`cluster_node`.
     """
+    origin = f"node {name} of the cluster"
     with suppress(NoAnswerError):
         state = state_of(kubectl.json("get", f"{PLURALS[STATE]}.{GROUP}", name, "-o", "json"))
         facts = facts_of(kubectl.json("get", f"{PLURALS[FACTS]}.{GROUP}", state.facts, "-o", "json"))
-        return _of_publication(name, facts, state)
-    origin = f"node {name} of the cluster"
+        documents = {
+            reader.MACHINE_INFO: machine_info_document(facts.machine),
+            reader.KUBELET_CONFIG: kubelet_document(facts.config),
+            reader.MOORING_CONFIG: mooring_document(facts.mooring),
+            reader.DEVICES: devices_document(state.devices.devices),
+        }
+        files = {path: msgspec.json.encode(document) for path, document in documents.items()}
+        for path, text in ((reader.CPU_STATE, state.files.cpu), (reader.MEMORY_STATE, state.files.memory)):
+            if text is not None:
+                files[path] = text.encode(errors="surrogateescape")
+        named = (reader.MACHINE_PART, reader.CONFIGURATION_PART, reader.STATE_PART)
+        told = [ArchivePart(part, _PUBLISHED) for part in named]
+        about = NodeArchiveDocument(kubelet=facts.mooring.release.name, parts=told)
+        return reader.NodeArchive(ArchiveTree(f"node {name}", files), about, origin=origin)
     without = NodeArchiveDocument(parts=[ArchivePart(reader.STATE_PART, missing=_UNREAD)])
     if options.machine and not options.debug_image:
         return reader.NodeArchive(ArchiveTree(f"node {name}", {}), without, origin=origin)
@@ -264,21 +269,3 @@ def _cache(described: object) -> Path | None:
     node, started = (sha256("\n".join(words).encode()).hexdigest()[:32] for words in (key[:1], key[1:]))
     folder = Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache")
     return folder / f"mooring/nodes/{node}-{started}.tar.gz" if all(key) and folder.is_absolute() else None
-
-
-def _of_publication(name: str, facts: NodeFacts, state: NodeState) -> reader.NodeArchive:
-    documents = {
-        reader.MACHINE_INFO: machine_info_document(facts.machine),
-        reader.KUBELET_CONFIG: kubelet_document(facts.config),
-        reader.MOORING_CONFIG: mooring_document(facts.mooring),
-        reader.DEVICES: devices_document(state.devices.devices),
-    }
-    files = {path: msgspec.json.encode(document) for path, document in documents.items()}
-    for path, text in ((reader.CPU_STATE, state.files.cpu), (reader.MEMORY_STATE, state.files.memory)):
-        if text is not None:
-            files[path] = text.encode(errors="surrogateescape")
-    parts = [
-        ArchivePart(part, _PUBLISHED) for part in (reader.MACHINE_PART, reader.CONFIGURATION_PART, reader.STATE_PART)
-    ]
-    about = NodeArchiveDocument(kubelet=facts.mooring.release.name, parts=parts)
-    return reader.NodeArchive(ArchiveTree(f"node {name}", files), about, origin=f"node {name} of the cluster")
