@@ -28,7 +28,6 @@ from mooring.engine.node.providers import Providers
 from mooring.explanations import reason as code
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.phrases import joined, size
-from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import left_out_words, loss_words, other_cores
 from mooring.explanations.story import PodVerdict
 from mooring.explanations.why import why, why_crash, why_out_of
@@ -114,7 +113,9 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
     circumstances = Circumstances(
         decided.settings, result.pod, known, decided.node.memory, decided.node.providers.devices, decided.info
     )
-    reason = _reason(result, circumstances)
+    reason = why_crash(result.crash) if result.crash else None
+    reason = why_out_of(result.out_of) if result.out_of is not None and reason is None else reason
+    reason = reason or why(result.decision, circumstances)
     answer = Answer(
         result.pod,
         result.decision,
@@ -131,14 +132,6 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         reason.remedy,
     )
     return _with_left_out(after, answer)
-
-
-def _reason(result: AdmitResult, circumstances: Circumstances) -> Reason:
-    if result.crash:
-        return why_crash(result.crash)
-    if result.out_of is not None:
-        return why_out_of(result.out_of)
-    return why(result.decision, circumstances)
 
 
 _OF_MEMORY = frozenset(
@@ -223,29 +216,30 @@ def with_assumed(
 
 def corrected(answers: Iterable[Answer], kubelet: Kubelet, facts: Sequence[object]) -> list[Answer]:
     """Return the answers with the CPUs that pods have now, where they lost some or got stand-ins for lost ones."""
-    return [_corrected(answer, kubelet, facts) for answer in answers]
-
-
-def _corrected(answer: Answer, kubelet: Kubelet, facts: Sequence[object]) -> Answer:
     if CPU_HOTPLUG not in kubelet.mooring.extensions:
-        return answer
-    changed = extension_facts.CPUsBroken | extension_facts.CPUsReplaced
-    found = [fact for fact in facts if isinstance(fact, changed) and fact.pod == answer.pod.uid]
-    if not found:
-        return answer
-    held = kubelet.node.cpu.assignments.get(answer.pod.uid, {})
-    decision = answer.decision
-    containers = {
-        name: replace(placement, cpus=CPUSet(held.get(name, placement.cpus.mask)))
-        for name, placement in decision.containers.items()
-    }
-    whole = replace(decision.pod, cpus=CPUSet(kubelet.node.cpu.pods.get(answer.pod.uid, decision.pod.cpus.mask)))
-    return replace(
-        answer,
-        decision=replace(decision, containers=containers, pod=whole),
-        why=" ".join([answer.why, *(f"{loss_words(fact)}." for fact in found)]),
-        facts=(*answer.facts, *found),
-    )
+        return list(answers)
+    lost: dict[str, list[extension_facts.CPUsBroken | extension_facts.CPUsReplaced]] = {}
+    for fact in facts:
+        if isinstance(fact, extension_facts.CPUsBroken | extension_facts.CPUsReplaced):
+            lost.setdefault(fact.pod, []).append(fact)
+
+    def now(answer: Answer) -> Answer:
+        uid, decision, cpu = answer.pod.uid, answer.decision, kubelet.node.cpu
+        if uid not in lost:
+            return answer
+        held, whole = cpu.assignments.get(uid, {}), cpu.pods.get(uid, decision.pod.cpus.mask)
+        containers = {
+            name: replace(placement, cpus=CPUSet(held.get(name, placement.cpus.mask)))
+            for name, placement in decision.containers.items()
+        }
+        return replace(
+            answer,
+            decision=replace(decision, containers=containers, pod=replace(decision.pod, cpus=CPUSet(whole))),
+            why=" ".join([answer.why, *(f"{loss_words(fact)}." for fact in lost[uid])]),
+            facts=(*answer.facts, *lost[uid]),
+        )
+
+    return [now(answer) for answer in answers]
 
 
 def _with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
@@ -290,7 +284,13 @@ def restart_findings(
         has_own = any(one.cpus or one.mems for one in (whole, *held.values()))
         if has_own and not _is_kept(begun, answer.pod, answer.decision):
             changed.append((answer, _cpus_of(held, whole)))
-    fixed = _kept_if_fixed(kubelet.mooring, [answer.pod for answer in running], started) if changed else {}
+    # The running pods that keep what they have at this start if a defect is fixed, by its name.
+    fixed: dict[str, set[str]] = {}
+    for defect in _DEFECTS if changed else ():
+        start = started(replace(kubelet.mooring, fixed_defects=kubelet.mooring.fixed_defects | {defect}))
+        if not isinstance(start, NotStarted):
+            again = [one.result.admissions[0] for one in run(start, [Readmit(answer.pod) for answer in running])]
+            fixed[defect] = {one.pod.uid for one in again if _is_kept(start, one.pod, one.decision)}
     for answer, before in changed:
         defects = [f"defect {name}" for name, uids in fixed.items() if answer.pod.uid in uids]
         after, lost = _cpus_of(answer.decision.containers, answer.decision.pod), CPUSet(CPUMask(before.mask & ~owned))
@@ -306,20 +306,6 @@ def restart_findings(
         message = f"after a start of the kubelet on them, its next start fails: {error}"
         return [*found, Finding("warning", STATE_FILES, message, RESTART)] if error else found
     return found
-
-
-def _kept_if_fixed(
-    mooring: MooringConfig, pods: Iterable[Pod], started: Callable[[MooringConfig], Start]
-) -> dict[str, set[str]]:
-    """Return the uids of the running pods that keep what they have at this start if a defect is fixed, by its name."""
-    kept, running = {}, [Readmit(pod) for pod in pods]
-    for defect in _DEFECTS:
-        start = started(replace(mooring, fixed_defects=mooring.fixed_defects | {defect}))
-        if isinstance(start, NotStarted):
-            continue
-        decided = [one.result.admissions[0] for one in run(start, running)]
-        kept[defect] = {one.pod.uid for one in decided if _is_kept(start, one.pod, one.decision)}
-    return kept
 
 
 def _is_kept(begun: Kubelet, pod: Pod, decision: Decision) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -47,16 +47,16 @@ OF_A_STORY = frozenset({RECORDED, RESTART, OTHER_CORES})
 """Codes of findings that the story of a pod has as remarks."""
 
 
-def machine_findings(machine: Machine, config: KubeletConfig) -> list[Finding]:
+def machine_findings(machine: Machine, config: KubeletConfig) -> Iterator[Finding]:
     """Return what was noticed about a machine; caches of one that is typed in decide with one option alone."""
     aligns = config.cpu_manager_policy_options.get(options.UNCORE, "false") not in _OFF
     is_idle = machine.origin.format == "compact text" and not aligns
-    return [one for one in machine.findings if not (is_idle and one.code == "MOOR-445")]
+    return (one for one in machine.findings if not (is_idle and one.code == "MOOR-445"))
 
 
-def chance_findings(facts: Iterable[object]) -> list[Finding]:
+def chance_findings(facts: Iterable[object]) -> Iterator[Finding]:
     """Say that the kubelet itself starts on these files only when it happens to take the right order."""
-    return [
+    return (
         Finding(
             "warning",
             "memory_manager_state",
@@ -67,50 +67,46 @@ def chance_findings(facts: Iterable[object]) -> list[Finding]:
         )
         for fact in facts
         if isinstance(fact, StartLeftToChance)
-    ]
+    )
 
 
-def wrap_findings(settings: Settings) -> list[Finding]:
+def wrap_findings(settings: Settings) -> Iterator[Finding]:
     """Name the NUMA nodes whose memory the kubelet miscounts: reservations and huge pages exceed what they have."""
     if settings.memory is None:
-        return []
-    found = []
+        return
     for node in wrapped_nodes(settings.memory.default_nodes):
         tables = settings.memory.default_nodes[node].memory
         memory = tables[MEMORY]
         huge = sum(table.total for resource, table in tables.items() if resource != MEMORY)
-        found.append(
-            Finding(
-                "warning",
-                f"NUMA node {node}",
-                f"has {memory.total} bytes of memory, of which {memory.system_reserved} are reserved and {huge} are "
-                "huge pages: the kubelet's unsigned numbers wrap around, and it admits pods for which the node has no "
-                "memory; reserve less on this node (reservedMemory)",
-                "MOOR-511",
-            )
+        yield Finding(
+            "warning",
+            f"NUMA node {node}",
+            f"has {memory.total} bytes of memory, of which {memory.system_reserved} are reserved and {huge} are "
+            "huge pages: the kubelet's unsigned numbers wrap around, and it admits pods for which the node has no "
+            "memory; reserve less on this node (reservedMemory)",
+            "MOOR-511",
         )
-    return found
 
 
-def uncore_findings(settings: Settings) -> list[Finding]:
+def uncore_findings(settings: Settings) -> Iterator[Finding]:
     """Name the uncore caches whose CPUs the kubelet counts twice (defect shared-uncore)."""
     cpu, topology = settings.cpu, settings.topology
     if cpu is None or topology is None or cpu.rules.distribute or not cpu.rules.uncore:
-        return []
+        return
     if "shared-uncore" in cpu.rules.fixed_defects or not cpu.rules.older.uncore_by_average_size:
-        return []
+        return
     listed = [uncore for caches in topology.uncores_of_node.values() for uncore, _ in caches]
     shared = sorted(uncore for uncore, times in Counter(listed).items() if times > 1)
     if not shared:
-        return []
+        return
     message = (
         "belongs to several NUMA nodes, and prefer-align-cpus-by-uncorecache counts its CPUs twice where it takes all "
         "of them: a container can get fewer CPUs than it requests"
     )
-    return [Finding("warning", f"each of the uncore caches {', '.join(map(str, shared))}", message, "MOOR-520")]
+    yield Finding("warning", f"each of the uncore caches {', '.join(map(str, shared))}", message, "MOOR-520")
 
 
-def idle_findings(settings: Settings) -> list[Finding]:
+def idle_findings(settings: Settings) -> Iterator[Finding]:
     """Name the options that are on and change nothing, under the other policies and on this machine.
 
     Spec: topology-manager.md sections 1 and 3, cpu-manager.md sections 2, 5 and 7.
@@ -141,10 +137,10 @@ def idle_findings(settings: Settings) -> list[Finding]:
             (options.FULL_PCPUS_ONLY, rules.whole_cores, cores),
             (options.DISTRIBUTE_CORES, rules.spread, cores),
         ]
-    return [Finding("info", name, f"has no effect: {why}", IDLE_OPTION) for name, is_on, why in rows if is_on and why]
+    return (Finding("info", name, f"has no effect: {why}", IDLE_OPTION) for name, is_on, why in rows if is_on and why)
 
 
-def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -> list[Finding]:
+def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -> Iterator[Finding]:
     """Name the pod that takes the last CPU of the shared pool, where none is left in the end.
 
     Args:
@@ -153,7 +149,7 @@ def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -
         kubelet: the kubelet after all.
     """
     if kubelet.settings.cpu is None or kubelet.node.shared_pool:
-        return []
+        return
     subject, before = "shared pool", begun.node.shared_pool
     left = before
     for answer in answers:
@@ -166,19 +162,18 @@ def pool_findings(begun: Kubelet, answers: Iterable[Answer], kubelet: Kubelet) -
         "start again on this state (default cpuset cannot be empty); reserve CPUs without strict-cpu-reservation, or "
         "place fewer pods"
     )
-    return [Finding("warning", subject, message, POOL_EMPTY)]
+    yield Finding("warning", subject, message, POOL_EMPTY)
 
 
-def reserved_findings(answers: Iterable[Answer], kubelet: Kubelet) -> list[Finding]:
+def reserved_findings(answers: Iterable[Answer], kubelet: Kubelet) -> Iterator[Finding]:
     """Name the pods that were given reserved CPUs.
 
     Where some cores have fewer CPUs online than others, the kubelet counts a core as free although one of its CPUs is
     reserved, and takes the whole core (policy_static.go, takeByTopology; cpu_assignment.go, isCoreFree).
     """
     if kubelet.settings.cpu is None:
-        return []
+        return
     reserved = CPUSet(kubelet.settings.cpu.reserved)
-    found = []
     for answer in answers:
         held = CPUSet()
         for placement in answer.decision.containers.values():
@@ -189,16 +184,14 @@ def reserved_findings(answers: Iterable[Answer], kubelet: Kubelet) -> list[Findi
                 "not all cores have as many online; it does not start again on this state; bring CPUs online, or "
                 "take offline all CPUs of a core"
             )
-            found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESERVED_HELD))
-    return found
+            yield Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RESERVED_HELD)
 
 
-def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejection]) -> list[Finding]:
+def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejection]) -> Iterator[Finding]:
     """Compare what the status of pods that failed records with the answers, and say where they differ.
 
     Statuses without a message, as in node archives, are compared by their reasons.
     """
-    found = []
     for answer in answers:
         then, now = recorded.get(answer.pod.uid), answer.decision
         if then is None or answer.never_returns or (now.reason == then.reason and then.message in ("", now.message)):
@@ -214,11 +207,10 @@ def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejectio
                 f"its status records {text}, and here it is {here}: release, configuration, state or other pods were "
                 "not the same then"
             )
-        found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RECORDED))
-    return found
+        yield Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RECORDED)
 
 
-def twice_findings(kubelet: Kubelet) -> list[Finding]:
+def twice_findings(kubelet: Kubelet) -> Iterator[Finding]:
     """Name the pods that hold a CPU of a pod before them.
 
     Where some cores have fewer CPUs online than others, the kubelet counts a core as free although one of its CPUs is
@@ -226,7 +218,6 @@ def twice_findings(kubelet: Kubelet) -> list[Finding]:
     """
     node = kubelet.node
     owners: list[tuple[str, int]] = []
-    found = []
     for uid, containers in node.cpu.assignments.items():
         pod = node.active.get(uid)
         if pod is None:
@@ -236,17 +227,16 @@ def twice_findings(kubelet: Kubelet) -> list[Finding]:
             if own & held:
                 cpus = CPUSet(CPUMask(own & held))
                 message = f"gets CPUs {cpus}, which {other} has too: the kubelet gives them twice (see the code's page)"
-                found.append(Finding("warning", name, message, HELD_TWICE))
+                yield Finding("warning", name, message, HELD_TWICE)
         owners.append((name, own))
-    return found
 
 
-def order_findings(facts: Collection[object]) -> list[Finding]:
+def order_findings(facts: Collection[object]) -> Iterator[Finding]:
     """Say which plugins failed to order the pods."""
-    return [
+    return (
         Finding("warning", f"plugin {failed.plugin}", f"failed at {failed.point}: {failed.why}", "MOOR-531")
         for failed in (plugin_host.failures(facts) if facts else ())
-    ]
+    )
 
 
 def release_finding(crash: str) -> Finding:
@@ -256,7 +246,7 @@ def release_finding(crash: str) -> Finding:
     return Finding("warning", STATE_FILES, message, "MOOR-510")
 
 
-def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
+def plugin_findings(answers: Iterable[Answer]) -> Iterator[Finding]:
     """Report the plugins that failed, each failure once: the first pod, and how often."""
     first: dict[tuple[str, str, str], str] = {}
     times: dict[tuple[str, str, str], int] = {}
@@ -265,7 +255,7 @@ def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
             key = failed.plugin, failed.point, failed.why
             first.setdefault(key, f"{answer.pod.namespace}/{answer.pod.name}")
             times[key] = times.get(key, 0) + 1
-    return [
+    return (
         Finding(
             "warning",
             f"plugin {plugin}",
@@ -274,17 +264,16 @@ def plugin_findings(answers: Iterable[Answer]) -> list[Finding]:
             "MOOR-531",
         )
         for (plugin, point, why), often in times.items()
-    ]
+    )
 
 
-def crash_findings(answers: Iterable[Answer], info: MachineInfo) -> list[Finding]:
+def crash_findings(answers: Iterable[Answer], info: MachineInfo) -> Iterator[Finding]:
     """Name the pods on which the kubelet crashes, and the huge pages that the machine does not list.
 
     A Linux node lists the sizes of huge pages that its kernel supports, also with 0 pages, and its kubelet does not
     crash for lack of one.
     """
     listed = {hugepages_type(pages.page_size) for node in info.topology for pages in node.hugepages}
-    found = []
     for answer in answers:
         if not answer.crash:
             continue
@@ -297,8 +286,7 @@ def crash_findings(answers: Iterable[Answer], info: MachineInfo) -> list[Finding
         )
         cause = answer.crash.removesuffix(": the kubelet crashes here")
         message = f"crashes the kubelet and is left out: {cause}{hint}"
-        found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, CRASHES))
-    return found
+        yield Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, CRASHES)
 
 
 def _huge_pages(pod: Pod) -> set[str]:
@@ -317,7 +305,7 @@ def unasked_finding(last: Answer, unasked: Sequence[Pod]) -> Finding:
     )
 
 
-def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Finding]:
+def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> Iterator[Finding]:
     """Say which resources of the pods a plan knows nothing of: their providers may affect the placement."""
     unknown: dict[str, int] = {}
     for pod in pods:
@@ -325,7 +313,7 @@ def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Findi
         names.difference_update(devices)
         for name in names:
             unknown[name] = unknown.get(name, 0) + 1
-    return [
+    return (
         Finding(
             "warning",
             name,
@@ -335,13 +323,13 @@ def device_findings(pods: Iterable[Pod], devices: Collection[str]) -> list[Findi
             DEVICES_NOT_DECLARED,
         )
         for name, count in sorted(unknown.items())
-    ]
+    )
 
 
-def preference_findings(pods: Iterable[Pod], preferences: Mapping[str, Preference]) -> list[Finding]:
+def preference_findings(pods: Iterable[Pod], preferences: Mapping[str, Preference]) -> Iterator[Finding]:
     """Say of which resources the plugin chooses the devices itself, by a rule that nobody has declared."""
     wanted = {name for pod in pods for container in pod.containers for name in container.limits}
-    return [
+    return (
         Finding(
             "info",
             name,
@@ -351,7 +339,7 @@ def preference_findings(pods: Iterable[Pod], preferences: Mapping[str, Preferenc
         )
         for name in sorted(wanted)
         if preferences.get(name) is Preference.PLUGIN
-    ]
+    )
 
 
 def _is_extended(resource: str) -> bool:
