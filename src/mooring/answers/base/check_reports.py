@@ -23,7 +23,7 @@ from mooring.answers.base.answering import Answer
 from mooring.answers.base.check import Case, Check
 from mooring.answers.base.plan import Plan, RefusedPlan
 from mooring.engine.core.errors import clean
-from mooring.engine.core.machine import Place
+from mooring.engine.core.machine import SourcePlace
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
@@ -46,7 +46,7 @@ class Remark:
     gravity: Gravity
     """An error is a reason for the answer no."""
     text: str
-    place: Place | None
+    place: SourcePlace | None
     subject: str
     """The pod, the node type, or the subject of a finding."""
     node_types: tuple[str, ...]
@@ -63,7 +63,7 @@ def _remarks(check: Check) -> Iterator[Remark]:
     Replicas that are rejected alike share one. A node type on which a pod may not run is passed over, unless the pod
     fails everywhere.
     """
-    settings = Place(check.settings, 1, 1) if check.settings else None
+    settings = SourcePlace(check.settings, 1, 1) if check.settings else None
     alike: dict[tuple[int, str, str, str], list[Case]] = {}
     for case in check.cases:
         has_answer = not case.allowed or isinstance(case.node_type.plan, Plan)
@@ -120,10 +120,10 @@ _TEMPLATE = re.compile(r"(?:^|\.)spec\b")
 """Begins the path from a workload to its template."""
 
 
-def _uri(place: Place) -> str:
+def _uri(place: SourcePlace) -> str:
     """Return the file of a place as a URI, relative to the working directory if it is below; empty for standard input.
 
-    >>> _uri(Place("pods/my pod.yaml"))
+    >>> _uri(SourcePlace("pods/my pod.yaml"))
     'pods/my%20pod.yaml'
     """
     if place.file == STANDARD_INPUT:
@@ -137,15 +137,15 @@ def _uri(place: Place) -> str:
     return quote(path.as_posix())
 
 
-def place_of(case: Case, origin: PodOrigin) -> Place:
+def place_of(case: Case, origin: PodOrigin) -> SourcePlace:
     """Return where a case is decided: the field of a rejected pod if it is known, else the pod."""
     document, answer = origin.document, case.answer if case.allowed else None
     workload = _TEMPLATE.split(origin.field)[0]
     fields = [*_fields(answer, origin), f"{workload}.metadata.name".lstrip(".")]
     for field, position in positions_of(document, fields).items():
         if position is not None:
-            return Place(document.file, *position, field)
-    return Place(document.file, document.line, 1)
+            return SourcePlace(document.file, *position, field)
+    return SourcePlace(document.file, document.line, 1)
 
 
 def _fields(answer: Answer | None, origin: PodOrigin) -> Iterator[str]:

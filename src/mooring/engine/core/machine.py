@@ -10,7 +10,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """A place in a file, or a file, or in words what is none."""
 
     file: str
@@ -24,8 +24,8 @@ class Place:
     def __str__(self) -> str:
         """Return file, line and column as compilers write them.
 
-        >>> str(Place("pods.yaml", 3, 5)), str(Place("pods.yaml", 3)), str(Place("the kubelet's default"))
-        ('pods.yaml:3:5', 'pods.yaml:3', "the kubelet's default")
+        >>> str(SourcePlace("pods.yaml", 3, 5)), str(SourcePlace("pods.yaml", 3)), str(SourcePlace("standard input"))
+        ('pods.yaml:3:5', 'pods.yaml:3', 'standard input')
         """
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
 
@@ -42,7 +42,7 @@ class Finding:
     """One sentence."""
     code: str = ""
     """Its stable code, such as ``MOOR-401``; ``mooring explain CODE`` prints the page about it."""
-    place: Place | None = field(default=None, compare=False)
+    place: SourcePlace | None = field(default=None, compare=False)
     """What is at the head of the message, if that is a place in a file."""
 
     def fields(self) -> dict[str, str]:

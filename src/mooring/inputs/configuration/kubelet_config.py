@@ -23,7 +23,7 @@ from mooring.engine.core.config import CheckedFields, KubeletConfig, ReservedMem
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
-from mooring.engine.core.machine import Finding, Place
+from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases import config_fields
@@ -138,7 +138,7 @@ def is_kubelet_config(content: Mapping[str, Any]) -> bool:
 def kubelet_config(
     content: Mapping[str, Any],
     *,
-    source: str | Place,
+    source: str | SourcePlace,
     report: Report = reading.ignore,
     release: Release = NEWEST,
     places: Places | None = None,
@@ -158,7 +158,7 @@ def kubelet_config(
     >>> kubelet_config({"cpuManagerPolicy": "static"}, source="example").cpu_manager_policy
     'static'
     """
-    place = Place(source) if isinstance(source, str) else source
+    place = SourcePlace(source) if isinstance(source, str) else source
     with within(source=str(place)):
         wrapper = CONFIGZ if set(content) == {CONFIGZ} else ""
         fields = mapping_at(content, wrapper) if wrapper else content
@@ -229,7 +229,7 @@ def _number(fields: Mapping[str, Any], field: str) -> float:
     return float(value)
 
 
-def report_later(fields: Mapping[str, Any], source: Place, report: Report, release: Release) -> None:
+def report_later(fields: Mapping[str, Any], source: SourcePlace, report: Report, release: Release) -> None:
     """Report the fields that a release does not have yet."""
     for name in sorted(later_fields(release.name) & set(fields)):
         problem = f"kubelet {release.name} does not have the field {name} yet and ignores it"

@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from mooring.engine.core.config import GivenFlag
-from mooring.engine.core.machine import Finding, Place
+from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases.config_fields import later_fields
@@ -48,7 +48,7 @@ class Tier(IntEnum):
 class FieldPlace:
     """Where a field was set."""
 
-    source: Place
+    source: SourcePlace
     """File and line, or the name of a vendor's default."""
     field: str
     """As it is written there, such as ``spec.kubelet.config.maxPods``."""
@@ -56,8 +56,8 @@ class FieldPlace:
     def __str__(self) -> str:
         """Return the line, or where none is known the field.
 
-        >>> str(FieldPlace(Place("kubelet.yaml", 4), "maxPods")), str(FieldPlace(Place("standard input"), "maxPods"))
-        ('kubelet.yaml:4', 'standard input: maxPods')
+        >>> [str(FieldPlace(SourcePlace("kubelet.yaml", line), "maxPods")) for line in (4, 0)]
+        ['kubelet.yaml:4', 'kubelet.yaml: maxPods']
         """
         return f"{self.source}" if self.source.line or not self.field else f"{self.source}: {self.field}"
 
@@ -98,7 +98,8 @@ class Layer:
         """Tell whether the layer decides a field or a key of one: a flag replaces all keys.
 
         >>> fields = {"kubeReserved": {"cpu": "1"}}
-        >>> layers = [Layer(tier, fields, lambda _: FieldPlace(Place(""), "")) for tier in (Tier.FILE, Tier.FLAGS)]
+        >>> nowhere = FieldPlace(SourcePlace(""), "")
+        >>> layers = [Layer(tier, fields, lambda _: nowhere) for tier in (Tier.FILE, Tier.FLAGS)]
         >>> [layer.sets("kubeReserved.memory") for layer in layers]
         [False, True]
         """
@@ -161,7 +162,7 @@ def effective_fields(
             path = f"{name}.{key}" if key else name
             owner = _owner(layers, name, key, part)
             if owner is not None or part:
-                place = owner.place(path) if owner else FieldPlace(Place("the kubelet's default"), "")
+                place = owner.place(path) if owner else FieldPlace(SourcePlace("the kubelet's default"), "")
                 found.append(EffectiveField(path, part, place))
     return tuple(found)
 

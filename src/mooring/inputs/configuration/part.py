@@ -15,7 +15,7 @@ from typing import Any, Final
 from mooring.engine.core.config import GivenFlag
 from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding, Place
+from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
@@ -79,7 +79,7 @@ class VendorPart:
     def below(self, path: str, content: dict[str, Any]) -> VendorPart:
         """Return the part of the document at a path, whose fields have their places in the whole."""
 
-        def places(fields: Iterable[str]) -> dict[str, Place]:
+        def places(fields: Iterable[str]) -> dict[str, SourcePlace]:
             known = {field: f"{path}.{field}" if field else path for field in fields}
             found = self.source.places(list(known.values()))
             return {field: found[whole] for field, whole in known.items()}
@@ -149,7 +149,7 @@ class VendorPart:
         self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, Computed] | None = None
     ) -> Layer:
         """Return what the vendor sets by itself, as it documents; ``computed`` as in a layer."""
-        place = FieldPlace(Place(f"{self.vendor}'s default"), "")
+        place = FieldPlace(SourcePlace(f"{self.vendor}'s default"), "")
         return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, computed=computed or {})
 
     def note(self, path: str, message: str) -> None:
@@ -356,7 +356,7 @@ def with_computed(
             words = "" if amount is None else f"; {path} is {Quantity.of_bytes(amount)} ({origin})"
             findings[path] = replace(finding, message=f"{finding.message}{words}")
             if amount is not None:
-                found.append(_layer(path, amount, FieldPlace(Place(f"{layer.vendor}, {origin}"), ""), machine))
+                found.append(_layer(path, amount, FieldPlace(SourcePlace(f"{layer.vendor}, {origin}"), ""), machine))
     return found, list(findings.values())
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mooring.engine.core.machine import Finding, Place
+from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.inputs.decoding.fields import nearest
 
 UNKNOWN_CONFIGURATION_FIELD = "MOOR-501"
@@ -20,7 +20,7 @@ UNKNOWN_POD_FIELD = "MOOR-512"
 _MOST_REPORTED = 20  # more unknown fields than that are no misspellings
 _MOST_LISTED = 6
 
-Places: TypeAlias = Callable[[Sequence[str]], Mapping[str, Place]]
+Places: TypeAlias = Callable[[Sequence[str]], Mapping[str, SourcePlace]]
 """Returns file and line of each of some fields, such as ``pods.yaml:7``."""
 
 
@@ -110,7 +110,9 @@ def _collect(kind: str, content: Any, path: str, found: dict[tuple[str, str], li
             _collect(inner, value, f"{path}.{name}" if path else name, found)
 
 
-def unknown_findings(found: Sequence[UnknownField], code: str, source: Place, places: Places) -> Iterator[Finding]:
+def unknown_findings(
+    found: Sequence[UnknownField], code: str, source: SourcePlace, places: Places
+) -> Iterator[Finding]:
     """Yield a warning for each unknown field, and one line for those beyond the first twenty.
 
     Args:

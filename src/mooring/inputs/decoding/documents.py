@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Place
+from mooring.engine.core.machine import SourcePlace
 from mooring.inputs.decoding import files
 from mooring.inputs.decoding.fields import Document, Value
 
@@ -194,10 +194,10 @@ def located(document: Document) -> Iterator[None]:
         raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
-def places_of(document: Document, fields: Sequence[str]) -> dict[str, Place]:
+def places_of(document: Document, fields: Sequence[str]) -> dict[str, SourcePlace]:
     """Return the places of fields; the document's own place where they are unknown."""
     return {
-        field: document.place if place is None else Place(document.file, *place)
+        field: document.place if place is None else SourcePlace(document.file, *place)
         for field, place in positions_of(document, fields).items()
     }
 

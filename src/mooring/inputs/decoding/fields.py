@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding, Place
+from mooring.engine.core.machine import Finding, SourcePlace
 
 INT32_MAX = 2**31 - 1
 """Largest number that most Kubernetes fields take."""
@@ -366,9 +366,9 @@ class Document:
         return str(self.place)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourcePlace:
         """Where it begins; of the first in a file without a line."""
-        return Place(self.file, 0 if self.line == 1 and not self.is_alone else self.line)
+        return SourcePlace(self.file, 0 if self.line == 1 and not self.is_alone else self.line)
 
 
 Report: TypeAlias = Callable[[Finding], object]

@@ -18,7 +18,7 @@ import msgspec
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
-from mooring.engine.core.machine import Finding, Place
+from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
@@ -302,7 +302,7 @@ class _DocumentReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
             raise json_error(self.data, self.source, self.line) from None
 
-    def places(self, fields: tuple[str, ...]) -> dict[str, Place]:
+    def places(self, fields: tuple[str, ...]) -> dict[str, SourcePlace]:
         """Return the places of fields."""
         document = Document(None, self.source, 1, self.line, self.data, is_alone=True)
         return places_of(document, fields) if fields else {}
