@@ -1,7 +1,7 @@
 """What a kubelet writes to the API server: its Node and Lease, the status of its pods, and the event of a rejection.
 
-Source: kubelet v1.37.1, pkg/kubelet: kubelet_node_status.go (initialNode), nodestatus/setters.go, kubelet.go (rejectPod),
-status/generate.go and status/status_manager.go; spec: metrics.md section 3.
+Source: kubelet v1.37.1, pkg/kubelet: kubelet_node_status.go (initialNode), nodestatus/setters.go, status/generate.go,
+status/status_manager.go, kubelet.go (rejectPod); spec: metrics.md section 3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STOPS: Final = "play.mooring.dev/stops-after"
 EXIT_CODE: Final = "play.mooring.dev/exit-code"
 """Annotation of a pod: how its containers end after :data:`RUNS`."""
 LEASE_SECONDS: Final = 40
-_STORAGE: Final = 2**40
+STORAGE: Final = 2**40
 """Bytes of ephemeral storage: no machine file tells any, and every kubelet reports some."""
 ADDRESSES, _PODS = IPv4Address("10.32.0.1"), IPv4Address("10.64.0.1")
 """The first ones of nodes and of pods."""
@@ -106,7 +106,7 @@ def node_status(kubelet: Kubelet, problem: str = "") -> dict[str, Any]:
     found.append(("Ready", *(silent if problem else ready)))
     offers, devices = offered(kubelet), kubelet.node.providers.devices.devices
     whole = {**kubelet.settings.reservation.capacity, **{name: len(known) for name, known in devices.items()}}
-    storage = {"ephemeral-storage": str(_STORAGE)}
+    storage = {"ephemeral-storage": str(STORAGE)}
     return {
         "capacity": {**storage, **{name: str(one) for name, one in whole.items()}, "pods": str(offers["pods"])},
         "allocatable": storage | {name: f"{one}m" if name == "cpu" else str(one) for name, one in offers.items()},

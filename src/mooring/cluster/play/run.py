@@ -62,8 +62,10 @@ class Writers:
             report: receives what is refused, and outages.
         """
         self._connect, self._report = connect, report
-        self._queues = [queue.SimpleQueue[tuple[str, str, str, Document] | None]() for _ in range(_WRITERS)]
+        self._queues = [queue.Queue[tuple[str, str, str, Document] | None]() for _ in range(_WRITERS)]
         self._stopping = threading.Event()
+        self.refusal: ClusterError | None = None
+        """The first one."""
         self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in self._queues]
         for thread in self._threads:
             thread.start()
@@ -71,6 +73,17 @@ class Writers:
     def write(self, about: str, method: str, path: str, body: Document) -> None:
         """Have something written soon."""
         self._queues[crc32(about.encode()) % _WRITERS].put((about, method, path, body))
+
+    def settle(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+            ClusterError: something was refused.
+        """
+        for one in self._queues:
+            one.join()
+        if self.refusal is not None:
+            raise self.refusal
 
     def finish(self, seconds: float) -> None:
         """Write what waits, within a time, and end."""
@@ -81,7 +94,7 @@ class Writers:
             thread.join(max(until - time.monotonic(), 0.0))
         self._stopping.set()
 
-    def _run(self, waiting: queue.SimpleQueue[tuple[str, str, str, Document] | None]) -> None:
+    def _run(self, waiting: queue.Queue[tuple[str, str, str, Document] | None]) -> None:
         way, tries = ClusterOnDemand(self._connect), 0
         while (task := waiting.get()) is not None:
             while not self._stopping.is_set():
@@ -91,6 +104,7 @@ class Writers:
                     asked(way.http, method, path, (404, 409), content=msgspec.json.encode(body), headers=headers)
                 except ClusterError as error:
                     if not error.may_pass:
+                        self.refusal = self.refusal or error
                         self._report(about, f"not written: {error}")
                         break
                     way.close()
@@ -101,6 +115,7 @@ class Writers:
                 else:
                     tries = 0
                     break
+            waiting.task_done()
         way.close()
 
 
@@ -118,6 +133,7 @@ class PlayedCluster:
     keep: bool = False
     """Whether everything stays at the API server at the end."""
     play: Play = field(init=False)
+    _writers: Writers = field(init=False)
     members: dict[str, PlayedNode] = field(init=False)
     _saved: dict[str, Kubelet] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -143,10 +159,11 @@ class PlayedCluster:
         joining = {one.node for one in events if one.change is NodeAction.ADD}
         first = {name: node for name, node in self.members.items() if name not in joining}
         with self.connect() as cluster:
-            self._check_names(cluster)
-            for node in first.values():
-                self._register(cluster, node)
-        writers = Writers(self.connect, self.report)
+            known = self._known(cluster)
+        writers = self._writers = Writers(self.connect, self.report)
+        for name in first:
+            self._register(name, is_known=name in known)
+        writers.settle()
         self.play = Play(first, writers.write, self.report, self.speed, self._states())
         nodes = ObjectListener(self.play.put_node, self.play.drop_node, partial(self._failed, "nodes"))
         followers = (
@@ -186,7 +203,9 @@ class PlayedCluster:
 
     # Nodes of the API server.
 
-    def _check_names(self, cluster: Cluster) -> None:
+    def _known(self, cluster: Cluster) -> set[str]:
+        """Return the names of nodes that an earlier play has left."""
+        known = set()
         for one in objects_at(cluster.http, NODES):
             name, labels = one["metadata"]["name"], one["metadata"].get("labels") or {}
             if name in self.members and labels.get(PLAYED) != self.cluster.name:
@@ -195,19 +214,21 @@ class PlayedCluster:
                     field="groups",
                     remedy="choose another name for the group or, of two plays, for the cluster",
                 )
+            known.add(name)
+        return known
 
-    def _register(self, cluster: Cluster, node: PlayedNode) -> None:
-        """Make a Node and its Lease; those of an earlier play are kept as they are."""
+    def _register(self, name: str, *, is_known: bool = False) -> None:
+        """Make a Node and its Lease; those of an earlier play get the status of now."""
+        node, writers = self.members[name], self._writers
         made = node_object(node.member, node.kubelet, self.cluster.name, node.address)
-        path = f"{NODES}/{node.name}"
-        response = asked(cluster.http, "POST", NODES, (409,), json=made)
-        if not response.is_success:
-            patch = {"status": made["status"]}
-            asked(cluster.http, "PATCH", f"{path}/status", content=msgspec.json.encode(patch), headers=_PATCH)
+        path, spec = f"{NODES}/{name}", {"spec": made["spec"]}
+        if is_known:
+            writers.write(name, "PATCH", f"{path}/status", {"status": made["status"]})
+        else:
+            writers.write(name, "POST", NODES, made)
         # The API server taints a new node as not ready; the controller that takes that away is not in every cluster.
-        patch = {"spec": made["spec"]}
-        asked(cluster.http, "PATCH", path, content=msgspec.json.encode(patch), headers=_PATCH)
-        asked(cluster.http, "POST", LEASES, (409,), json=lease_object(node.name, self.cluster.name))
+        writers.write(name, "PATCH", path, spec)
+        writers.write(name, "POST", LEASES, lease_object(name, self.cluster.name))
 
     def _renew(self, name: str) -> None:
         node = self.play.nodes.get(name)
@@ -221,8 +242,7 @@ class PlayedCluster:
         """Let an event of the file happen."""
         name, change, path = event.node, event.change, f"{NODES}/{event.node}"
         if change is NodeAction.ADD:
-            with self.connect() as cluster:
-                self._register(cluster, self.members[name])
+            self._register(name)
             self.play.nodes[name] = self.members[name]
             self._renew(name)
         elif name not in self.play.nodes:
