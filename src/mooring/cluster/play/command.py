@@ -72,11 +72,14 @@ def command(
             Path(state) if state else None,
             keep,
         )
-        with daemon.stop_signals() as stop, played.playing() as play:
-            emit(f"{len(play.nodes)} nodes of {cluster.name} are ready; Ctrl-C ends them.")
-            stop.wait(seconds)
+        with played.playing() as play:
+            with daemon.stop_signals() as stop:
+                emit(f"{len(play.nodes)} nodes of {cluster.name} are ready; Ctrl-C ends them.")
+                stop.wait(seconds)
             counts = Counter(play.counts)
-        admitted = counts.pop("admitted", 0)
-        refused = "".join(f", {reason} {count}" for reason, count in counts.most_common())
-        emit(f"Pods admitted: {admitted}; rejected: {counts.total()}{refused}.")
+            admitted = counts.pop("admitted", 0)
+            refused = "".join(f", {reason} {count}" for reason, count in counts.most_common())
+            emit(f"Pods admitted: {admitted}; rejected: {counts.total()}{refused}.")
+            if not keep:
+                tell("nodes and their pods are removed; Ctrl-C again leaves them")
     return YES
