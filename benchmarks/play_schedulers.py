@@ -38,14 +38,14 @@ kind: Cluster
 metadata: {name: bench}
 groups:
   - name: gpu
-    count: 4
+    count: 2
     machine: hgx-8gpu
     kubelet: &kubelet
       cpuManagerPolicy: static
       topologyManagerPolicy: single-numa-node
       reservedSystemCPUs: "0"
       maxPods: 250
-  - {name: numa, count: 4, machine: epyc-7763-2s-nps4, kubelet: *kubelet}
+  - {name: numa, count: 2, machine: epyc-7763-2s-nps4, kubelet: *kubelet}
 """
 SILENCE = 30.0
 """Seconds without a pod that starts after which what waits is taken to wait for ever."""
@@ -59,11 +59,11 @@ def pod(cpus: int, gpus: int = 0) -> dict[str, Any]:
 def workloads() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield names and resources of pods in their order; together they ask for less than the nodes have."""
     draw = random.Random(1)  # noqa: S311 - no secret
-    yield "services of 4 CPUs", [pod(4)] * 240
-    yield "databases of 20 CPUs", [pod(20)] * 48
-    yield "mixed sizes", [pod(draw.choice((2, 3, 6, 10, 14, 24))) for _ in range(110)]
-    yield "training, 1 to 4 GPUs", [pod(8 * gpus, gpus) for gpus in draw.choices((1, 2, 4), (4, 2, 1), k=16)]
-    yield "large after small", [*[pod(6)] * 100, *[pod(18)] * 24]
+    yield "services of 4 CPUs", [pod(4)] * 220
+    yield "databases of 20 CPUs", [pod(20)] * 35
+    yield "mixed sizes", [pod(draw.choice((2, 3, 6, 10, 14, 24))) for _ in range(80)]
+    yield "training, 1 to 4 GPUs", [pod(8 * gpus, gpus) for gpus in draw.sample((1, 1, 1, 1, 2, 2, 4, 4), 8)]
+    yield "large after small", [*[pod(6)] * 60, *[pod(18)] * 20]
 
 
 def run(parts: Parts, folder: Path, resources: list[dict[str, Any]], *, extended: bool) -> str:
