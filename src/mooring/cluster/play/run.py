@@ -174,15 +174,16 @@ class PlayedCluster:
     @contextmanager
     def _working(self, events: Iterable[NodeEvent]) -> Iterator[None]:
         """Let kubelets, timers and publishers run until the end of the block."""
-        nodes = ObjectListener(self.play.put_node, self.play.drop_node, partial(self._failed, "nodes"))
+        play = self.play
+        nodes = ObjectListener(play.put_node, play.drop_node, lambda error: self.report("nodes", str(error)))
         followers = (
-            Follower(self.connect, PODS, self.play, _BOUND, CACHED, name="play"),
+            Follower(self.connect, PODS, play, _BOUND, CACHED, name="play"),
             Follower(self.connect, NODES, nodes, self._own, CACHED, name="play"),
         )
-        for number, name in enumerate(self.play.nodes):
-            self.play.timers.enter(_RENEWAL * number / len(self.play.nodes), 1, self._renew, (name,))
+        for number, name in enumerate(play.nodes):
+            play.timers.enter(_RENEWAL * number / len(play.nodes), 1, self._renew, (name,))
         for event in events:
-            self.play.timers.enter(event.at / self.speed, 0, self._happens, (event,))
+            play.timers.enter(event.at / self.speed, 0, self._happens, (event,))
         settle()
         for one in followers:
             one.start()
@@ -202,9 +203,6 @@ class PlayedCluster:
     @property
     def _own(self) -> dict[str, str]:
         return {"labelSelector": f"{PLAYED}={self.cluster.name}"}
-
-    def _failed(self, about: str, error: ClusterError) -> None:
-        self.report(about, str(error))
 
     # Nodes of the API server.
 
@@ -293,17 +291,17 @@ class PlayedCluster:
     def _publish(self) -> None:
         """Publish all nodes, one after another, as ``mooring publish`` does each."""
         with self.connect() as cluster:
-            shared = Cluster(cluster.http, is_shared=True)
-            publishers: dict[str, Publisher] = {}
+            shared, publishers = Cluster(cluster.http, is_shared=True), dict[str, Publisher]()
+
+            def told(finding: Finding) -> None:
+                self.report(finding.subject, finding.message)
+
             while not self._stopping.wait(LOOKING):
                 for name, node in list(self.play.nodes.items()):
                     if name not in publishers:
                         source = LiveSource(partial(getattr, node, "kubelet"), name)
-                        publishers[name] = Publisher(source, lambda: shared, name, report=self._told)
+                        publishers[name] = Publisher(source, lambda: shared, name, report=told)
                     publishers[name].step()
-
-    def _told(self, finding: Finding) -> None:
-        self.report(finding.subject, finding.message)
 
     # States on disk.
 
