@@ -34,7 +34,7 @@ help:
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
 	@echo "make e2e-shadow    hold each decision of real kubelets against the engine: PODS, TOPOLOGIES, KUBELETS, SEED"
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
-	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, IMAGE)"
+	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, ARCH, IMAGE)"
 	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
 	@echo "make e2e-chart     install, upgrade, roll back and uninstall the Helm chart on a real cluster of one node (root on Debian, Go)"
 	@echo "make observability check the rules and dashboards of deploy/observability with promtool and Prometheus (Go)"
@@ -183,7 +183,7 @@ e2e-kube: $(STAMP)
 
 # Without BASE the base is made of Debian's packages (of SUITE), without root; with it, any image that has Python 3.11.
 image: $(STAMP)
-	$(BIN)/python scripts/image/build.py $(if $(BASE),--base $(BASE)) $(if $(SUITE),--suite $(SUITE)) $(if $(IMAGE),--image $(IMAGE))
+	$(BIN)/python scripts/image/build.py $(if $(BASE),--base $(BASE)) $(if $(SUITE),--suite $(SUITE)) $(if $(ARCH),--arch $(ARCH)) $(if $(IMAGE),--image $(IMAGE))
 
 # Skipped by name where promtool and Prometheus cannot be built; their first build takes five to fifteen minutes.
 observability: $(STAMP)

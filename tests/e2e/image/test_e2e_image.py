@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from tests.e2e.containerd.agent_process import pod_on, whole_cpus
 from tests.e2e.containerd.cri import MESSAGES
 from tests.e2e.containerd.runtime import Runtime
-from tests.e2e.image.archive import ROOT, Image
+from tests.e2e.image.archive import ROOT, Image, read_image
 from tests.e2e.image.containers import output_of, pod_template, printed, start
 from tests.patience import until
 
@@ -39,6 +40,11 @@ _MACHINE = "sockets=2 numa=2 cores=8 threads=2 memory=64Gi"
 
 def here(*words: str) -> str:
     return subprocess.run([sys.executable, "-m", "mooring", *words], capture_output=True, text=True, check=False).stdout
+
+
+def build(folder: Path, *words: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "image" / "build.py"), "--folder", str(folder), *words]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
 
 
 def test_without_root_and_on_a_read_only_root_the_image_says_its_version(node: Runtime, image: Image) -> None:
@@ -150,7 +156,29 @@ def test_the_provenance_names_the_image_and_the_digest_of_each_input(image: Imag
 
 
 def test_two_builds_give_the_same_bytes(image: Image, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "image" / "build.py"), "--folder", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    build(tmp_path)
     assert (tmp_path / "mooring.tar").read_bytes() == image.path.read_bytes()
     assert (tmp_path / "mooring.cdx.json").read_bytes() == (image.path.parent / "mooring.cdx.json").read_bytes()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="chroot needs root; built on x86-64")
+@pytest.mark.usefixtures("image")  # where one was built
+def test_an_image_for_arm64_is_built_here_and_plans_under_an_emulator(tmp_path: Path) -> None:
+    fetch = f"cd {tmp_path} && apt-get download -qq qemu-user-static && dpkg-deb -x qemu-user-static_*.deb ."
+    fetched = subprocess.run(["/bin/sh", "-c", fetch], check=False, capture_output=True, text=True, timeout=300)
+    if fetched.returncode:
+        pytest.skip(f"e2e image: no emulator of arm64: {fetched.stderr}")
+    build(tmp_path / "built", "--arch", "arm64")
+    made, root = read_image(tmp_path / "built" / "mooring.tar"), tmp_path / "root"
+    assert (made.config["architecture"], made.config["config"]["Entrypoint"]) == ("arm64", ["mooring"])
+    made.unpack(root)
+    shutil.copy(tmp_path / "usr" / "bin" / "qemu-aarch64-static", root)
+    shutil.copytree(ROOT / "examples", root / "examples", ignore=lambda *_: ["node"])
+    program = root / "opt" / "mooring" / "bin" / "mooring"
+    assert program.read_text("utf-8").splitlines()[0] == "#!/opt/mooring/bin/python3"
+    words = ["plan", "--machine", _MACHINE, "-o", "json"]
+    emulated = ["/qemu-aarch64-static", "/opt/mooring/bin/python3", "/opt/mooring/bin/mooring", *words]
+    emulated += ["--config", "/examples/kubelet.yaml", "-f", "/examples/pods.yaml"]
+    done = subprocess.run(["/usr/sbin/chroot", str(root), *emulated], capture_output=True, check=False, timeout=300)
+    own = here(*words, "--config", f"{ROOT}/examples/kubelet.yaml", "-f", f"{ROOT}/examples/pods.yaml")
+    assert json.loads(done.stdout)["pods"] == json.loads(own)["pods"]
