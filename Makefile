@@ -301,7 +301,7 @@ reproducible: $(STAMP)
 
 # Dask and NumPy stay out; so fleet says that it needs its extra.
 MACHINE := $(shell uname -m)
-ONEFILE = dist/mooring-$(VERSION)-linux-$(MACHINE)
+ONEFILE = dist/mooring-$(VERSION)-$(SYSTEM)-$(MACHINE)
 build/onefile/mooring/mooring: .venvs/release/.installed wheel
 	$(BIN)/pip --python .venvs/release install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	PYTHONHASHSEED=1 .venvs/release/bin/pyinstaller --noconfirm --log-level ERROR --workpath build/onefile/work \
@@ -312,15 +312,18 @@ onefile: build/onefile/mooring/mooring
 	cp build/onefile/mooring-onefile $(ONEFILE)
 	$(BIN)/python scripts/release/try_executable.py $(ONEFILE)
 
-# krew unpacks folders and plain files, no links. Platforms have Go's names. DOWNLOADS: where the archives will be.
+# krew unpacks folders and plain files, no links. Platforms have Go's names. DOWNLOADS: where the archives will be; those of other machines
+# that are in dist are in the manifest too.
 export DOWNLOADS ?= https://example.org/mooring/releases/download/v$(VERSION)
-PLUGIN = dist/kubectl-mooring-$(VERSION)-linux-$(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE))).tar.gz
+SYSTEM := $(shell uname -s | tr A-Z a-z)
+PLUGIN = dist/kubectl-mooring-$(VERSION)-$(SYSTEM)-$(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE))).tar.gz
+TAR ?= $(if $(filter darwin,$(SYSTEM)),gtar,tar)
 krew: build/onefile/mooring/mooring
-	rm -rf build/krew && cp -rL build/onefile/mooring build/krew && cp LICENSE build/onefile/LICENCES.txt build/krew
-	tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$(SOURCE_DATE_EPOCH) -C build/krew -c . \
+	rm -rf build/krew && cp -RL build/onefile/mooring build/krew && cp LICENSE build/onefile/LICENCES.txt build/krew
+	$(TAR) --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$(SOURCE_DATE_EPOCH) -C build/krew -c . \
 	  | gzip -9n > $(PLUGIN)
 	$(BIN)/python scripts/release/try_executable.py build/krew/mooring
-	$(BIN)/python scripts/release/krew.py "$$DOWNLOADS" $(PLUGIN)
+	$(BIN)/python scripts/release/krew.py "$$DOWNLOADS" dist/kubectl-mooring-$(VERSION)-*.tar.gz
 
 sbom: .venvs/runtime/.installed .venvs/release/.installed
 	@mkdir -p dist
@@ -362,14 +365,22 @@ checksums:
 	cd dist && rm -f SHA256SUMS* && sha256sum * > ../build/SHA256SUMS && mv ../build/SHA256SUMS .
 
 # Without a key in the release workflow; elsewhere COSIGN_FLAGS="--key cosign.key --tlog-upload=false".
+COSIGN ?= cosign
 sign:
-	cosign sign-blob --yes $(COSIGN_FLAGS) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
+	$(COSIGN) sign-blob --yes $(COSIGN_FLAGS) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
 
-# The image keeps its digest, which is what is signed.
+# The image of each architecture that was built keeps its digest, which is what is signed; the tag names all of them.
 push:
-	skopeo copy --preserve-digests $(SKOPEO_FLAGS) oci-archive:build/image/mooring.tar docker://$(IMAGE):$(VERSION)
-	cosign sign --yes $(COSIGN_FLAGS) $(IMAGE)@$(DIGEST)
-	cosign attest --yes $(COSIGN_FLAGS) --type cyclonedx --predicate build/image/mooring.cdx.json $(IMAGE)@$(DIGEST)
+	-buildah rmi --force mooring:$(VERSION) 2>/dev/null
+	buildah manifest create mooring:$(VERSION)
+	for built in build/image build/image-*; do test -f $$built/digest || continue; image=$(IMAGE)@$$(cat $$built/digest); \
+	  skopeo copy --preserve-digests $(SKOPEO_FLAGS) oci-archive:$$built/mooring.tar docker://$$image && \
+	  buildah manifest add $(BUILDAH_FLAGS) mooring:$(VERSION) docker://$$image && \
+	  $(COSIGN) sign --yes $(COSIGN_FLAGS) $$image && \
+	  $(COSIGN) attest --yes $(COSIGN_FLAGS) --type cyclonedx --predicate $$built/mooring.cdx.json $$image || exit 1; done
+	buildah manifest push $(BUILDAH_FLAGS) --digestfile build/digest mooring:$(VERSION) docker://$(IMAGE):$(VERSION)
+	$(COSIGN) sign --yes $(COSIGN_FLAGS) $(IMAGE)@$$(cat build/digest)
+	buildah rmi mooring:$(VERSION)
 
 # Everything that a release publishes, without tests, signatures and publishing.
 release: notes compatibility reproducible dist onefile krew sbom licences image chart

@@ -1,6 +1,6 @@
 """Build the image of ``packaging/image/Containerfile`` with buildah, without a daemon and without root.
 
-Into ``build/image``:
+Into ``build/image``, or ``build/image-arm64`` for another architecture:
 
 * ``mooring.tar``, an OCI archive: ``ctr images import``, ``podman load``, ``skopeo copy oci-archive:``;
 * ``mooring.cdx.json``, what is in it (CycloneDX), and ``mooring.provenance.json``, what it was made of (SLSA);
@@ -85,7 +85,7 @@ def main() -> int:
     own = {machine: name for name, machine in MACHINES.items()}.get(os.uname().machine, "")
     given.add_argument("--arch", default=own, choices=MACHINES, help="architecture; by default this machine's")
     given.add_argument("--image", default="", help="name and tag; localhost/mooring:VERSION by default")
-    given.add_argument("--folder", default=ROOT / "build" / "image", type=Path, help="what is written goes there")
+    given.add_argument("--folder", type=Path, help="what is written goes there")
     chosen = given.parse_args()
     if shutil.which("buildah") is None:
         print("make image: buildah is missing (Debian: apt-get install buildah)", file=sys.stderr)
@@ -93,7 +93,8 @@ def main() -> int:
     if chosen.base and chosen.arch != own:
         given.error("--base takes this machine's architecture only: the Debian root is the one that others have")
     try:
-        build(chosen.folder.resolve(), chosen.base, chosen.suite, chosen.image, chosen.arch, own)
+        name = "image" if chosen.arch == own else f"image-{chosen.arch}"
+        build((chosen.folder or ROOT / "build" / name).resolve(), chosen.base, chosen.suite, chosen.image, chosen.arch, own)
     except UnavailableError as why:
         print(f"make image: {why}", file=sys.stderr)
         return UNAVAILABLE
