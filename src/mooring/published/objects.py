@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType, to_builtins
 
+from mooring.documents.plan import Maybe
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
@@ -161,7 +162,7 @@ class ExclusiveCPUs:
 class _Device(msgspec.Struct):
     id: str
     numa: list[_NodeId] | UnsetType | None = UNSET
-    healthy: bool | UnsetType = UNSET
+    healthy: Maybe[bool] = UNSET
     """Left out for a healthy device."""
 
 
@@ -180,7 +181,7 @@ class _Held(msgspec.Struct):
 class _Pod(msgspec.Struct):
     namespace: str
     name: str
-    uid: str | UnsetType = UNSET
+    uid: Maybe[str] = UNSET
 
 
 class _Files(msgspec.Struct):
@@ -201,9 +202,9 @@ class _StateSpec(msgspec.Struct):
     devices: list[_Resource] = []
     held: list[_Held] = []
     pods: list[_Pod] = []
-    offline: str | UnsetType = UNSET
+    offline: Maybe[str] = UNSET
     """Left out, with ``displaced``, on a node whose CPUs are all online."""
-    displaced: list[_Replacement] | UnsetType = UNSET
+    displaced: Maybe[list[_Replacement]] = UNSET
 
 
 class _State(msgspec.Struct):

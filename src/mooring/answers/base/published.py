@@ -74,11 +74,7 @@ def state_text(state: str, name: str) -> str | None:
     head, brace, body = (read_state_file(path) or "").partition("{")
     # What a terminal shows before the file's text.
     text = f"{brace}{body}" if "_manager_state" in head or "checkpoint" in head else f"{head}{brace}{body}"
-    marks = {
-        CPU_FILE: '"defaultCpuSet"',
-        MEMORY_FILE: '"machineState"',
-        DEVICE_FILE: '"PodDeviceEntries"',
-    }
+    marks = {CPU_FILE: '"defaultCpuSet"', MEMORY_FILE: '"machineState"', DEVICE_FILE: '"PodDeviceEntries"'}
     known = [file for file, mark in marks.items() if mark in text]
     known = known or [file for file in marks if Path(file).name in path.name]
     if not known:

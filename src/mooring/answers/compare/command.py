@@ -195,11 +195,7 @@ def command(
     if paired:
         machines = tuple(machine for machine, _ in paired)
     releases = [version.strip() for text_ in versions for version in text_.split(",")]
-    described = replace(
-        inputs,
-        machine=machines[0] if machines else "",
-        kubelet_version=(releases or [""])[0],
-    )
+    described = replace(inputs, machine=machines[0] if machines else "", kubelet_version=(releases or [""])[0])
     if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
         return _releases(described, releases, form, to, others=others)

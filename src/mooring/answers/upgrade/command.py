@@ -52,11 +52,7 @@ Examples:
     help="Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
 )
 @click.option(
-    "--to",
-    "after",
-    default="",
-    metavar="VERSION",
-    help="Release of the kubelet after it. Default: the newest.",
+    "--to", "after", default="", metavar="VERSION", help="Release of the kubelet after it. Default: the newest."
 )
 @options.pods(
     "Pods that the old kubelet admits first; or nodes and pods of a cluster, as kubectl lists them. Repeatable."
@@ -79,14 +75,7 @@ Examples:
     help="Write the state files as they are after the new kubelet's start.",
 )
 @options.output(("text", "wide", "json", "html"), "text")
-def command(
-    before: str,
-    after: str,
-    archives: tuple[str, ...],
-    save: str,
-    form: str,
-    inputs: NodeOptions,
-) -> int:
+def command(before: str, after: str, archives: tuple[str, ...], save: str, form: str, inputs: NodeOptions) -> int:
     """Show what another release of the kubelet changes on a node: start, running pods, settings, and the way back.
 
     The kubelet of the new release starts on the state files of the old one and admits the running pods again. With

@@ -304,7 +304,7 @@ def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObj
     _report_unknown([one for one in unknown if one not in meant], document, report)
     remedy = _misspelt(meant[0]) if meant else error.remedy
     place = places_of(document, [error.field])[error.field]
-    source = place if error.source in ("", document.source) else error.source
+    source = str(place) if error.source in ("", document.source) else error.source
     return InputError(error.problem, source=source, field=error.field, remedy=remedy)
 
 
@@ -313,7 +313,7 @@ def _unknown(objects: Iterable[PodObject]) -> tuple[UnknownField, ...]:
 
 
 def _report_unknown(unknown: Sequence[UnknownField], document: Document, report: Report) -> None:
-    for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
+    for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.place, partial(places_of, document)):
         report(finding)
 
 
