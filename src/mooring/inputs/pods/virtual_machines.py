@@ -190,7 +190,10 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         resources, cpu = mapping_at(domain, "resources"), mapping_at(domain, "cpu")
         limits = resource_list(resources, "limits")
         requests = {**limits, **resource_list(resources, "requests")}
-        cpus = _guest_cpus(cpu, requests, limits)
+        # Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one
+        counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
+        amount = limits.get("cpu") or requests.get("cpu")
+        cpus = math.prod(counts) if counts or amount is None else max(amount.units, 1)
         guest, page = _guest_memory(domain, requests)
         requests.setdefault("memory", Quantity.of_bytes(guest))
         dedicated = flag_at(cpu, "dedicatedCpuPlacement", default=False)
@@ -200,13 +203,6 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         return _Machine(
             spec, domain, requests, limits, cpus, guest, page, dedicated, int(isolated) + int(even), threads
         )
-
-
-def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
-    """Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one."""
-    counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
-    amount = limits.get("cpu") or requests.get("cpu")
-    return math.prod(counts) if counts or amount is None else max(amount.units, 1)
 
 
 def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -> tuple[int, str]:

@@ -124,7 +124,14 @@ def _walk(
         if not kind:
             raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
         if not kind.endswith("List"):
-            yield from _objects(fields, field, kind, paths)
+            # Yield what one object describes; its fields are named from the object in errors
+            found = list(_found(fields, field, kind, paths))
+            hook = _other_hook(fields)
+            if found and not hook:
+                yield from found
+            else:
+                name = str(mapping_at(fields, "metadata").get("name", ""))
+                yield OtherObject(kind, name, fields, hook if found else "")
             return
         if depth == _DEEPEST_LIST:
             raise InputError("lists inside lists without end")
@@ -132,19 +139,6 @@ def _walk(
     for index, item in enumerate(items):
         # The items of a PodList and its like need not name their kind.
         yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1, paths)
-
-
-def _objects(
-    content: Mapping[str, Any], field: str, kind: str, paths: TemplatePaths
-) -> Iterator[PodObject | OtherObject]:
-    """Yield what one object describes; its fields are named from the object in errors."""
-    found = list(_found(content, field, kind, paths))
-    hook = _other_hook(content)
-    if found and not hook:
-        yield from found
-    else:
-        name = str(mapping_at(content, "metadata").get("name", ""))
-        yield OtherObject(kind, name, content, hook if found else "")
 
 
 def _other_hook(content: Mapping[str, Any]) -> str:
