@@ -252,8 +252,10 @@ def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
     else:
         requests.setdefault("cpu", Quantity.of_milli(threads * 1000 // _CPU_ALLOCATION_RATIO))
     _add_overhead(machine, requests, limits)
-    for resource, amount in _passed_devices(machine).items():
-        requests[resource] = limits[resource] = amount
+    passed = (one for field in ("gpus", "hostDevices") for one in list_at(machine.devices, field))
+    plain = [one.get("deviceName") for one in passed if isinstance(one, dict) and not one.get("claimName")]
+    for resource, count in Counter(name for name in plain if isinstance(name, str) and name).items():
+        requests[resource] = limits[resource] = Quantity.parse(str(count))
     return {"requests": _texts(requests), "limits": _texts(limits)}
 
 
@@ -277,13 +279,6 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
         requests["memory"] = Quantity.of_bytes(requests["memory"].units + overhead)
     if "memory" in limits:
         limits["memory"] = Quantity.of_bytes(limits["memory"].units + overhead)
-
-
-def _passed_devices(machine: _Machine) -> dict[str, Quantity]:
-    given = (one for field in ("gpus", "hostDevices") for one in list_at(machine.devices, field))
-    plain = [one.get("deviceName") for one in given if isinstance(one, dict) and not one.get("claimName")]
-    counts = Counter(name for name in plain if isinstance(name, str) and name)
-    return {name: Quantity.parse(str(count)) for name, count in counts.items()}
 
 
 def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
