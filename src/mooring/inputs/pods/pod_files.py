@@ -302,7 +302,10 @@ def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObj
     unknown = _unknown(objects)
     meant = [one for one in unknown if one.can_mean(error.field)]
     _report_unknown([one for one in unknown if one not in meant], document, report)
-    remedy = _misspelt(meant[0]) if meant else error.remedy
+    remedy = error.remedy
+    for one in meant[:1]:
+        named = f"{one.type} has no field {one.name:.60} ({one.paths[0]:.200}); {one.hint}"
+        remedy = named.removesuffix("; ")
     place = places_of(document, [error.field])[error.field]
     source = str(place) if error.source in ("", document.source) else error.source
     return InputError(error.problem, source=source, field=error.field, remedy=remedy)
