@@ -197,7 +197,7 @@ def test_capacity_counts_pods_like_one_that_was_rejected() -> None:
 
 @pytest.mark.parametrize("verb", ["plan", "explain", "whatif", "capacity", "compare", "upgrade", "show"])
 def test_pods_of_two_nodes_are_never_planned_on_one(verb: str) -> None:
-    more = ("--from", "1.34") if verb == "upgrade" else ("--vary", "topology-policy") if verb == "compare" else ()
+    more = ("--kubelet-version", "1.34") if verb == "upgrade" else ("--vary", "topology-policy") if verb == "compare" else ()
     given = (verb, "-f", CASE / "pods.yaml", *NODE, *more)
     refused = mooring(*given)
     assert refused.code == 2

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -14,7 +14,10 @@ from mooring.lazy import lazily
 with lazily():
     from click import shell_completion
 
+    from mooring.engine.core import errors
+    from mooring.engine.releases import catalog
     from mooring.inputs.machines import shipped as catalogue
+    from mooring.inputs.pods import pod_files
 
 if TYPE_CHECKING:
     from mooring.inputs.archive.reader import NodeArchive
@@ -42,7 +45,6 @@ class NodeOptions:
     """Whether pods after one on which the kubelet crashes are not asked."""
     kubelet_version: str = ""
     """The kubelet release that decides; empty for the node's own."""
-    version_option: str = "--kubelet-version"  # the option that names it, for messages
     nearest_release: bool = False
     """Whether the oldest known release decides for an older kubelet."""
     template_paths: Sequence[str] = ()
@@ -86,7 +88,7 @@ class NodeOptions:
             ("--node", [self.node]),
             ("--debug-image", [self.debug_image]),
             ("--node-name", [self.node_name]),
-            (self.version_option, [self.kubelet_version]),
+            ("--kubelet-version", [self.kubelet_version]),
             ("--offline", [self.offline]),
             ("--devices", [self.devices]),
         )
@@ -106,12 +108,46 @@ class NodeOptions:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list[shell_completion.CompletionItem]]:
+_Completion: TypeAlias = Callable[[click.Context, click.Parameter, str], list[shell_completion.CompletionItem]]
+
+
+def _completes(kind: str) -> _Completion:
     return lambda _context, _parameter, incomplete: [shell_completion.CompletionItem(incomplete, type=kind)]
 
 
 complete_file, complete_folder = _completes("file"), _completes("dir")
 """Let the shell complete a file, a directory."""
+
+
+def among(names: Callable[[], Iterable[str]], *, after: str = "") -> _Completion:
+    """Let the shell complete one of some names, or several with the sign ``after`` between them."""
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[shell_completion.CompletionItem]:
+        before, sign, begun = incomplete.rpartition(after) if after else ("", "", incomplete)
+        chosen = before.split(after) if after else ()
+        found = (name for name in names() if name.startswith(begun) and name not in chosen)
+        return [shell_completion.CompletionItem(f"{before}{sign}{name}") for name in found]
+
+    return complete
+
+
+def complete_pod(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[shell_completion.CompletionItem]:
+    """Complete the name of a pod of ``-f``, with its namespace or without."""
+    try:
+        pods = pod_files.load_pods([one for one in context.params.get("manifests") or () if one != "-"])
+    except (errors.MooringError, OSError):
+        return []
+    whole = [name for pod in pods if (name := f"{pod.namespace}/{pod.name}").startswith(incomplete)]
+    names = whole or [pod.name for pod in pods if pod.name.startswith(incomplete)]
+    return [shell_completion.CompletionItem(name) for name in names]
+
+
+complete_release = among(lambda: catalog.RELEASES, after=",")
+"""Let the shell complete releases of the kubelet."""
 
 
 def _complete_machine(
@@ -266,6 +302,7 @@ kubelet_version = _text(
     "VERSION",
     "Decide as the kubelet of this release, such as 1.34 or v1.34.4-eks-1. Default: the node's own where it is "
     "known, else the newest.",
+    complete_release,
 )
 
 nearest_release = click.option(

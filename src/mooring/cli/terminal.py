@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
+import click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from mooring.cli.output import STANDARD_OUTPUT, StyledText
 from mooring.engine.core.errors import clean
 from mooring.lazy import lazily
-from mooring.views.console import plain, write
+from mooring.views.console import markdown, plain, write
 
 with lazily():
     from rich import console as rich_console
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+MARKDOWN = "markdown"
+"""The form of ``-o`` for pull requests; every text has it."""
 _FILE_WIDTH = 100
 """Columns of a text in a file, unless the terminal is wider."""
 
@@ -43,11 +46,16 @@ def width_for(to: str) -> int:
 def text_for(body: RenderableType, to: str, width: int = 0) -> str:
     """Return a text with what the terminal can show: colours, or none in a pipe, a file and under ``NO_COLOR``.
 
+    With ``-o markdown`` it is Markdown instead, whatever the destination.
+
     Args:
         body: what to say.
         to: the destination.
         width: columns; 0 for those of :func:`width_for`.
     """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("form") == MARKDOWN:
+        return markdown(body)
     width = width or width_for(to)
     if to not in ("", STANDARD_OUTPUT):
         return plain(body, width)

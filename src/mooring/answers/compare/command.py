@@ -119,6 +119,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     multiple=True,
     callback=_names,
     metavar="WHAT[,WHAT]",
+    shell_complete=options.among(lambda: DIMENSIONS, after=","),
     help=f"Compare all legal combinations of these: {', '.join(DIMENSIONS)}.",
 )
 @click.option(
@@ -126,6 +127,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "versions",
     multiple=True,
     metavar="VERSION[,VERSION]",
+    shell_complete=options.complete_release,
     help="Compare these releases of the kubelet, side by side with the rules that separate them; one release decides "
     "for all variants. Default: the node's own where it is known, else the newest.",
 )
@@ -150,7 +152,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
 )
-@options.output(("text", "wide", "json", "svg", "sarif", "junit"), "text")
+@options.output(("text", "wide", "json", "svg", "sarif", "junit", "markdown"), "text")
 @options.to_file
 def command(
     trace: str,
@@ -239,8 +241,8 @@ def command(
 def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, others: bool) -> int:
     if others:
         raise click.UsageError("several releases are compared on one node with one configuration and -f")
-    if form not in ("text", "json"):
-        raise click.UsageError("a comparison of releases is text or json")
+    if form not in ("text", "json", "markdown"):
+        raise click.UsageError("a comparison of releases is text, markdown or json")
     plans, compared = compare_inputs.compared_releases(node, versions)
     if form == "json":
         emit_document(json_text(compared), to)

@@ -133,7 +133,7 @@ def command(
         return YES
     asked = node_inputs.question_from(read)
     record_of = device_file.device_record(published.state_text(state, device_file.DEVICE_FILE))
-    found = diagnosing.diagnose(asked, None, record_of, files, pinned)
+    found = diagnosing.diagnose(asked, record_of, files, pinned)
     found.repairs += [
         answers.RepairPart(one.file, "delete", "", 0, [], [], written=False, backup="")
         for one in found.files

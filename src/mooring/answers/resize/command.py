@@ -25,7 +25,7 @@ Examples:
 
 
 @click.command("resize", cls=Verb, epilog=EPILOG)
-@click.argument("pod", default="", metavar="[[NAMESPACE/]POD[/CONTAINER]]")
+@click.argument("pod", default="", metavar="[[NAMESPACE/]POD[/CONTAINER]]", shell_complete=options.complete_pod)
 @click.option(
     "--cpu",
     "cpu",

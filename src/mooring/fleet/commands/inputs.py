@@ -194,7 +194,7 @@ def print_answer(
     """Print an answer in a form, or write it to a file: its document, its drawing, or its text."""
     if form == "json":
         emit_document(json_text(answer), to)
-    elif form == "text" or plot is None:
+    elif form in ("text", "markdown") or plot is None:
         emit(shown.parts_text(parts, to), to)
     else:
         emit_document(plot_page_text(plot) if form == "html" else plots.plot_svg(plot), to)
@@ -284,8 +284,8 @@ def new_kubelet(version: str, config: tuple[str, ...]) -> Restart:
         UsageError: nothing becomes different.
     """
     if not version and not config:
-        raise click.UsageError("give --release, --new-config or both")
-    chosen = catalog.release_of(version, "--release") if version else None
+        raise click.UsageError("give VERSION, --new-config or both")
+    chosen = catalog.release_of(version, "VERSION") if version else None
     if not config:
         return events.Restart(release=chosen)
     read = [one for path in config for one in documents.load_documents(path)]

@@ -36,7 +36,7 @@ Examples:
 )
 @click.option("--movable", default="", metavar="SELECTOR", help="Labels of the pods that may move. Default: all.")
 @click.option("--moves/--no-moves", default=True, help="Whether a plan moves pods for the replicas that do not fit.")
-@options.output(("text", "json", "evictions"), "text")
+@options.output(("text", "json", "evictions", "markdown"), "text")
 @options.to_file
 def fit_command(
     inputs: LiveOptions,
@@ -77,7 +77,7 @@ Examples:
 @common.live_options
 @common.scoring
 @common.extender
-@options.output(("text", "json"), "text")
+@options.output(("text", "json", "markdown"), "text")
 @options.to_file
 def drain_command(
     inputs: LiveOptions, nodes: tuple[str, ...], scoring: str, form: str, to: str, *, extender: bool
@@ -95,14 +95,14 @@ def drain_command(
 
 UPGRADE_EXAMPLES = """\b
 Examples:
-  mooring fleet upgrade --cluster cluster.json --release v1.37.1
+  mooring fleet upgrade v1.37.1 --cluster cluster.json
   mooring fleet upgrade --live --new-config kubelet.yaml --nodes pool=gpu --max-unavailable 2 --extender
 """
 
 
 @click.command("upgrade", cls=Verb, epilog=UPGRADE_EXAMPLES)
+@click.argument("version", default="", metavar="[VERSION]", shell_complete=options.complete_release)
 @common.live_options
-@click.option("--release", default="", metavar="VERSION", help="Release of the new kubelets. Default: as they are.")
 @common.file_option(
     "--new-config", "new_config", help="Whole configuration of the new kubelets; repeatable. Default: as they are."
 )
@@ -117,11 +117,11 @@ Examples:
 )
 @common.scoring
 @common.extender
-@options.output(("text", "json"), "text")
+@options.output(("text", "json", "markdown"), "text")
 @options.to_file
 def upgrade_command(
     inputs: LiveOptions,
-    release: str,
+    version: str,
     new_config: tuple[str, ...],
     selector: str,
     unavailable: int,
@@ -131,7 +131,7 @@ def upgrade_command(
     *,
     extender: bool,
 ) -> int:
-    """Restart kubelet after kubelet as another release or with another configuration.
+    """Restart kubelet after kubelet as the release VERSION, with another configuration, or both.
 
     Shown are pods that a kubelet refuses at its restart, nodes that have to be drained because the new kubelet does not
     start on their state files, and where these pods find a place.
@@ -140,7 +140,7 @@ def upgrade_command(
     """
     check_destination(to)
     live = inputs.read()
-    new = common.new_kubelet(release, new_config)
+    new = common.new_kubelet(version, new_config)
     names = common.node_names(live, selector)
     strategy = common.chosen_strategy(scoring, extender=extender)
     answer = drain.upgrade(live, names, new, strategy, unavailable, inputs.seed)

@@ -11,12 +11,14 @@ import click
 from mooring.cli import options
 from mooring.cli.output import NO, YES, Seconds, Verb, check_destination, emit, emit_document, json_text, tell
 from mooring.cli.terminal import Watched
+from mooring.engine.core.release import NEWEST
 from mooring.fleet import MOST_SECONDS
 from mooring.fleet.commands import inputs as common
 from mooring.fleet.commands.inputs import FleetOptions
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base.changes import configuration
     from mooring.fleet import answer, nodes, ranking, simulation, text, trials
     from mooring.fleet.report import charts, page, report
 
@@ -38,7 +40,7 @@ Examples:
 @common.fleet_options
 @common.scoring
 @common.extender
-@options.output(("text", "wide", "json", "html", "svg"), "text")
+@options.output(("text", "wide", "json", "html", "svg", "markdown"), "text")
 @options.to_file
 def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender: bool) -> int:
     """Run the work through the cluster, from the first pod to the last event; every node decides as its kubelet.
@@ -103,18 +105,27 @@ Examples:
     "settings",
     multiple=True,
     metavar="FIELD=VALUE[,VALUE...]",
-    help="Values of a field of every kubelet's configuration, or of release; repeatable for the product.",
+    shell_complete=options.among(lambda: configuration.settings(NEWEST.name)),
+    help="Values of a field of every kubelet's configuration; repeatable for the product.",
+)
+@click.option(
+    "--kubelet-version",
+    default="",
+    metavar="VERSION[,VERSION...]",
+    shell_complete=options.complete_release,
+    help="Releases of every kubelet, as with --set.",
 )
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Simulations of each.")
 @common.jobs
 @common.dask
 @common.resume
-@options.output(("text", "json", "html", "svg"), "text")
+@options.output(("text", "json", "html", "svg", "markdown"), "text")
 @options.to_file
 def compare_command(
     inputs: FleetOptions,
     strategies: tuple[str, ...],
     settings: tuple[str, ...],
+    kubelet_version: str,
     seeds: int,
     jobs: int,
     dask: str,
@@ -130,6 +141,8 @@ def compare_command(
     cluster = inputs.read_cluster()
     chosen = [common.chosen_strategy(one) for one in strategies or ("LeastAllocated",)]
     works = [inputs.read_work(number) for number in range(seeds)]
+    if kubelet_version:
+        settings = (*settings, f"{ranking.RELEASE}={kubelet_version}")
     asked = ranking.variants(cluster, works, chosen, settings, inputs.seed)
     found = _figures(asked, jobs, dask, trials.FinishedTrials(resume) if resume else None)
     plot = text.comparison_plot(cluster.name, works[0], found)
@@ -175,7 +188,7 @@ Examples:
 )
 @common.scoring
 @common.extender
-@options.output(("text", "json", "html", "svg"), "text")
+@options.output(("text", "json", "html", "svg", "markdown"), "text")
 @options.to_file
 def size_command(
     inputs: FleetOptions,
