@@ -115,7 +115,9 @@ def test_a_file_that_the_new_release_does_not_read_is_to_be_deleted_on_a_drained
 
 def test_the_saved_files_are_those_on_which_the_new_kubelet_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "after"
-    found = mooring("upgrade", "--kubelet-version", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json").document
+    found = mooring(
+        "upgrade", "--kubelet-version", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json"
+    ).document
     assert (folder / "cpu_manager_state").read_text() == found["cpuManagerState"]
     assert (folder / "memory_manager_state").read_text() == found["memoryManagerState"]
     assert '"1-2,5-6"' in found["cpuManagerState"]

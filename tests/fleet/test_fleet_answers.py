@@ -310,7 +310,8 @@ def test_a_setting_that_is_none_is_named(setting: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "words"), [("banana", "VERSION: 'banana' is not a kubelet version; write"), ("", "the argument: is empty")]
+    ("release", "words"),
+    [("banana", "VERSION: 'banana' is not a kubelet version; write"), ("", "the argument: is empty")],
 )
 def test_a_release_to_upgrade_to_that_is_none_is_named(
     release: str, words: str, capsys: pytest.CaptureFixture[str]

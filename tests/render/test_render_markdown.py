@@ -14,7 +14,21 @@ from tests.cli.command import EXAMPLES, NODE, PODS, mooring
 from mooring.views.console import Breaking, markdown, new_table
 
 FLEET = ("--cluster", str(EXAMPLES / "fleet" / "live.yaml"), "--config", str(EXAMPLES / "fleet" / "live-kubelet.yaml"))
-MARKS = ("*a*", "_a_", "`a`", "<b>a</b>", "[a](b)", "![a](b)", "http://a.b", "www.a.b", "a|b", "a\\", "# a", "> a", "~~a~~")
+MARKS = (
+    "*a*",
+    "_a_",
+    "`a`",
+    "<b>a</b>",
+    "[a](b)",
+    "![a](b)",
+    "http://a.b",
+    "www.a.b",
+    "a|b",
+    "a\\",
+    "# a",
+    "> a",
+    "~~a~~",
+)
 
 
 def tokens(text: str) -> list[str]:

@@ -152,7 +152,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
 )
-@options.output(("text", "wide", "json", "svg", "sarif", "junit", "markdown"), "text")
+@options.output(("text", "wide", "markdown", "json", "svg", "sarif", "junit"), "text")
 @options.to_file
 def command(
     trace: str,

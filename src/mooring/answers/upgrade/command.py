@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +71,7 @@ Examples:
     metavar="DIR",
     help="Write the state files as they are after the new kubelet's start.",
 )
-@options.output(("text", "wide", "json", "html", "markdown"), "text")
+@options.output(("text", "wide", "markdown", "json", "html"), "text")
 @options.to_file
 def command(version: str, archives: tuple[str, ...], save: str, form: str, to: str, inputs: NodeOptions) -> int:
     """Show what the kubelet of VERSION changes on a node: start, running pods, settings, and the way back.

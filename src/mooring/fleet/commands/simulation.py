@@ -40,7 +40,7 @@ Examples:
 @common.fleet_options
 @common.scoring
 @common.extender
-@options.output(("text", "wide", "json", "html", "svg", "markdown"), "text")
+@options.output(("text", "wide", "markdown", "json", "html", "svg"), "text")
 @options.to_file
 def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender: bool) -> int:
     """Run the work through the cluster, from the first pod to the last event; every node decides as its kubelet.
@@ -119,7 +119,7 @@ Examples:
 @common.jobs
 @common.dask
 @common.resume
-@options.output(("text", "json", "html", "svg", "markdown"), "text")
+@options.output(("text", "markdown", "json", "html", "svg"), "text")
 @options.to_file
 def compare_command(
     inputs: FleetOptions,
@@ -188,7 +188,7 @@ Examples:
 )
 @common.scoring
 @common.extender
-@options.output(("text", "json", "html", "svg", "markdown"), "text")
+@options.output(("text", "markdown", "json", "html", "svg"), "text")
 @options.to_file
 def size_command(
     inputs: FleetOptions,

@@ -268,8 +268,8 @@ def settings(release: str) -> Iterator[str]:
     """
     yield from (f"{name}={value}" for name in CONFIG_FIELDS for value in sorted(READ_FIELDS[name].values))
     for field, names in _maps(release).items():
-        names = set(names) - {MAX_ALLOWABLE}
-        yield from (f"{field}.{name}={value}" for name in sorted(names) for value in ("true", "false"))
+        known = sorted(set(names) - {MAX_ALLOWABLE})
+        yield from (f"{field}.{name}={value}" for name in known for value in ("true", "false"))
 
 
 def _maps(release: str) -> Mapping[str, Collection[str]]:
