@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from mooring.cli.output import check_destination
 from mooring.lazy import lazily
 
 with lazily():
@@ -162,16 +163,16 @@ def _complete_machine(
     return named or complete_file(context, parameter, incomplete)
 
 
-def _text(
-    name: str, metavar: str, meaning: str, complete: Callable[..., Any] | None = None, **more: Any
+def text(
+    name: str, metavar: str, meaning: str, complete: Callable[..., Any] | None = None, variable: str = "", **more: Any
 ) -> Callable[[_Function], _Function]:
     """Return an option with one text, empty by default, with several or a required one; ``more`` is for click."""
     given = more if more.keys() & {"multiple", "required"} else {"default": "", **more}
-    variable = name.lstrip("-").replace("-", "_")
+    variable = variable or name.lstrip("-").replace("-", "_")
     return click.option(name, variable, metavar=metavar, shell_complete=complete, help=meaning, **given)
 
 
-machine = _text(
+machine = text(
     "--machine",
     "MACHINE",
     "A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
@@ -199,16 +200,16 @@ def pods(meaning: str, *, required: bool = False) -> Callable[[_Function], _Func
     return lambda function: manifests(_template_paths(_inject(function)))
 
 
-_template_paths = click.option(
+_template_paths = text(
     "--pod-template-path",
-    "template_paths",
+    "KIND=PATH",
+    "Where objects of a kind have a pod template or a pod spec, such as InferenceService=spec.predictor, if it is not "
+    "found; repeatable.",
+    variable="template_paths",
     multiple=True,
-    metavar="KIND=PATH",
-    help="Where objects of a kind have a pod template or a pod spec, such as InferenceService=spec.predictor, if it is "
-    "not found; repeatable.",
 )
 
-_inject = _text(
+_inject = text(
     "--inject",
     "FILE",
     "Containers that a webhook, such as a mesh's, adds to pods of -f that are marked for it; repeatable.",
@@ -216,7 +217,7 @@ _inject = _text(
     multiple=True,
 )
 
-config = _text(
+config = text(
     "--config",
     "FILE|DIR|-",
     "What configures the kubelet: KubeletConfiguration, /configz, a vendor's file, a folder of drop-ins, flags; "
@@ -225,14 +226,14 @@ config = _text(
     multiple=True,
 )
 
-state = _text(
+state = text(
     "--state",
     "DIR",
     "A kubelet root directory whose state files the plan continues from; it is never written.",
     complete_folder,
 )
 
-active = _text(
+active = text(
     "--active",
     "FILE|DIR|-",
     "Pods that are already running; repeatable. Nodes among them name their kubelet's release.",
@@ -240,7 +241,7 @@ active = _text(
     multiple=True,
 )
 
-node = _text(
+node = text(
     "--node",
     "FILE|NAME",
     "A node archive of mooring collect, or a node of the cluster, instead of --machine, --config, --state and "
@@ -250,7 +251,7 @@ node = _text(
 )
 
 
-debug_image = _text(
+debug_image = text(
     "--debug-image",
     "IMAGE",
     "If nothing is published about a node of the cluster: collect it in a pod of this image, such as busybox, without "
@@ -258,7 +259,7 @@ debug_image = _text(
 )
 
 
-offline = _text(
+offline = text(
     "--offline",
     "CPUS",
     "CPUs, such as 3,7, that are offline when the kubelet starts; with the extension cpu-hotplug they go offline "
@@ -271,7 +272,7 @@ strict = click.option(
 )
 
 
-name_of_node = _text(
+name_of_node = text(
     "--node-name",
     "NAME",
     "Which node's pods to take. Default: the archive's, the named pod's, all pods', or this computer's.",
@@ -297,7 +298,7 @@ stop_at_crash = click.option(
 )
 
 
-kubelet_version = _text(
+kubelet_version = text(
     "--kubelet-version",
     "VERSION",
     "Decide as the kubelet of this release, such as 1.34 or v1.34.4-eks-1. Default: the node's own where it is "
@@ -370,28 +371,32 @@ def output(formats: tuple[str, ...], default: str) -> Callable[[_Function], _Fun
 
 def configuration(meaning: str) -> Callable[[_Function], _Function]:
     """Return the required option ``--config`` of a daemon."""
-    return _text("--config", "FILE", meaning, complete_file, required=True)
+    return text("--config", "FILE", meaning, complete_file, required=True)
 
 
 def kubeconfig(default: str) -> Callable[[_Function], _Function]:
     """Return the option ``--kubeconfig``; the verb says what its default is."""
-    return _text("--kubeconfig", "FILE", f"How to reach the API server. Default: {default}.", complete_file)
+    return text("--kubeconfig", "FILE", f"How to reach the API server. Default: {default}.", complete_file)
 
 
 def node_name(default: str, variable: str | None = None) -> Callable[[_Function], _Function]:
     """Return the option ``--node-name``, also read from an environment variable; the verb says what its default is."""
-    return _text("--node-name", "NAME", f"Name of the node in the cluster. Default: {default}.", envvar=variable)
+    return text("--node-name", "NAME", f"Name of the node in the cluster. Default: {default}.", envvar=variable)
 
 
 def kubelet_root(meaning: str, default: str = "") -> Callable[[_Function], _Function]:
     """Return the option ``--kubelet-root``."""
-    return _text("--kubelet-root", "DIR", meaning, complete_folder, default=default, show_default=bool(default))
+    return text("--kubelet-root", "DIR", meaning, complete_folder, default=default, show_default=bool(default))
 
 
-agent_socket = _text(
+agent_socket = text(
     "--socket", "PATH", "The status socket of the agent. Default: /run/mooring/status.sock.", complete_file
 )
 
-to_file = _text(
-    "--to", "FILE", "Write the output to a file instead of the terminal; - is standard output.", complete_file
+to_file = text(
+    "--to",
+    "FILE",
+    "Write the output to a file instead of the terminal; - is standard output.",
+    complete_file,
+    callback=lambda _context, _parameter, to: check_destination(to),
 )

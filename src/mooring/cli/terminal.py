@@ -15,10 +15,10 @@ from io import StringIO
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 
-from mooring.cli.output import STANDARD_OUTPUT, StyledText
+from mooring.cli.output import STANDARD_OUTPUT, StyledText, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import clean
 from mooring.lazy import lazily
 from mooring.views.console import markdown, plain, write
@@ -29,6 +29,9 @@ with lazily():
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from mooring.documents.plan import FindingPart
+    from mooring.engine.core.machine import Finding
 
 
 MARKDOWN = "markdown"
@@ -72,6 +75,21 @@ def text_for(body: RenderableType, to: str, width: int = 0) -> str:
     write(captured, body)
     output = captured.file
     return StyledText(output.getvalue() if isinstance(output, StringIO) else "")
+
+
+def print_answer(
+    form: str,
+    to: str,
+    document: object,
+    parts: Iterable[RenderableType],
+    findings: Iterable[Finding | FindingPart] = (),
+) -> None:
+    """Print an answer, or write it to a file: its document as JSON, else its text, with warnings on standard error."""
+    if form == "json":
+        emit_document(json_text(document), to)
+        return
+    warn(findings)
+    emit(text_for(Group(*parts), to), to)
 
 
 @dataclass(frozen=True, slots=True)

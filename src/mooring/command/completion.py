@@ -17,7 +17,7 @@ from click import shell_completion
 from click.shell_completion import CompletionItem, ShellComplete
 
 from mooring.cli import options
-from mooring.cli.output import YES, Verb, check_destination, emit, emit_document
+from mooring.cli.output import YES, Verb, emit, emit_document
 from mooring.lazy import lazily
 
 with lazily():
@@ -111,6 +111,5 @@ Examples:
 @options.to_file
 def command(shell: str, to: str) -> int:
     """Print the completion script of a shell: bash 4.4 or later, zsh, or fish."""
-    check_destination(to)
     emit_document(script(main.cli, shell, main.PROGRAM, main.COMPLETION), to)
     return YES

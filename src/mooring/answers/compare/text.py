@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +26,7 @@ from mooring.answers.compare.plot import (
     variant_words,
 )
 from mooring.answers.compare.releases import ReleaseComparisonDocument, ReleaseDecisionPart, ReleasePodPart
-from mooring.cli.terminal import text_for, width_for
+from mooring.cli.terminal import width_for
 from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
@@ -172,20 +172,21 @@ _NAMED_PODS = 8
 _INDENT = 6
 
 
-def comparison_text(comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+def comparison_parts(
+    comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str
+) -> Iterator[RenderableType]:
+    """Return the answer for people.
 
     Args:
         comparison: what was compared.
         top: how many of the best to show; 0 for all.
         wide: whether every variant is one long line.
         grouped: whether variants that decide alike are one entry.
-        to: the destination.
+        to: the destination, which has a width.
     """
     rows = rows_of(comparison, grouped=grouped)
     shown = rows[:top] if top else rows
-    parts = _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
-    return text_for(Group(*parts), to)
+    return _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
 
 
 def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
@@ -313,18 +314,8 @@ _MOST_NAMED = 5
 """How many of the pods that a rule changes are named."""
 
 
-def release_comparison_text(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``.
-
-    Args:
-        plans: one a release, of which the codes of refused starts are.
-        comparison: the answer.
-        to: the destination.
-    """
-    return text_for(Group(*_parts_of_releases(plans, comparison)), to)
-
-
-def _parts_of_releases(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+    """Yield the answer about releases; the codes of refused starts are of the plans, one a release."""
     yield Text(
         f"{plural(len(comparison.pods), 'pod')} under kubelets {', '.join(comparison.kubelets)}.", STYLES["title"]
     )

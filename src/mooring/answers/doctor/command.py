@@ -12,7 +12,7 @@ import click
 from mooring.answers.base.inputs.node import question_of, read_node
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, Verb
 from mooring.engine.core.errors import InputError
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
@@ -23,6 +23,7 @@ with lazily():
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer
     from mooring.answers.doctor import text
+    from mooring.cli import terminal
     from mooring.engine.checkpoint import device_file, formats, salvage
     from mooring.engine.node import start
 
@@ -42,7 +43,7 @@ Examples:
 
 
 @click.command("doctor", cls=Verb, epilog=EPILOG)
-@click.option("--state", "state", default="", metavar="DIR", help="The kubelet's root directory, or a copy of it.")
+@options.text("--state", "DIR", "The kubelet's root directory, or a copy of it.")
 @options.node_options(without=["state"])
 @click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
 @click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
@@ -56,7 +57,6 @@ def command(form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool)
     Exit code 0 when the files are sound, or were repaired; 1 when something is wrong; with --lint, when anything else
     may run on exclusive CPUs.
     """
-    check_destination(to)
     inputs = running_inputs.with_running_kubelet(inputs)
     kubelet = None if inputs.running is None else inputs.running.kubelet
     if kubelet is not None and not inputs.state and not write:
@@ -86,13 +86,10 @@ def command(form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool)
     if written:
         before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory}
         write_repair(diagnosis, before, Path(state))
-    if form == "json":
-        emit_document(json_text(diagnosis), to)
-    else:
-        warn(diagnosis.findings)
-        # Of an archive also its node, and when it was captured.
-        archived = [finding.message for finding in asked.findings if finding.code == OF_ARCHIVE]
-        emit(text.doctor_text(diagnosis, state or ", ".join([node, *archived]), to), to)
+    # Of an archive also its node, and when it was captured.
+    archived = [finding.message for finding in asked.findings if finding.code == OF_ARCHIVE]
+    parts = text.doctor_parts(diagnosis, state or ", ".join([node, *archived]))
+    terminal.print_answer(form, to, diagnosis, parts, diagnosis.findings)
     return YES if diagnosis.sound or written else NO
 
 

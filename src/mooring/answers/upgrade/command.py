@@ -10,7 +10,7 @@ import click
 from mooring.answers.base.inputs.checks import check_save
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, Verb, emit_document
 from mooring.lazy import lazily
 
 with lazily():
@@ -20,6 +20,7 @@ with lazily():
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.upgrade import answer, text
     from mooring.answers.upgrade import inputs as upgrade_inputs
+    from mooring.cli import terminal
     from mooring.engine.checkpoint import store
     from mooring.engine.releases import catalog
     from mooring.views.html import document as html
@@ -48,28 +49,23 @@ Examples:
     "Pods that the old kubelet admits first; or nodes and pods of a cluster, as kubectl lists them. Repeatable."
 )
 @options.node_options(without=["node", "debug_image", "kubelet_version"])
-@click.option(
+@options.text(
     "--kubelet-version",
-    default="",
-    metavar="VERSION",
-    shell_complete=options.complete_release,
-    help="Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
+    "VERSION",
+    "Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
+    options.complete_release,
 )
-@click.option(
+@options.text(
     "--node",
+    "FILE",
+    "A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for several "
+    "nodes.",
+    options.complete_file,
     "archives",
     multiple=True,
-    metavar="FILE",
-    shell_complete=options.complete_file,
-    help="A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for "
-    "several nodes.",
 )
-@click.option(
-    "--save-state",
-    "save",
-    default="",
-    metavar="DIR",
-    help="Write the state files as they are after the new kubelet's start.",
+@options.text(
+    "--save-state", "DIR", "Write the state files as they are after the new kubelet's start.", variable="save"
 )
 @options.output(("text", "wide", "markdown", "json", "html"), "text")
 @options.to_file
@@ -84,7 +80,6 @@ def command(version: str, archives: tuple[str, ...], save: str, form: str, to: s
     Exit code 0 when nothing is decided differently and all running pods keep what they have, also at a later start;
     else 1; 2 when the input is wrong.
     """
-    check_destination(to)
     if save:
         inputs = inputs if archives else running_inputs.with_running_kubelet(inputs)
         check_save(save, inputs, archives)
@@ -99,24 +94,15 @@ def command(version: str, archives: tuple[str, ...], save: str, form: str, to: s
         if saved.start_error is None:
             folder = store.StateFolder(store.make_folder(Path(save)))
             folder.write_both(saved.cpu_manager_state, saved.memory_manager_state)
-    if form == "json":
-        emit_document(json_text(documents[0] if len(documents) == 1 else answer.upgrade_list(documents)), to)
-    elif form == "html":
-        if len(documents) != 1:
-            emit_document(upgrades_page(answer.upgrade_list(documents)), to)
-        else:
-            [(plan, document)] = found
-            view = None if isinstance(plan, planning.RefusedPlan) else picture.plan_view(plan)
-            emit_document(upgrade_page(document, view), to)
+    (plan, document), is_one = found[0], len(documents) == 1
+    several = answer.upgrade_list(documents)
+    if form == "html":
+        view = None if isinstance(plan, planning.RefusedPlan) else picture.plan_view(plan)
+        emit_document(upgrade_page(document, view) if is_one else upgrades_page(several), to)
     else:
-        findings = [finding for document in documents for finding in document.findings]
-        warn(one for place, one in enumerate(findings) if one not in findings[:place])
-        emit(
-            text.upgrade_text(documents[0], wide=form == "wide", to=to)
-            if len(documents) == 1
-            else text.upgrades_text(documents, to),
-            to,
-        )
+        parts = text.upgrade_parts(document, wide=form == "wide") if is_one else text.upgrades_parts(documents)
+        noticed = [one for place, one in enumerate(several.findings) if one not in several.findings[:place]]
+        terminal.print_answer(form, to, document if is_one else several, parts, noticed)
     return NO if any(document.changed or not document.safe for document in documents) else YES
 
 

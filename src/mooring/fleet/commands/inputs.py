@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
-from mooring.cli.output import emit, emit_document, json_text
+from mooring.cli.output import emit_document
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from mooring.views.svg.plot import Plot
 
 with lazily():
+    from mooring.cli import terminal
     from mooring.engine.core import release
     from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
-    from mooring.fleet import text as shown
     from mooring.fleet.inputs import event_files, work_files
     from mooring.fleet.inputs import live_pods as budgets
     from mooring.fleet.relocation import fit
@@ -215,12 +215,10 @@ def print_answer(
     form: str, to: str, answer: DocumentPart, parts: Iterator[RenderableType], plot: Plot | None = None
 ) -> None:
     """Print an answer in a form, or write it to a file: its document, its drawing, or its text."""
-    if form == "json":
-        emit_document(json_text(answer), to)
-    elif form in ("text", "markdown") or plot is None:
-        emit(shown.parts_text(parts, to), to)
-    else:
+    if plot is not None and form in ("html", "svg"):
         emit_document(plot_page_text(plot) if form == "html" else plots.plot_svg(plot), to)
+    else:
+        terminal.print_answer(form, to, answer, parts)
 
 
 def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, moves: bool) -> FitQuestion:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, Verb, check_destination, emit_document
+from mooring.cli.output import NO, YES, Verb, emit_document
 from mooring.fleet.commands import inputs as common
 from mooring.fleet.commands.inputs import FleetOptions
 from mooring.lazy import lazily
@@ -52,7 +52,6 @@ def fit_command(
 
     Exit code 1 when not all fit now.
     """
-    check_destination(to)
     question = common.fit_question(files, replicas, movable, moves=moves)
     live = inputs.read()
     answer = fit.fit(live, question, inputs.seed)
@@ -86,7 +85,6 @@ def drain_command(
 
     Exit code 1 when a pod finds none.
     """
-    check_destination(to)
     live = inputs.read()
     answer = drain.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
     common.print_answer(form, to, answer, text.drain_parts(answer, live.cluster.size))
@@ -138,7 +136,6 @@ def upgrade_command(
 
     Exit code 1 when a pod finds none.
     """
-    check_destination(to)
     live = inputs.read()
     new = common.new_kubelet(version, new_config)
     names = common.node_names(live, selector)

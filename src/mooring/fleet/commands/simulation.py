@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, Seconds, Verb, check_destination, emit, emit_document, json_text, tell
+from mooring.cli.output import NO, YES, Seconds, Verb, emit, emit_document, json_text, tell
 from mooring.cli.terminal import Watched
 from mooring.engine.core.release import NEWEST
 from mooring.fleet import MOST_SECONDS
@@ -47,7 +47,6 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
 
     Exit code 1 when a kubelet refuses a pod, or a pod waits at the end.
     """
-    check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
     strategy = common.chosen_strategy(scoring, extender=extender)
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
@@ -137,7 +136,6 @@ def compare_command(
 
     With several seeds the figures are means, with the interval that holds them with 95 % confidence.
     """
-    check_destination(to)
     cluster = inputs.read_cluster()
     chosen = [common.chosen_strategy(one) for one in strategies or ("LeastAllocated",)]
     works = [inputs.read_work(number) for number in range(seeds)]
@@ -208,7 +206,6 @@ def size_command(
 
     Exit code 1 when no number of nodes does.
     """
-    check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
     goal = ranking.Goal(refused, longest_wait=within)
     trial = trials.FleetTrial("", cluster, work, common.chosen_strategy(scoring, extender=extender), inputs.seed)
