@@ -215,7 +215,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
     fleet = [
         ("fleet", "drain", "--cluster", cluster, "worker-1", *LIVE),
         ("fleet", "fit", "--cluster", cluster, "-f", one, *LIVE),
-        ("fleet", "upgrade", "--cluster", cluster, "--release", "v1.37.1", *LIVE),
+        ("fleet", "upgrade", "v1.37.1", "--cluster", cluster, *LIVE),
     ]
     yield Kind("cluster", cluster, documents(EXAMPLES / "fleet" / "live.yaml"), fleet)
 
