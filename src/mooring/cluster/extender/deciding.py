@@ -316,7 +316,7 @@ class Decider:
             return found
         answer, found = self.answer(outlook, shape), GOOD
         if not answer.admitted:
-            found = NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
+            found = NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self.ever_admits(outlook, shape))
         return _remembered(outlook.verdicts, shape, found)
 
     def answer(self, outlook: PossibleNode, shape: PodShape) -> Prediction:
@@ -375,7 +375,7 @@ class Decider:
         self.runs += 1
         return predicted(asked_node(kubelet, shape), shape.pod)
 
-    def _ever_admitted(self, outlook: PossibleNode, shape: PodShape) -> bool:
+    def ever_admits(self, outlook: PossibleNode, shape: PodShape) -> bool:
         """Tell whether the node would admit the pod if it had no other."""
         kind = outlook.kind
         if kind is None or not outlook.views:
