@@ -81,7 +81,8 @@ def ask(extender: Extender, path: str, body: bytes | Sequence[bytes], method: st
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "asgi": {}}
-    asyncio.run(extender.service.app(scope, receive, send))
+    app = extender.service.webhook if path.startswith("/validate") else extender.service.app
+    asyncio.run(app(scope, receive, send))
     content = b"".join(message.get("body", b"") for message in sent)
     is_json = content[:1] in (b"{", b"[")
     return sent[0]["status"], json.loads(content) if is_json else content.decode()

@@ -278,6 +278,8 @@ class NodeVerdict:
     """Why not, in words that are equal for equal causes; empty when the node is good."""
     hopeless: bool = False
     """Whether removing pods from the node would change nothing."""
+    is_judged: bool = True
+    """Whether the engine said so, and not what is configured for nodes without usable data."""
 
 
 GOOD = NodeVerdict()
@@ -345,7 +347,7 @@ class Decider:
             return GOOD
         if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not wants_exclusive(shape.pod):
             return GOOD
-        return NodeVerdict(f"mooring: {outlook.trouble}", hopeless=True)
+        return NodeVerdict(f"mooring: {outlook.trouble}", hopeless=True, is_judged=False)
 
     def _asked(self, view: View, shape: PodShape) -> Prediction:
         key = view.key, shape.key

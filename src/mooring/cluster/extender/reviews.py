@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -69,7 +68,7 @@ def review_answer(asked: AdmissionReview, response: Mapping[str, object]) -> Map
 
 
 def reviewed(answers: Answers, asked: AdmissionReview, *, denies: bool) -> tuple[str, dict[str, object]] | None:
-    """Return the answer of a review and what is responded; None when there was no time, or the engine failed.
+    """Return the answer of a review and what is responded; None when there was no time.
 
     Args:
         answers: of this extender.
@@ -83,11 +82,11 @@ def reviewed(answers: Answers, asked: AdmissionReview, *, denies: bool) -> tuple
         return UNREAD, {}
     answer, warnings = NOTHING, []
     for place, pod in found:
-        said = answers.view.faults.guarded("reviews", partial(_judged, answers, pod), lambda _error: None)
+        said = _judged(answers, pod)
         if said is None:
             return None
         answer = max(answer, said[0], key=_ANSWERS.index)
-        if said[1]:
+        if said[1:]:
             # As short as it has to be: what helps goes first.
             parts = [f"mooring: {place if len(found) > 1 else 'pod'}: {said[1]}", *said[2:]]
             texts = [clean(" ".join(parts[:number])) for number in (3, 2)]
@@ -130,7 +129,7 @@ def _judged(answers: Answers, pod: Pod) -> tuple[str, ...] | None:
         verdicts[question] = answers.verdict(name, question[0], shape)
         if not verdicts[question].reason:
             return (NOW,)
-    judged = [one for one in asked if one[0].kind is not None]
+    judged = [one for one in asked if verdicts[one].is_judged]
     if not judged:
         return (UNKNOWN,)
     later = [one for one in judged if not verdicts[one].hopeless]

@@ -254,9 +254,14 @@ class Service:
     async def _review(self, body: bytes, until: float, *, denies: bool) -> object:
         asked, found = decoded(body, AdmissionReview), None
         until = min(until, self._clock() + _REVIEW_SECONDS)
+        guarded = self._answers.view.faults.guarded
+
+        def ask(answers: Answers) -> object:
+            return guarded("reviews", partial(reviewed, answers, asked, denies=denies), lambda _error: None)
+
         if not self._problem():
             async with self._reviewing:  # at most one of them is before the scheduler's next request
-                found = await self._thought(partial(reviewed, asked=asked, denies=denies), self._thinking, until, None)
+                found = await self._thought(ask, self._thinking, until, None)
         answer, response = found if isinstance(found, tuple) else (UNANSWERED, {})
         self._metrics.reviews.labels(answer).inc()
         return review_answer(asked, response)
