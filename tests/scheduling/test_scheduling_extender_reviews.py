@@ -174,7 +174,7 @@ def test_what_fails_here_allows_the_object_and_is_counted(extender: Extender, mo
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Decider, "answer", fail)
+    monkeypatch.setattr(Decider, "admits", fail)
     assert answered(extender, pod("33"), path="/validate/deny") == ALLOWED
     monkeypatch.setattr(extender.view, "names", fail)
     assert answered(extender, pod("33"), path="/validate/deny") == ALLOWED

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -278,8 +279,6 @@ class NodeVerdict:
     """Why not, in words that are equal for equal causes; empty when the node is good."""
     hopeless: bool = False
     """Whether removing pods from the node would change nothing."""
-    is_judged: bool = True
-    """Whether the engine said so, and not what is configured for nodes without usable data."""
 
 
 GOOD = NodeVerdict()
@@ -297,7 +296,7 @@ class Decider:
         self._unknown = unknown
         self._answers: Memo[tuple[bytes, bytes], Prediction] = Memo(_MOST_ANSWERS)
         self._afterwards: Memo[tuple[bytes, bytes], Kubelet | None] = Memo(_MOST_AFTERWARDS)
-        self._ever: Memo[tuple[object, ...], Prediction | None] = Memo(_MOST_ANSWERS)
+        self._admits: Memo[tuple[object, ...], bool] = Memo(_MOST_ANSWERS)
         self._merits: Memo[tuple[bytes, bytes], PlaceQuality | None] = Memo(_MOST_ANSWERS)
         self._known = 0
         self.runs = 0
@@ -347,7 +346,7 @@ class Decider:
             return GOOD
         if self._unknown is UnknownNodes.DENY_EXCLUSIVE and not wants_exclusive(shape.pod):
             return GOOD
-        return NodeVerdict(f"mooring: {outlook.trouble}", hopeless=True, is_judged=False)
+        return NodeVerdict(f"mooring: {outlook.trouble}", hopeless=True)
 
     def _asked(self, view: View, shape: PodShape) -> Prediction:
         key = view.key, shape.key
@@ -377,22 +376,33 @@ class Decider:
         self.runs += 1
         return predicted(asked_node(kubelet, shape), shape.pod)
 
+    def admits(self, outlook: PossibleNode, shape: PodShape) -> bool | None:
+        """Tell whether a node admits a pod, for less than the reason costs; None when nothing can be said."""
+        if outlook.kind is None:
+            return None if self._without_knowledge(outlook, shape).reason else True
+        if not check(shape, outlook.load, outlook.kind.settings).admitted:
+            return False
+        return all(
+            self._admits.of((view.key, shape.key), partial(self._admitted, view.kubelet, shape))
+            for view in outlook.views
+        )
+
     def ever_admits(self, outlook: PossibleNode, shape: PodShape) -> bool:
         """Tell whether the node would admit the pod if it had no other."""
         kind = outlook.kind
-        if kind is None or not outlook.views:
+        if kind is None or not outlook.views or not check(shape, Load(), kind.settings).admitted:
             return False
         view = outlook.views[0].kubelet
 
-        def ask() -> Prediction | None:
+        def ask() -> bool:
             empty = emptied(view)
-            if empty is None:
-                return None
-            _, found = self._run(empty, shape)
-            return found if not found.admitted else check(shape, Load(), kind.settings)
+            return empty is not None and self._admitted(empty, shape)
 
-        found = self._ever.of((kind.digest, repr(view.node.providers.devices.devices), shape.key), ask)
-        return found is not None and found.admitted
+        return self._admits.of((kind.digest, repr(view.node.providers.devices.devices), shape.key), ask)
+
+    def _admitted(self, kubelet: Kubelet, shape: PodShape) -> bool:
+        self.runs += 1
+        return decide(asked_node(kubelet, shape), shape.pod).admitted
 
 
 def _remembered(known: dict[bytes, _Said], shape: PodShape, said: _Said) -> _Said:

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.claims import asked_node
-from mooring.cluster.extender.deciding import Decider, NodeVerdict, PossibleNode
+from mooring.cluster.extender.deciding import Decider, PossibleNode
 from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.pod import Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity
@@ -112,39 +113,34 @@ def _judged(answers: Answers, pod: Pod) -> tuple[str, ...] | None:
 
     None when there was no time.
     """
-    plain, names = shape_of(pod), answers.view.names()
-    nodes: Counter[_Question] = Counter()
-    asked: dict[_Question, tuple[str, PodShape]] = {}
-    for name, outlook in zip(names, answers.view.outlooks(names, pod, answers.in_time), strict=True):
-        if outlook is None:
-            return None
-        shape = answers.shape_on(name, pod, plain)
-        nodes[outlook, shape.key] += 1
-        asked.setdefault((outlook, shape.key), (name, shape))
-    verdicts: dict[_Question, NodeVerdict] = {}
-    for question in sorted(asked, key=lambda one: one[1] not in one[0].verdicts):  # what is known first
+    plain, names, decider = shape_of(pod), answers.view.names(), answers.decider
+    outlooks = [one for one in answers.view.outlooks(names, pod, answers.in_time) if one is not None]
+    if len(outlooks) < len(names):
+        return None
+    shapes = [answers.shape_on(name, pod, plain) for name in names] if pod.claims else [plain] * len(names)
+    questions = [(one, shape.key) for one, shape in zip(outlooks, shapes, strict=True)]
+    nodes, asked = Counter(questions), dict(zip(questions, zip(names, shapes, strict=True), strict=True))
+
+    def room(one: _Question) -> int:
+        kind, load = one[0].kind, one[0].load
+        return 0 if kind is None else kind.settings.reservation.allocatable(CPU) - dict(load.used).get(CPU, 0)
+
+    judged: list[_Question] = []
+    # What is known comes first, then nodes with more room.
+    for one in sorted(asked, key=lambda one: (one[1] not in one[0].verdicts, -room(one))):
         if not answers.in_time():
             return None
-        name, shape = asked[question]
-        verdicts[question] = answers.verdict(name, question[0], shape)
-        if not verdicts[question].reason:
+        name, shape = asked[one]
+        admits = answers.view.faults.guarded(name, partial(decider.admits, one[0], shape), lambda _error: None)
+        if admits:
             return (NOW,)
-    judged = [one for one in asked if verdicts[one].is_judged]
+        if admits is not None:
+            judged.append(one)
     if not judged:
         return (UNKNOWN,)
-    later = [one for one in judged if not verdicts[one].hopeless]
-    # The node with the most room, of those that refuse it for the most frequent cause.
-    causes: Counter[str] = Counter()
-    for one in later or judged:
-        causes[verdicts[one].reason] += nodes[one]
-    [(cause, _)] = causes.most_common(1)
-
-    def free_cpus(one: _Question) -> int:
-        kind = one[0].kind
-        return 0 if kind is None else kind.settings.reservation.allocatable(CPU) - dict(one[0].load.used).get(CPU, 0)
-
-    outlook, key = max((one for one in later or judged if verdicts[one].reason == cause), key=free_cpus)
-    shape = asked[outlook, key][1]
+    later = [one for one in judged if decider.ever_admits(one[0], asked[one][1])]
+    nearest = max(later or judged, key=room)
+    outlook, shape = nearest[0], asked[nearest][1]
     reason = _refusal(answers.decider, outlook, shape, alone=not later)
     most = _most_cpus(answers.decider, outlook, shape, alone=not later)
     total, now = sum(nodes[one] for one in judged), " now" if later else ""
@@ -183,7 +179,7 @@ def _most_cpus(decider: Decider, outlook: PossibleNode, shape: PodShape, *, alon
         amount = {CPU: Quantity.of_milli(1000 * middle * step)}
         less = replace(largest, requests={**largest.requests, **amount}, limits={**largest.limits, **amount})
         changed = shape_of(replace(pod, containers=tuple(less if one is largest else one for one in pod.containers)))
-        is_admitted = decider.ever_admits(outlook, changed) if alone else decider.answer(outlook, changed).admitted
+        is_admitted = decider.ever_admits(outlook, changed) if alone else decider.admits(outlook, changed)
         low, high = (middle, high) if is_admitted else (low, middle)
     return (largest.name, low * step) if low else None
 
