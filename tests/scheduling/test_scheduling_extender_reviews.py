@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
-from tests.scheduling.extender_requests import ask, ready_extender
+from tests.scheduling.extender_requests import ask, asking, ready_extender
 
 from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import load_extender_options
@@ -185,6 +187,33 @@ def test_without_a_node_of_which_anything_is_known_nothing_is_said() -> None:
     empty = ready_extender()
     assert answered(empty, pod("33"), path="/validate/deny") == ALLOWED
     empty.stop()
+
+
+def test_reviews_hold_up_the_scheduler_for_one_of_them_at_most(
+    extender: Extender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, begun, may_go, outlooks = list[int](), threading.Event(), threading.Event(), extender.view.outlooks
+
+    def slowly(names: Sequence[str], *more: Any) -> object:
+        order.append(len(names))
+        begun.set()
+        assert may_go.wait(60)
+        return outlooks(names, *more)
+
+    async def together() -> list[Any]:
+        reviews = [asyncio.create_task(asking(extender, "/validate", review(pod()))) for _ in range(5)]
+        await asyncio.to_thread(begun.wait, 60)
+        asked = json.dumps({"Pod": {**pod(), "metadata": {"name": "p", "uid": "u"}}, "NodeNames": ["node-a"]})
+        scheduler = asyncio.create_task(asking(extender, "/filter", asked.encode()))
+        for _ in range(50):
+            await asyncio.sleep(0)  # until it is before the engine
+        may_go.set()
+        return await asyncio.gather(*reviews, scheduler)
+
+    monkeypatch.setattr(extender.view, "outlooks", slowly)
+    answers = asyncio.run(together())
+    assert [status for status, _ in answers] == [200] * 6
+    assert order == [3, 1, 3, 3, 3, 3]
 
 
 @pytest.mark.parametrize(
