@@ -46,9 +46,9 @@ def helm() -> Path:
         sys.path.remove(str(SCRIPT.parent))
 
 
-def rendered(helm: Path, values: Mapping[str, Any]) -> list[Any]:
+def rendered(helm: Path, values: Mapping[str, Any], *words: str) -> list[Any]:
     done = subprocess.run(
-        [helm, "template", "mooring", CHART, "--namespace", "mooring", "-f", "-"],
+        [helm, "template", "mooring", CHART, "--namespace", "mooring", "-f", "-", *words],
         input=yaml.safe_dump(values),
         capture_output=True,
         text=True,
@@ -138,3 +138,29 @@ def test_the_units_of_mooring_heal_are_put_on_the_node_and_taken_away(helm: Path
         assert set(found) == expected
         for unit in found.values():
             assert " registry.example/mooring:1 mooring-heal" in unit.read_text(encoding="utf-8")
+
+
+def test_the_webhook_fails_open_leaves_out_its_own_namespace_and_brings_no_rights(helm: Path) -> None:
+    values: dict[str, Any] = {"extender": {"enabled": True}, "certificates": {"by": "job"}}
+    rules = [{"apiGroups": ["batch.volcano.sh"], "apiVersions": ["*"], "resources": ["jobs"], "operations": ["CREATE"]}]
+    on = {**values, "webhook": {"enabled": True, "caBundle": "QUJD", "rules": rules}}
+    [found] = [one for one in rendered(helm, on) if one["kind"] == "ValidatingWebhookConfiguration"]
+    for webhook in found["webhooks"]:
+        assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["timeoutSeconds"]) == ("Ignore", "None", 2)
+        own, label = webhook["namespaceSelector"]["matchExpressions"]
+        assert (own["operator"], own["values"]) == ("NotIn", ["kube-system", "mooring"])
+        assert (label["key"], label["operator"] == "In") == ("mooring.dev/admission", "deny" in webhook["name"])
+        assert webhook["clientConfig"]["caBundle"] == "QUJD"
+        assert webhook["clientConfig"]["service"]["path"].endswith("deny") == ("deny" in webhook["name"])
+        assert rules[0] in webhook["rules"]
+    kinds = {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ServiceAccount"}
+    rights, others = ([one for one in rendered(helm, given) if one["kind"] in kinds] for given in (on, values))
+    assert rights == others
+
+
+def test_the_webhook_waits_for_an_authority(helm: Path) -> None:
+    values = {"extender": {"enabled": True}, "webhook": {"enabled": True}}
+    kind = "ValidatingWebhookConfiguration"
+    assert kind not in {one["kind"] for one in rendered(helm, values)}
+    [found] = [one for one in rendered(helm, values, "--api-versions", "cert-manager.io/v1") if one["kind"] == kind]
+    assert found["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "mooring/mooring-extender"}
