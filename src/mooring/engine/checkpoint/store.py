@@ -11,12 +11,12 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.lazy import dataclass
 
 _numbers = count()
 """Makes the names of this process's temporary files differ."""

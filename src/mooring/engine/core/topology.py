@@ -7,12 +7,12 @@ algorithm needs is computed here once, so that the algorithms are operations on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.lazy import dataclass
 
 
 class TopologyError(MooringError):

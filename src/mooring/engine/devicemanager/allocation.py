@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.gotext import quote
@@ -24,6 +23,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.hints import device_requests
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
+from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ Source: KEP-5554 by analogy; spec: resize.md section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.core.observer import Observer
@@ -23,6 +22,7 @@ from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
 from mooring.engine.memorymanager.static import Chosen, MemoryRefusal, choose_nodes, remove
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Family, ResourceHints
+from mooring.lazy import replace
 
 PROHIBITED = "prohibitedMemoryAllocationError"
 

@@ -7,7 +7,6 @@ spec: pod-level.md sections 2 and 4, memory-manager.md section 9.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from mooring.engine.core.bits import members
 from mooring.engine.core.observer import Observer
@@ -33,6 +32,7 @@ from mooring.engine.memorymanager.reuse import ContainerBlocks, ReusableMemory
 from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, charge
 from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, choose_nodes
 from mooring.engine.topologymanager.hints import Hint
+from mooring.lazy import replace
 
 
 def allocate_pod(

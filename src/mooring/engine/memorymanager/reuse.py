@@ -13,11 +13,11 @@ a new group. What there is to reuse is then read from the blocks themselves, not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.memorymanager.state import Block, NUMANodeState
+from mooring.lazy import dataclass, field, replace
 
 EXACT_MASK_REUSE = "exact-mask-reuse"
 

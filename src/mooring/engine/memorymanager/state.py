@@ -12,12 +12,12 @@ sections 5.2 and 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.bits import NUMAMask, mask_of, members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import HIGHEST_NODE
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Source: kubelet v1.37.1, memorymanager policy_static.go; spec: memory-manager.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
 from mooring.engine.core.errors import KubeletCrashError
@@ -25,6 +24,7 @@ from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, 
 from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
 from mooring.engine.topologymanager.hints import Hint
+from mooring.lazy import dataclass, replace
 
 NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
 NO_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"

@@ -6,7 +6,6 @@ Source: kubelet v1.37.1, topologymanager scope_*.go; spec: topology-manager.md s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.decision import Endless, Rejection
@@ -48,7 +47,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, merge
 from mooring.engine.topologymanager.wide import AnyHints, ResourceHints, merge_entries
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts

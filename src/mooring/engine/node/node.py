@@ -7,7 +7,6 @@ conformance recordings ("What a step does").
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Protocol
 
@@ -35,6 +34,7 @@ from mooring.engine.node.resize.feasibility import Waiting
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import RestoredStates, start_managers, written
 from mooring.engine.topologymanager.hints import Hint
+from mooring.lazy import dataclass, field, replace
 
 SWEPT = frozenset({"cpus", "memory"})
 """Managers whose stale state an admission drops."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from mooring.engine.core.observer import Observer
@@ -33,6 +32,7 @@ from mooring.engine.memorymanager.static import remove_pods as remove_pods_memor
 from mooring.engine.node.facts import StaleStateRemoved
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.wide import ResourceHints
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
