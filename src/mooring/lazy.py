@@ -115,7 +115,9 @@ def lazily() -> Iterator[None]:
         sys.meta_path.remove(_FINDER)
 
 
-def _initializing(fields: Sequence[Field[Any]], scope: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _initializing(
+    fields: Sequence[Field[Any]], scope: dict[str, Any], *, is_frozen: bool
+) -> tuple[list[str], list[str]]:
     """Return parameters and lines of the method that stores the fields of a new value."""
     parameters, lines = ["self"], []
     for one in fields:
@@ -125,7 +127,7 @@ def _initializing(fields: Sequence[Field[Any]], scope: dict[str, Any]) -> tuple[
             scope[f"{one.name}_DEFAULT"] = one.default_factory
             default, given = "=MISSING", f"{one.name}_DEFAULT() if {one.name} is MISSING else {one.name}"
         parameters.append(one.name + default)
-        lines.append(f"{one.name}_SET(self, {given})")
+        lines.append(f"{one.name}_SET(self, {given})" if is_frozen else f"self.{one.name} = {given}")
     return parameters, lines
 
 
@@ -137,7 +139,7 @@ def _compiled(cls: Any, name: str) -> Callable[..., Any]:
     checks = hasattr(cls, "__post_init__")
     mine = "".join([f"self.{one.name}, " for one in fields if one.compare])
     if name == "__init__":
-        parameters, lines = _initializing(fields, scope)
+        parameters, lines = _initializing(fields, scope, is_frozen=cls.__hash__ is not None)
         lines += ["self.__post_init__()"] if checks else []
     elif name == "__replace__":
         parameters = ["OLD", *(["*"] if fields else []), *(f"{one.name}=MISSING" for one in fields)]

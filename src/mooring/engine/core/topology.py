@@ -62,6 +62,9 @@ class Topology:
     cores_of_node: Elements
     cores_of_socket: Elements
     uncores_of_node: Elements
+    smallest_node: int
+    """CPUs of the smallest NUMA node with CPUs."""
+    smallest_socket: int
 
     @property
     def numa_first(self) -> bool:
@@ -127,6 +130,8 @@ def build_topology(
         cores_of_node=_children(numa, cores),
         cores_of_socket=_children(sockets, cores),
         uncores_of_node=_children(numa, uncores),
+        smallest_node=min(map(int.bit_count, numa.values()), default=0),
+        smallest_socket=min(map(int.bit_count, sockets.values()), default=0),
     )
 
 

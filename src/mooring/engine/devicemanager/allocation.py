@@ -196,6 +196,8 @@ def _reusable_after(
     reusable: ReusableDevices, pod: Pod, container: Container, held: Mapping[str, frozenset[str]]
 ) -> ReusableDevices:
     """Return the record after a container was served: init containers add what they hold, all others take it away."""
+    if not held and not reusable.devices:
+        return reusable
     before = {resource: reusable.of(pod.uid, resource) for resource in reusable.resources(pod.uid)}
     for resource, ids in held.items():
         known = before.get(resource, frozenset())
