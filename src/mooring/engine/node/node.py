@@ -370,13 +370,16 @@ def numa_of_blocks(blocks: Iterable[Block]) -> tuple[int, ...]:
 
 
 def _devices_of(state: DeviceState, pod: Pod) -> dict[str, dict[str, tuple[Device, ...]]]:
+    held = state.held.get(pod.uid, {})
+    if not held:
+        return {}
     by_id = {resource: {device.id: device for device in devices} for resource, devices in state.devices.items()}
     return {
         container: {
             resource: tuple(by_id[resource][name] for name in sorted(ids) if name in by_id.get(resource, {}))
             for resource, ids in resources.items()
         }
-        for container, resources in state.held.get(pod.uid, {}).items()
+        for container, resources in held.items()
         if resources
     }
 
