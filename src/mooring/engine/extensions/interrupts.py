@@ -18,7 +18,6 @@ neither was set by another program, and stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
@@ -27,6 +26,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import AddressesByPod, OwnerKind, claims_of, state_owner
+from mooring.lazy import dataclass, field, replace
 
 ANNOTATION = "mooring/irq-affinity"
 """Annotation of a pod; its value is one of :class:`Wish`."""
