@@ -105,7 +105,7 @@ def plain(renderable: RenderableType, width: int) -> str:
 def markdown(renderable: RenderableType) -> str:
     r"""Return ``renderable`` as Markdown, as GitHub reads it in a pull request: no foreign text is more than text.
 
-    >>> print(markdown(Group(Text("Pods", "bold"), Text("@a rejects <b>: http://c.d")))
+    >>> print(markdown(Group(Text("Pods", "bold"), Text("@a rejects <b>: http://c.d"))))
     **Pods**
     <BLANKLINE>
     @<!-- -->a rejects \<b\>: http:\//c.d
