@@ -146,6 +146,8 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
 )
+@options.text("--sarif", "FILE", "Write the results for code scanning too, in the same run.", options.complete_file)
+@options.text("--junit", "FILE", "Write them as JUnit XML too, in the same run.", options.complete_file)
 @options.output(("text", "wide", "markdown", "json", "svg", "sarif", "junit"), "text")
 @options.to_file
 def command(
@@ -159,6 +161,8 @@ def command(
     by: str,
     top: int,
     jobs: int,
+    sarif: str,
+    junit: str,
     form: str,
     to: str,
     inputs: NodeOptions,
@@ -174,9 +178,12 @@ def command(
     _check_source(inputs.manifests, trace, others=bool(inputs.state or inputs.active or inputs.node))
     if cluster and (machines or alternatives or trace or versions or inputs.config or inputs.state or inputs.node):
         raise click.UsageError("--cluster describes the nodes: give no other machine, configuration, release or trace")
-    is_check = form in checks.FORMS
-    if is_check and (trace or vary or all_options):
-        raise click.UsageError(f"-o {form} shows configurations as given: remove --trace, --vary and --all-options")
+    written = [(form, to)] if form in checks.FORMS else []
+    written += [(kind, path) for kind, path in (("sarif", sarif), ("junit", junit)) if path]
+    if written and (trace or vary or all_options):
+        raise click.UsageError(
+            f"{written[0][0]} shows configurations as given: remove --trace, --vary and --all-options"
+        )
     if not trace and not machines and not cluster:
         inputs = running_inputs.with_running_kubelet(inputs)
     if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
@@ -205,9 +212,10 @@ def command(
             tuple(devices for _, devices in paired),
         )
     )
-    check = compare_inputs.check_of(compared, described, cluster) if is_check or cluster else None
-    if check is not None and is_check:
-        checks.emit_check(check, form, to)
+    check = compare_inputs.check_of(compared, described, cluster) if written or cluster else None
+    for kind, path in written if check is not None else ():
+        checks.emit_check(check, kind, path)
+    if check is not None and form in checks.FORMS:
         return YES if check.is_yes else NO
     warn(compared.findings if check is None else check.findings)
     watched = terminal.Watched("comparing", lambda: len(compared.variants), on_screen=True)
