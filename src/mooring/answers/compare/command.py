@@ -213,10 +213,11 @@ def command(
         )
     )
     check = compare_inputs.check_of(compared, described, cluster) if written or cluster else None
-    for kind, path in written if check is not None else ():
-        checks.emit_check(check, kind, path)
-    if check is not None and form in checks.FORMS:
-        return YES if check.is_yes else NO
+    if check is not None:
+        for kind, path in written:
+            checks.emit_check(check, kind, path)
+        if form in checks.FORMS:
+            return YES if check.is_yes else NO
     warn(compared.findings if check is None else check.findings)
     watched = terminal.Watched("comparing", lambda: len(compared.variants), on_screen=True)
     comparison = answer.compare(
