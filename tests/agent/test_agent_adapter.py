@@ -46,7 +46,7 @@ def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_mean
     runtime = node.listening.next()
     reply = runtime.synchronize([pod("own"), pod("stray")], [own, stray])
     assert [(one.container_id, one.linux.resources.cpu.cpus) for one in reply.update] == [("c-stray", "0,3-7")]
-    assert set(again.snapshot.state.containers if again.snapshot.state else ()) == {"c-own", "c-stray"}
+    assert set(again.snapshot.state.containers) == {"c-own", "c-stray"}
     assert node.cpus(own) == "1-2"
 
 

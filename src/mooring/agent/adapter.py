@@ -10,8 +10,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from mooring.agent.devices.lookup import DeviceSource, without_devices
 from mooring.agent.nri.types import (
@@ -41,7 +42,7 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
 from mooring.agent.status.api import REMEDY, SILENCE, AgentMetrics
-from mooring.agent.status.snapshot import RuntimeLink
+from mooring.agent.status.snapshot import NO_RUNTIME, moment
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
@@ -227,7 +228,7 @@ class SessionListener(SessionObserver):
             clock: seconds that only go forward.
         """
         self._holder, self._adapter, self._metrics, self._log = holder, adapter, metrics, log
-        self._link = RuntimeLink()
+        self._link, self._is_silent = NO_RUNTIME, False
         self._clock = clock
         self._waiting: float | None = None
         """Since when the runtime takes connections and has not told what runs."""
@@ -240,7 +241,9 @@ class SessionListener(SessionObserver):
         if self._link.name:
             self._metrics.reconnects.inc()
         self._wait()
-        self._show(name=runtime.name, version=runtime.version, connected=True, synchronized=False, since=time.time())
+        self._show(
+            name=runtime.name, version=runtime.version, connected=True, synchronized=False, since=moment(time.time())
+        )
         self._log.info(
             "runtime connected", runtime=runtime.name, version=runtime.version, timeout=runtime.request_timeout
         )
@@ -290,16 +293,16 @@ class SessionListener(SessionObserver):
             self._wait()
         else:
             self._waiting = None
-            if self._link.silent:
+            if self._is_silent:
                 self._show(silent=False)
         if self._link.connected or not self._link.since:
             self._log.warning("runtime disconnected", why=str(why), retry_in=retry_in)
-            self._show(connected=False, synchronized=False, since=time.time())
+            self._show(connected=False, synchronized=False, since=moment(time.time()))
 
     def check(self) -> None:
         """Say once that the runtime lets the agent wait too long; to be called now and then, from one other thread."""
         waiting = self._waiting
-        if waiting is None or self._link.silent or self._clock() - waiting < SILENCE:
+        if waiting is None or self._is_silent or self._clock() - waiting < SILENCE:
             return
         if self._show(silent=True, waiting=waiting):
             self._log.warning("runtime silent", seconds=round(self._clock() - waiting), remedy=REMEDY)
@@ -313,6 +316,7 @@ class SessionListener(SessionObserver):
         with self._lock:
             if waiting is not None and waiting != self._waiting:
                 return False
+            self._is_silent = changes.pop("silent", self._is_silent)
             self._link = replace(self._link, **changes)
-            self._holder.show(runtime=self._link)
+            self._holder.show(runtime=self._link, is_silent=self._is_silent)
             return True

@@ -29,8 +29,9 @@ from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
 from mooring.agent.status.api import AgentMetrics, unready
-from mooring.agent.status.snapshot import InForce, Published, Snapshot
+from mooring.agent.status.snapshot import Published, Snapshot, moment
 from mooring.agent.storage.store import Store
+from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.metrics.metrics import Metrics, fold
@@ -224,8 +225,8 @@ class Agent:
         self._verify()
         verify_quotas(self.holder, self._cgroups)
         self._checked_sandboxes = verify_sandboxes(self.holder, self._cgroups, self._checked_sandboxes)
-        if self._checked_sandboxes.is_blind is not self.snapshot.blind:
-            self.holder.show(blind=self._checked_sandboxes.is_blind)
+        if self._checked_sandboxes.is_blind is not self.snapshot.is_blind:
+            self.holder.show(is_blind=self._checked_sandboxes.is_blind)
 
     def close(self) -> None:
         """Stop talking to the runtime and end everything; nothing stays behind."""
@@ -339,7 +340,7 @@ def _first(startup: Startup, resumed: EventOutcome, facts: list[object]) -> Snap
     return Snapshot(
         startup.machine,
         resumed.state,
-        configuration=InForce(startup.configuration.files, 1, now),
+        configuration=ConfigurationPart(list(startup.configuration.files), 1, moment(now), ""),
         metrics=fold(Metrics.initial(kubelet.settings, kubelet.node.cpu), facts),
         node=startup.node,
         started=now,

@@ -29,7 +29,6 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.observer import Observer
 from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
-from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
@@ -83,11 +82,11 @@ class PodResourcesService:
         self._socket.close()
 
     def _list(self) -> ListPodResourcesResponseMessage:
-        return _message(list_message(self._node()), ListPodResourcesResponseMessage)
+        return _message(list_message(self._snapshot().state.kubelet.node), ListPodResourcesResponseMessage)
 
     def _get(self, asked: GetPodResourcesRequestMessage) -> GetPodResourcesResponseMessage:
         wanted = asked.pod_namespace, asked.pod_name
-        pods = list_message(self._node()).pod_resources
+        pods = list_message(self._snapshot().state.kubelet.node).pod_resources
         found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)
         if found is None:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
@@ -95,13 +94,7 @@ class PodResourcesService:
         return GetPodResourcesResponseMessage(pod_resources=_message(found, PodResourcesMessage))
 
     def _allocatable(self) -> AllocatableResourcesResponseMessage:
-        return _message(allocatable_message(self._node()), AllocatableResourcesResponseMessage)
-
-    def _node(self) -> Node:
-        state = self._snapshot().state
-        if state is None:
-            raise CallRefusedError("UNAVAILABLE", "the agent has no state yet")
-        return state.kubelet.node
+        return _message(allocatable_message(self._snapshot().state.kubelet.node), AllocatableResourcesResponseMessage)
 
 
 def _message(document: Struct, kind: type[_Response]) -> _Response:
@@ -208,8 +201,6 @@ def node_message(snapshot: Snapshot) -> NodeResponseMessage:
         machine_info_document(snapshot.machine.info, info_error=snapshot.machine.info_error)
     )
     state = snapshot.state
-    if state is None:
-        return message
     node = state.kubelet.node
     policy = node.settings.cpu
     if policy is not None:

@@ -22,7 +22,8 @@ from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import InForce, Published
+from mooring.agent.status.snapshot import Published, moment
+from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
     DEVICE_ALIGNMENT,
@@ -179,10 +180,9 @@ class ConfigurationReloader:
                 self._log.warning(finding.message, about=finding.subject)
         else:
             self._log.warning("configuration change refused", why=self._watch.refusal)
-        since = time.time() if is_taken else self._published.snapshot().configuration.since
-        self._holder.show(
-            configuration=InForce(self._watch.current.files, self._watch.generation, since, self._watch.refusal)
-        )
+        since = moment(time.time()) if is_taken else self._published.snapshot().configuration.since
+        files, generation = list(self._watch.current.files), self._watch.generation
+        self._holder.show(configuration=ConfigurationPart(files, generation, since, self._watch.refusal))
 
 
 def signature(configuration: AgentConfiguration) -> Signature:

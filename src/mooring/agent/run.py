@@ -9,12 +9,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FrameType
 
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
-from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
+from mooring.agent.startup import AgentCommand, Startup, read_startup
 from mooring.service.daemon import notify, settle, watchdog_seconds
 from mooring.service.logs import LAST_LINES, Lines, Log, open_log, open_traces
 
@@ -54,7 +54,6 @@ class _StoppedError(BaseException):
 def run_agent(
     asked: AgentCommand,
     environment: Mapping[str, str] | None = None,
-    publish: StartPublisher | None = None,
     given: Session | None = None,
 ) -> None:
     """Be the agent of this node until SIGTERM or SIGINT, or until the runtime that started it hangs up.
@@ -62,7 +61,6 @@ def run_agent(
     Args:
         asked: the command line.
         environment: the process's by default.
-        publish: starts the publisher, where the configuration requests one.
         given: the session of a plugin that the runtime started, registered.
 
     Raises:
@@ -73,7 +71,7 @@ def run_agent(
     with _signals(asks), _short_turns():
         made: _Made | None = None
         try:
-            made = _put_together(asked, publish, given)
+            made = _put_together(asked, given)
             asks.begun.set()
         except _StoppedError:
             if made is None:
@@ -113,11 +111,9 @@ def _short_turns() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _put_together(asked: AgentCommand, publish: StartPublisher | None, given: Session | None) -> _Made:
+def _put_together(asked: AgentCommand, given: Session | None) -> _Made:
     """Return an agent with its log."""
     beginning = read_startup(asked)
-    if publish is not None:
-        beginning = replace(beginning, publish=publish)
     options = beginning.configuration.options
     log, lines = open_log(options.log_format, options.log_level)
     try:

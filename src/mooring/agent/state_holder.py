@@ -23,8 +23,9 @@ from mooring.agent.reactor.containers import ListedGroup
 from mooring.agent.reactor.reconcile import WriteOutcome, writes_done
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
-from mooring.agent.status.snapshot import PluginFailures, Published, with_failure
+from mooring.agent.status.snapshot import Published
 from mooring.agent.storage.store import Store
+from mooring.documents.status import PluginFailurePart
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.node.facts import AdmissionBegun
@@ -64,7 +65,7 @@ class StateHolder:
         self._answered = 0.0
         self._effective: dict[str, Cpuset] = {}
         self._unwritable = self._files_unwritable = ""
-        self._troubled: Mapping[str, PluginFailures] = {}
+        self._troubled: Mapping[str, tuple[int, PluginFailurePart]] = {}
         self._publish()
 
     def apply(self, decide: Decide, uid: str = "") -> EventOutcome:
@@ -176,7 +177,8 @@ class StateHolder:
         """Let the outside know of plugins whose answers were left out: each way to fail is logged once."""
         for failed in failures(facts):
             self._executor.metrics.plugin_failures.labels(failed.plugin, failed.point).inc()
-            self._troubled = with_failure(self._troubled, failed)
+            times, _ = self._troubled.get(failed.plugin, (0, None))
+            self._troubled = {**self._troubled, failed.plugin: (times + 1, PluginFailurePart(failed.point, failed.why))}
             self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was ignored")
 
     def _notify_plugins(self, before: AgentState, after: AgentState) -> None:

@@ -283,11 +283,11 @@ class PublisherMetrics:
 class LiveSource:
     """The present engine of a running program as a source."""
 
-    def __init__(self, kubelet: Callable[[], Kubelet | None], node: str) -> None:
+    def __init__(self, kubelet: Callable[[], Kubelet], node: str) -> None:
         """Read nothing yet.
 
         Args:
-            kubelet: returns the present engine; None while there is none.
+            kubelet: returns the present engine.
             node: name of the node.
         """
         self._read, self._observer = kubelet, EngineObserver(node)
@@ -295,15 +295,14 @@ class LiveSource:
         self._seen: Observation | None = None
 
     def observe(self) -> Observation | None:
-        """Return what the engine has allocated; None while there is no engine."""
+        """Return what the engine has allocated."""
         kubelet = self._read()
-        if kubelet is None or kubelet is self._kubelet:
-            return self._seen
-        self._kubelet = kubelet
-        seen = self._observer.observe(kubelet)
-        # Many events change nothing that is published.
-        if self._seen is None or (seen.facts, seen.state) != (self._seen.facts, self._seen.state):
-            self._seen = seen
+        if kubelet is not self._kubelet:
+            self._kubelet = kubelet
+            seen = self._observer.observe(kubelet)
+            # Many events change nothing that is published.
+            if self._seen is None or (seen.facts, seen.state) != (self._seen.facts, self._seen.state):
+                self._seen = seen
         return self._seen
 
 
@@ -312,7 +311,7 @@ class PublisherThread:
 
     def __init__(
         self,
-        kubelet: Callable[[], Kubelet | None],
+        kubelet: Callable[[], Kubelet],
         connect: Callable[[], Cluster],
         node: str,
         report: Report,
@@ -321,7 +320,7 @@ class PublisherThread:
         """Start.
 
         Args:
-            kubelet: returns the present engine; None while there is none.
+            kubelet: returns the present engine.
             connect: opens the way to the API server.
             node: name of the node.
             report: receives outages and recoveries.

@@ -150,16 +150,6 @@ def test_a_pod_that_is_not_there_is_reported_in_the_kubelets_words(path: str, ch
     assert refused.value.details() == "pod db in namespace other not found"
 
 
-def test_before_the_engine_runs_nothing_is_answered(path: str, channel: grpc.Channel) -> None:
-    service = PodResourcesService(path, Published(snapshot_of(busy(), state=None)).snapshot, Log("test"))
-    try:
-        with pytest.raises(grpc.RpcError) as refused:
-            ask(channel, "List")
-    finally:
-        service.close()
-    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
 def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: grpc.Channel) -> None:
     told = started()
     published = Published(snapshot_of(told))

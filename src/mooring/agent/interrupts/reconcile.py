@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
+from msgspec import UNSET
+
 from mooring.agent.executor import WorkQueue
 from mooring.agent.interrupts.files import (
     InterruptJournal,
@@ -22,13 +24,15 @@ from mooring.agent.interrupts.files import (
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import InterruptView
+from mooring.documents.plan import finding_parts
+from mooring.documents.status import ForeignInterruptPart, InterruptsPart, MovedInterruptPart, PendingInterruptPart
 from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.interrupts import (
     ANNOTATION,
+    NEW,
     InterruptCPUs,
     Memory,
     Owner,
@@ -127,7 +131,7 @@ class InterruptReconciler:
                 for problem in left:
                     self._once("interrupts", problem)
             if mode is IRQAffinity.OFF:
-                self._holder.show(interrupts=None)
+                self._holder.show(interrupts=UNSET)
                 return
             pods = {**state.remembered, **state.kubelet.node.active}
             problems = self._learn_devices(options.kubelet_pod_resources, pods)
@@ -141,9 +145,8 @@ class InterruptReconciler:
             if mode is IRQAffinity.ON:
                 steering, self._memory = self._writer.carry_out(steering)
             problems += [*annotation_findings(pods.values()), *self._in_the_way(found, owners)]
-            sight = InterruptView(mode.value, steering.steps, tuple(problems))
-            self._say(sight)
-            self._holder.show(interrupts=sight)
+            self._say(mode, steering.steps, problems)
+            self._holder.show(interrupts=_part(mode, steering.steps, problems))
 
     def close(self, patience: float) -> None:
         """End the work; interrupts stay where they are, for the next agent."""
@@ -189,18 +192,17 @@ class InterruptReconciler:
             "interrupt moved", interrupt=one.number, name=one.name, before=str(one.allowed), after=str(wanted)
         )
 
-    def _say(self, sight: InterruptView) -> None:
+    def _say(self, mode: IRQAffinity, steps: Iterable[Step], findings: Iterable[Finding]) -> None:
         """Log what is in the way, and in a dry run what would be written, each once."""
-        for finding in sight.findings:
+        for finding in findings:
             self._once(finding.subject, finding.message)
-        for step in sight.steps:
-            if step.place is not None and step.place.why is Why.NO_ROOM:
-                self._once(f"interrupt {step.interrupt.number}", "every CPU is exclusive; it stays where it is")
-        if sight.mode != IRQAffinity.DRY_RUN.value:
-            return
-        for step in sight.pending:
+        for step in steps:
             one = step.interrupt
-            self._once(f"interrupt {one.number} ({one.name})", f"dry run: CPUs {one.allowed} would become {step.write}")
+            if step.place is not None and step.place.why is Why.NO_ROOM:
+                self._once(f"interrupt {one.number}", "every CPU is exclusive; it stays where it is")
+            if mode is IRQAffinity.DRY_RUN and step.write is not None:
+                words = f"dry run: CPUs {one.allowed} would become {step.write}"
+                self._once(f"interrupt {one.number} ({one.name})", words)
 
     def _once(self, about: str, problem: str) -> None:
         if (about, problem) not in self._said:
@@ -208,6 +210,25 @@ class InterruptReconciler:
                 self._said.clear()
             self._said.add((about, problem))
             self._log.warning(problem, about=about)
+
+
+def _part(mode: IRQAffinity, steps: Iterable[Step], findings: Iterable[Finding]) -> InterruptsPart:
+    """Return interrupts as they are after a check, the last of its writes included, and what is in the way."""
+    part = InterruptsPart(mode.value, 0, 0, 0, [], [], [], finding_parts(findings))
+    for step in steps:
+        one, place = step.interrupt, step.place
+        shown = one.number, one.name, str(one.allowed)
+        part.total += one.number != NEW
+        if place is None:
+            part.left_alone.append(ForeignInterruptPart(*shown))
+            continue
+        part.managed += place.why is Why.MANAGED
+        part.no_room += place.why is Why.NO_ROOM
+        if one.allowed != step.original:
+            part.moved.append(MovedInterruptPart(*shown, str(step.original), place.why.value))
+        if step.write is not None:
+            part.pending.append(PendingInterruptPart(*shown, str(step.write), place.why.value))
+    return part
 
 
 def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
