@@ -145,7 +145,7 @@ def test_an_answer_that_came_too_late_is_put_right_by_the_cgroup(node: Node) -> 
     shared = start(node, runtime, "shared", 0)
     runtime.create(pod("own"), whole("own", 2))
     # The runtime had given up, so that it did not do what the answer said.
-    agent.listener.lost(LostAnswer("CreateContainer", "sandbox-own", "c-own", 21.0, Loss.LATE, refused=True))
+    agent.listener.lost(LostAnswer("CreateContainer", "c-own", 21.0, Loss.LATE, refused=True))
     assert node.cpus(shared) == "0,3-7"
 
 

@@ -15,21 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mooring.agent.devices.lookup import DeviceSource, without_devices
-from mooring.agent.nri.types import (
-    CallTimeoutError,
-    ContainerAdjustment,
-    ContainerUpdate,
-    Event,
-    LinuxResources,
-    Loss,
-    LostAnswer,
-    NRIError,
-    PodSandbox,
-    RefusalError,
-    Runtime,
-    RuntimeContainer,
-    SessionObserver,
-)
+from mooring.agent.nri import types as nri
 from mooring.agent.pods.resolve import Resolved, resolved
 from mooring.agent.pods.source import ResizedSource
 from mooring.agent.reactor.containers import as_requested, requested_containers, unlisted
@@ -84,13 +70,13 @@ class RuntimeAdapter:
         self._updated: frozenset[str] = frozenset()
         """Containers that the newest answer has updates of."""
 
-    def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
+    def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[nri.Event]:
         """Subscribe to everything."""
         return EVENTS
 
     def synchronize(
-        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
-    ) -> Sequence[ContainerUpdate]:
+        self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.RuntimeContainer]
+    ) -> Sequence[nri.ContainerUpdate]:
         """Bring state and runtime together."""
         state = self._holder.state
         running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
@@ -111,8 +97,8 @@ class RuntimeAdapter:
         )
 
     def create_container(
-        self, pod: PodSandbox, container: RuntimeContainer
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        self, pod: nri.PodSandbox, container: nri.RuntimeContainer
+    ) -> tuple[nri.ContainerAdjustment, Sequence[nri.ContainerUpdate]]:
         """Place a container."""
         found = self._found(self._pod(pod), pod, container, requested_containers(self._holder.state, pod.id))
         spec, devices = self._plain(found.pod), self._devices_of(found)
@@ -124,8 +110,8 @@ class RuntimeAdapter:
         return outcome.answer.adjustment, outcome.answer.updates
 
     def update_container(
-        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
-    ) -> Sequence[ContainerUpdate]:
+        self, pod: nri.PodSandbox, container: nri.RuntimeContainer, resources: nri.LinuxResources
+    ) -> Sequence[nri.ContainerUpdate]:
         """Resize a container, or overrule an update where it concerns what the agent decides."""
         target = None if self._pods is None else self._pods.wanted(pod)
         now = self._clock()
@@ -134,11 +120,13 @@ class RuntimeAdapter:
         )
         return updates_of(outcome)
 
-    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: nri.PodSandbox, container: nri.RuntimeContainer) -> Sequence[nri.ContainerUpdate]:
         """Learn that a container has ended."""
         return updates_of(self._decided(lambda state, _observer: stop_container(state, container), pod.uid))
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
+    def state_change(
+        self, event: nri.Event, pod: nri.PodSandbox | None, container: nri.RuntimeContainer | None
+    ) -> None:
         """Learn everything else."""
         spec: Pod | None = None
         devices: DevicesFound | None = None
@@ -146,7 +134,7 @@ class RuntimeAdapter:
         if pod is not None and needs_pod(state, event, pod, container):
             found = self._found(self._pod(pod), pod, container, requested_containers(state, pod.id))
             spec, devices = self._plain(found.pod), self._devices_of(found)
-        elif pod is not None and event is Event.START_CONTAINER and pod.uid in state.without_devices:
+        elif pod is not None and event is nri.Event.START_CONTAINER and pod.uid in state.without_devices:
             devices = self._devices_of(self._found(self._pod(pod), pod, container, requested_containers(state, pod.id)))
         now = self._clock()
         self._decided(
@@ -154,27 +142,27 @@ class RuntimeAdapter:
             "" if pod is None else pod.uid,
         )
 
-    def lost(self, answer: LostAnswer) -> None:
+    def lost(self, answer: nri.LostAnswer) -> None:
         """Put right what an answer that did not arrive should have made true.
 
         After a lost connection there is nothing to do: the next Synchronize tells everything again.
         """
         updated, self._updated = self._updated, frozenset()
-        if answer.loss is not Loss.CLOSED and updated:
+        if answer.loss is not nri.Loss.CLOSED and updated:
             self._holder.apply(lambda state, _observer: answer_lost(state, updated))
 
     def _decided(self, decide: Decide, uid: str = "") -> EventOutcome:
         self._updated = frozenset()
         outcome = self._holder.apply(decide, uid)
         if isinstance(outcome.answer, Refused):
-            raise RefusalError(outcome.answer.text)
+            raise nri.RefusalError(outcome.answer.text)
         self._updated = frozenset(one.container_id for one in updates_of(outcome))
         if outcome.starts:
             # No reply confirms updates: one that failed would leave a container on the CPUs of the new one.
             self._holder.confirm()
         return outcome
 
-    def _pod(self, sandbox: PodSandbox) -> Pod | None:
+    def _pod(self, sandbox: nri.PodSandbox) -> Pod | None:
         return None if self._pods is None else self._pods.pod(sandbox)
 
     def _plain(self, pod: Pod) -> Pod:
@@ -196,18 +184,18 @@ class RuntimeAdapter:
     def _found(
         self,
         pod: Pod | None,
-        sandbox: PodSandbox,
-        container: RuntimeContainer | None,
-        others: Sequence[RuntimeContainer],
+        sandbox: nri.PodSandbox,
+        container: nri.RuntimeContainer | None,
+        others: Sequence[nri.RuntimeContainer],
     ) -> Resolved:
         rest = [one for one in others if container is None or one.id != container.id]
         found = resolved(pod, sandbox, container, rest, self._gates)
-        for each in (*found.differences, *found.problems):
-            self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
+        for problem in found.problems:
+            self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", problem)
         return found
 
 
-class SessionListener(SessionObserver):
+class SessionListener(nri.SessionObserver):
     """Hears of connections, answers and losses; in the plugin's thread, but for :meth:`check`."""
 
     def __init__(
@@ -236,7 +224,7 @@ class SessionListener(SessionObserver):
         self.synchronized_once = threading.Event()
         """Set when the runtime has told everything for the first time."""
 
-    def connected(self, runtime: Runtime) -> None:
+    def connected(self, runtime: nri.Runtime) -> None:
         """Show the runtime."""
         if self._link.name:
             self._metrics.reconnects.inc()
@@ -268,7 +256,7 @@ class SessionListener(SessionObserver):
         if self._holder.calls is not None:
             self._holder.calls.answered(method, seconds)
 
-    def lost(self, answer: LostAnswer) -> None:
+    def lost(self, answer: nri.LostAnswer) -> None:
         """Have a lost answer corrected."""
         self._metrics.reply_seconds.labels(answer.method).observe(answer.seconds)
         self._log.warning(
@@ -287,9 +275,9 @@ class SessionListener(SessionObserver):
         """Log a defect of the agent."""
         self._log.error("internal error; the request was refused", method=method, exc_info=error)
 
-    def disconnected(self, why: NRIError, retry_in: float) -> None:
+    def disconnected(self, why: nri.NRIError, retry_in: float) -> None:
         """Show that the runtime is away, or that it takes connections and answers nothing on them."""
-        if isinstance(why, CallTimeoutError):
+        if isinstance(why, nri.CallTimeoutError):
             self._wait()
         else:
             self._waiting = None

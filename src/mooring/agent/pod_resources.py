@@ -31,26 +31,9 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.service import messages
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
 from mooring.service.logs import Log
-from mooring.service.messages import (
-    CLAIMS_SERVICE,
-    PODRESOURCES_SERVICE,
-    AllocatableResourcesRequestMessage,
-    AllocatableResourcesResponseMessage,
-    GetPodResourcesRequestMessage,
-    GetPodResourcesResponseMessage,
-    HeldShareMessage,
-    ListPodResourcesRequestMessage,
-    ListPodResourcesResponseMessage,
-    NodeRequestMessage,
-    NodeResponseMessage,
-    PodResourcesMessage,
-    PrepareRequestMessage,
-    PrepareResponseMessage,
-    UnprepareRequestMessage,
-    UnprepareResponseMessage,
-)
 
 _Response = TypeVar("_Response", bound=Message)
 
@@ -71,30 +54,34 @@ class PodResourcesService:
         """
         self._snapshot = snapshot
         methods: Methods = {
-            "List": Method(ListPodResourcesRequestMessage, lambda _asked: self._list()),
-            "Get": Method(GetPodResourcesRequestMessage, self._get),
-            "GetAllocatableResources": Method(AllocatableResourcesRequestMessage, lambda _asked: self._allocatable()),
+            "List": Method(messages.ListPodResourcesRequestMessage, lambda _asked: self._list()),
+            "Get": Method(messages.GetPodResourcesRequestMessage, self._get),
+            "GetAllocatableResources": Method(
+                messages.AllocatableResourcesRequestMessage, lambda _asked: self._allocatable()
+            ),
         }
-        self._socket = GRPCSocket(path, PODRESOURCES_SERVICE, methods, log)
+        self._socket = GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
         self._socket.close()
 
-    def _list(self) -> ListPodResourcesResponseMessage:
-        return _message(list_message(self._snapshot().state.kubelet.node), ListPodResourcesResponseMessage)
+    def _list(self) -> messages.ListPodResourcesResponseMessage:
+        return _message(list_message(self._snapshot().state.kubelet.node), messages.ListPodResourcesResponseMessage)
 
-    def _get(self, asked: GetPodResourcesRequestMessage) -> GetPodResourcesResponseMessage:
+    def _get(self, asked: messages.GetPodResourcesRequestMessage) -> messages.GetPodResourcesResponseMessage:
         wanted = asked.pod_namespace, asked.pod_name
         pods = list_message(self._snapshot().state.kubelet.node).pod_resources
         found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)
         if found is None:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
             raise CallRefusedError("UNKNOWN", text)
-        return GetPodResourcesResponseMessage(pod_resources=_message(found, PodResourcesMessage))
+        return messages.GetPodResourcesResponseMessage(pod_resources=_message(found, messages.PodResourcesMessage))
 
-    def _allocatable(self) -> AllocatableResourcesResponseMessage:
-        return _message(allocatable_message(self._snapshot().state.kubelet.node), AllocatableResourcesResponseMessage)
+    def _allocatable(self) -> messages.AllocatableResourcesResponseMessage:
+        return _message(
+            allocatable_message(self._snapshot().state.kubelet.node), messages.AllocatableResourcesResponseMessage
+        )
 
 
 def _message(document: Struct, kind: type[_Response]) -> _Response:
@@ -128,23 +115,23 @@ class ClaimsService:
         """
         self._provider, self._holder = provider, holder
         methods: Methods = {
-            "Prepare": Method(PrepareRequestMessage, self._prepare),
-            "Unprepare": Method(UnprepareRequestMessage, self._unprepare),
-            "Node": Method(NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
+            "Prepare": Method(messages.PrepareRequestMessage, self._prepare),
+            "Unprepare": Method(messages.UnprepareRequestMessage, self._unprepare),
+            "Node": Method(messages.NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
         }
-        self._socket = GRPCSocket(path, CLAIMS_SERVICE, methods, log)
+        self._socket = GRPCSocket(path, messages.CLAIMS_SERVICE, methods, log)
 
     def close(self) -> None:
         """Stop serving and remove the socket's name."""
         self._socket.close()
 
-    def _prepare(self, request: PrepareRequestMessage) -> PrepareResponseMessage:
+    def _prepare(self, request: messages.PrepareRequestMessage) -> messages.PrepareResponseMessage:
         if not self._provider.snapshot().runtime.synchronized:
-            return PrepareResponseMessage(reason=NOT_READY)
+            return messages.PrepareResponseMessage(reason=NOT_READY)
         try:
             asked, pods = claim_asked(request)
         except InputError as error:
-            return PrepareResponseMessage(reason=f"InvalidClaim: {error}")
+            return messages.PrepareResponseMessage(reason=f"InvalidClaim: {error}")
 
         def decide(state: AgentState, observer: Observer) -> EventOutcome:
             return prepare_claim(state, asked, pods, observer)
@@ -153,19 +140,19 @@ class ClaimsService:
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
         if isinstance(outcome.answer, Refused) or held is None:
             reason = outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY
-            return PrepareResponseMessage(reason=reason)
-        return PrepareResponseMessage(shares=_shares(held))
+            return messages.PrepareResponseMessage(reason=reason)
+        return messages.PrepareResponseMessage(shares=_shares(held))
 
-    def _unprepare(self, request: UnprepareRequestMessage) -> UnprepareResponseMessage:
+    def _unprepare(self, request: messages.UnprepareRequestMessage) -> messages.UnprepareResponseMessage:
         def decide(state: AgentState, observer: Observer) -> EventOutcome:
             return unprepare_claim(state, request.uid, observer)
 
         outcome = self._holder.apply(decide)
         reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""
-        return UnprepareResponseMessage(reason=reason)
+        return messages.UnprepareResponseMessage(reason=reason)
 
 
-def claim_asked(request: PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
+def claim_asked(request: messages.PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
     """Return the claim of a request, and the uids of its pods.
 
     Raises:
@@ -194,9 +181,9 @@ def claim_asked(request: PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
     return Claim(request.uid, request.namespace, request.name, tuple(shares.values())), frozenset(request.pods)
 
 
-def node_message(snapshot: Snapshot) -> NodeResponseMessage:
+def node_message(snapshot: Snapshot) -> messages.NodeResponseMessage:
     """Return what a driver has to know of the node."""
-    message = NodeResponseMessage(node=snapshot.node, synchronized=snapshot.runtime.synchronized)
+    message = messages.NodeResponseMessage(node=snapshot.node, synchronized=snapshot.runtime.synchronized)
     message.machine = msgspec.json.encode(
         machine_info_document(snapshot.machine.info, info_error=snapshot.machine.info_error)
     )
@@ -220,9 +207,9 @@ def node_message(snapshot: Snapshot) -> NodeResponseMessage:
     return message
 
 
-def _shares(claim: HeldClaim) -> list[HeldShareMessage]:
+def _shares(claim: HeldClaim) -> list[messages.HeldShareMessage]:
     return [
-        HeldShareMessage(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
+        messages.HeldShareMessage(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
         for one, variable in zip(claim.shares, variables(claim), strict=True)
     ]
 

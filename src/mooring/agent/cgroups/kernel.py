@@ -6,20 +6,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from mooring.agent.cgroups import protocol
 from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy
 from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_processes, is_above_pods, missing
-from mooring.agent.cgroups.protocol import (
-    CPUSetWritten,
-    Deviation,
-    Quota,
-    QuotaFound,
-    QuotaLifted,
-    lift_quota,
-    read_quota,
-    shows,
-    write_quota,
-)
 from mooring.agent.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES
 
@@ -31,7 +21,7 @@ class KernelCGroups:
     layout: CGroupLayout
     """From :func:`~mooring.agent.cgroups.files.find_layout`."""
 
-    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+    def write_cpuset(self, wanted: WriteCPUSet) -> protocol.CPUSetWritten:
         """Read, write when it differs, read back."""
         cpuset = self.layout.cpuset
         before: Cpuset | None = None
@@ -40,13 +30,15 @@ class KernelCGroups:
             before = in_effect(cpuset, groups[-1])
             # From the top: what is below is within what is above it at every moment.
             wrote = [write_cpuset(cpuset, group, wanted.cpus, wanted.mems) for group in groups]
-            return CPUSetWritten(wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote))
+            return protocol.CPUSetWritten(
+                wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote)
+            )
         except GroupError as error:
             after = self.in_effect(wanted)
             trouble = error.trouble
             if trouble is CGroupTrouble.GONE:
                 trouble = missing(self.layout, self.layout.cpuset, wanted.cgroup, wanted.pid)
-            return CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
+            return protocol.CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
 
     def return_cpus(self, wanted: ReturnCPUs) -> str:
         """Give CPUs back to the groups above containers, from the top."""
@@ -56,23 +48,23 @@ class KernelCGroups:
                 folders.append(group_folder(self.layout, self.layout.cpuset, one.cgroup, one.pid))
         return return_cpus(self.layout.cpuset, folders, wanted.cpus)
 
-    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
+    def lift_quota(self, wanted: LiftQuota) -> protocol.QuotaLifted:
         """See to it that a group has no CFS quota; without the controller there can be none."""
         if self.layout.cpu is None:
-            return QuotaLifted(wanted)
+            return protocol.QuotaLifted(wanted)
         try:
-            lifted = [lift_quota(self.layout.cpu, group) for group in self._groups(self.layout.cpu, wanted)]
-            return QuotaLifted(wanted, next((one for one in lifted if one is not None), None))
+            lifted = [protocol.lift_quota(self.layout.cpu, group) for group in self._groups(self.layout.cpu, wanted)]
+            return protocol.QuotaLifted(wanted, next((one for one in lifted if one is not None), None))
         except GroupError as error:
-            return QuotaLifted(wanted, None, error.trouble, str(error))
+            return protocol.QuotaLifted(wanted, None, error.trouble, str(error))
 
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
+    def restore_quota(self, place: LiftQuota, quota: protocol.Quota) -> CGroupTrouble | None:
         """Give a group its quota back."""
         if self.layout.cpu is None:
             return CGroupTrouble.NO_CONTROLLER
         try:
             for group in self._groups(self.layout.cpu, place):
-                write_quota(self.layout.cpu, group, quota)
+                protocol.write_quota(self.layout.cpu, group, quota)
         except GroupError as error:
             return error.trouble
         return None
@@ -100,11 +92,11 @@ class KernelCGroups:
         except GroupError as error:
             return error.trouble is not CGroupTrouble.GONE
 
-    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[protocol.Deviation, ...]:
         """Compare what is in effect with what is wanted."""
         return tuple(deviations(self.layout, wanted))
 
-    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
+    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[protocol.QuotaFound, ...]:
         """Return the quotas that are there and should not be."""
         return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
 
@@ -116,7 +108,7 @@ class KernelCGroups:
         return groups_of_container(self.layout, hierarchy, place.cgroup, place.pid)
 
 
-def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[Deviation]:
+def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[protocol.Deviation]:
     """Yield the containers whose groups are not as wanted; a container that has ended is not one of them."""
     for one in wanted:
         try:
@@ -126,24 +118,24 @@ def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[
                 if one.mems
                 else Cpuset(cpus_in_effect(layout.cpuset, groups[-1]), NO_NODES)
             )
-            if not shows(found, one):
+            if not protocol.shows(found, one):
                 in_vain = all(is_configured(layout.cpuset, group, one.cpus, one.mems) for group in groups)
-                yield Deviation(one, found, can_be_repaired=not in_vain)
+                yield protocol.Deviation(one, found, can_be_repaired=not in_vain)
         except GroupError as error:
             trouble = error.trouble
             if trouble is CGroupTrouble.GONE:
                 trouble = missing(layout, layout.cpuset, one.cgroup, one.pid)
             if trouble is not CGroupTrouble.GONE:
-                yield Deviation(one, None, trouble=trouble, problem=str(error))
+                yield protocol.Deviation(one, None, trouble=trouble, problem=str(error))
 
 
-def quotas(layout: CGroupLayout, hierarchy: Hierarchy, wanted: Iterable[LiftQuota]) -> Iterator[QuotaFound]:
+def quotas(layout: CGroupLayout, hierarchy: Hierarchy, wanted: Iterable[LiftQuota]) -> Iterator[protocol.QuotaFound]:
     """Yield the quotas where none should be; groups that are gone or unreadable have none."""
     for one in wanted:
         try:
             groups = groups_of_container(layout, hierarchy, one.cgroup, one.pid)
-            there = [quota for group in groups if not (quota := read_quota(hierarchy, group)).is_lifted]
+            there = [quota for group in groups if not (quota := protocol.read_quota(hierarchy, group)).is_lifted]
         except GroupError:
             continue
         if there:
-            yield QuotaFound(one, there[0])
+            yield protocol.QuotaFound(one, there[0])

@@ -43,11 +43,7 @@ REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 """Seconds; a runtime waits for two by default."""
 
 
-_REPAIRS = {
-    ReportKind.DEVIATION: "cpuset",
-    ReportKind.QUOTA_DEVIATION: "quota",
-    ReportKind.CPUSET_DIFFERED: "record",
-}
+_REPAIRS = {ReportKind.DEVIATION: "cpuset", ReportKind.QUOTA_DEVIATION: "quota", ReportKind.CPUSET_DIFFERED: "record"}
 """Reports of corrections -> what was corrected: the kernel's cpuset, its quota, or the runtime's record."""
 
 
@@ -211,11 +207,7 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
         ),
         ("offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug.", node.cpu.offline.bit_count()),
         ("broken_sets", "Exclusive CPU sets with offline CPUs that are not replaced.", len(broken_sets(node.cpu))),
-        (
-            "interrupts_pending",
-            "Interrupts that are not on their CPUs; in a dry run all that would be moved.",
-            pending,
-        ),
+        ("interrupts_pending", "Interrupts that are not on their CPUs; in a dry run all that would be moved.", pending),
         ("interrupts_elsewhere", "Interrupts that are not on their original CPUs.", moved),
         ("interrupts_left_alone", "Interrupts that another program has moved since.", alone),
     ):

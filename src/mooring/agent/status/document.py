@@ -15,24 +15,8 @@ from mooring.agent.reactor.hotplug import is_watched
 from mooring.agent.state import LIVE, AgentState, KnownContainer, by_name
 from mooring.agent.status.api import unready
 from mooring.agent.status.snapshot import Snapshot, moment
+from mooring.documents import status
 from mooring.documents.of_kubelet import numa_parts
-from mooring.documents.status import (
-    AgentClaimPart,
-    AgentContainerPart,
-    AgentCountsPart,
-    AgentCPUsPart,
-    AgentDevicePart,
-    AgentPluginPart,
-    AgentPodPart,
-    ClaimSharePart,
-    CPUsAndNodesPart,
-    HeldPodPart,
-    RecordedCPUsPart,
-    RefusedResizePart,
-    ScaleDownPart,
-    StatusDocument,
-    UnplacedContainerPart,
-)
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.moment import SECOND, Moment
@@ -47,7 +31,9 @@ from mooring.engine.node.settings import policies
 from mooring.explanations.alignment import are_near
 
 
-def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | None = None) -> StatusDocument:
+def status_document(
+    snapshot: Snapshot, counts: status.AgentCountsPart, now: Moment | None = None
+) -> status.StatusDocument:
     """Return the document.
 
     Args:
@@ -65,7 +51,7 @@ def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | N
         if one.phase in LIVE:
             live.setdefault(one.uid, []).append(one)
     wanted, host, now = DesiredSettings.now(state), kubelet.settings.plugins, now or Moment()
-    return StatusDocument(
+    return status.StatusDocument(
         mooring=__version__,
         kubelet=KUBELET_VERSION,
         node=snapshot.node,
@@ -77,7 +63,7 @@ def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | N
         runtime=snapshot.runtime,
         configuration=snapshot.configuration,
         policies=policies(kubelet.settings),
-        cpus=AgentCPUsPart(
+        cpus=status.AgentCPUsPart(
             exclusive=str(CPUSet(reduce(or_, cpu.pods.values(), cpu.held))),
             shared=str(CPUSet(effective_pool(cpu))),
             reserved=str(reserved_cpus(kubelet)),
@@ -87,7 +73,7 @@ def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | N
         ),
         numa_nodes=numa_parts(kubelet),
         pods=[
-            AgentPodPart(
+            status.AgentPodPart(
                 namespace=pod.namespace,
                 name=pod.name,
                 uid=uid,
@@ -98,14 +84,16 @@ def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | N
             for uid, pod in node.active.items()
         ],
         held=[
-            HeldPodPart(
+            status.HeldPodPart(
                 namespace=held.pod.namespace,
                 name=held.pod.name,
                 uid=uid,
                 reason=held.rejection.reason,
                 message=held.rejection.message,
                 running=[
-                    UnplacedContainerPart(one.name, one.id, one.phase.value, RecordedCPUsPart(str(one.record.cpus)))
+                    status.UnplacedContainerPart(
+                        one.name, one.id, one.phase.value, status.RecordedCPUsPart(str(one.record.cpus))
+                    )
                     for one in live.get(uid, ())
                     # The others have their place: it is the pod's resize that waits, or what is not placed yet of it.
                     if uid not in node.active or node.active[uid].container(one.name) is None
@@ -114,12 +102,15 @@ def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | N
             for uid, held in state.held.items()
         ],
         claims=[
-            AgentClaimPart(
+            status.AgentClaimPart(
                 namespace=claim.namespace,
                 name=claim.name,
                 uid=claim.uid,
                 cpus=str(CPUSet(claim.cpus)),
-                shares=[ClaimSharePart(share.request, share.device, str(CPUSet(share.cpus))) for share in claim.shares],
+                shares=[
+                    status.ClaimSharePart(share.request, share.device, str(CPUSet(share.cpus)))
+                    for share in claim.shares
+                ],
                 pods=sorted(state.claim_users.get(claim.uid, ())),
             )
             for claim in claims_of(cpu).values()
@@ -128,7 +119,7 @@ def status_document(snapshot: Snapshot, counts: AgentCountsPart, now: Moment | N
         plugins=UNSET
         if host is None
         else [
-            AgentPluginPart(
+            status.AgentPluginPart(
                 name=plugin.name,
                 placement=plugin.placement.value,
                 given_up=host.choice.watch.has_given_up(plugin.name),
@@ -150,7 +141,7 @@ def _containers(
     overlapping: Mapping[str, CPUSet],
     wanted: DesiredSettings,
     now: Moment,
-) -> Iterator[AgentContainerPart]:
+) -> Iterator[status.AgentContainerPart]:
     """Yield the containers of a pod in its order; one that the runtime does not have has no id.
 
     Args:
@@ -167,7 +158,7 @@ def _containers(
     for container in pod.containers:
         name = container.name
         held = node.cpu.assignments.get(uid, {}).get(name, NO_CPUS)
-        part = AgentContainerPart(
+        part = status.AgentContainerPart(
             name=name,
             sharing=cpu_isolation(node.settings, node.providers, pod, container).value,
             cpus=str(CPUSet(held)),
@@ -180,9 +171,9 @@ def _containers(
             part.devices, part.alignment = devices[name]
         if known := live.get(name):
             part.id, part.phase = known.id, known.phase.value
-            part.told = CPUsAndNodesPart(str(known.record.cpus), nodes_of(known.record.mems))
+            part.told = status.CPUsAndNodesPart(str(known.record.cpus), nodes_of(known.record.mems))
             if found := snapshot.effective.get(known.id):
-                part.effective = CPUsAndNodesPart(str(found.cpus), list_text(found.mems))
+                part.effective = status.CPUsAndNodesPart(str(found.cpus), list_text(found.mems))
             part.overlap = str(overlapping.get(known.id, CPUSet()))
         # What it lost because CPUs are offline: those that are not replaced, and its own set
         if lost := held & node.cpu.offline:
@@ -194,7 +185,7 @@ def _containers(
         yield part
 
 
-def devices_of_pod(state: AgentState, pod: Pod) -> dict[str, tuple[list[AgentDevicePart], str]]:
+def devices_of_pod(state: AgentState, pod: Pod) -> dict[str, tuple[list[status.AgentDevicePart], str]]:
     """Return what containers of a pod hold and how they lie to it, by name, without those with nothing to be said."""
     far = {name for name, _ in elsewhere(state, pod)}
     found = {}
@@ -209,7 +200,7 @@ def devices_of_pod(state: AgentState, pod: Pod) -> dict[str, tuple[list[AgentDev
         else:
             fit = "aligned" if are_near(held) and (place.cpus or place.mems) else "free"
         parts = [
-            AgentDevicePart(resource, one.id, list(one.numa or ()), one.healthy)
+            status.AgentDevicePart(resource, one.id, list(one.numa or ()), one.healthy)
             for resource, devices in held.items()
             for one in devices
         ]
@@ -217,7 +208,7 @@ def devices_of_pod(state: AgentState, pod: Pod) -> dict[str, tuple[list[AgentDev
     return found
 
 
-def _add_resizing(part: AgentContainerPart, kubelet: Kubelet, uid: str, held: CPUMask, now: Moment) -> None:
+def _add_resizing(part: status.AgentContainerPart, kubelet: Kubelet, uid: str, held: CPUMask, now: Moment) -> None:
     """Add what a container got at first, where that is not what it has, and what it releases."""
     cpu, name, policy = kubelet.node.cpu, part.name, kubelet.settings.cpu
     baseline = cpu.baselines.get(uid, {}).get(name, held)
@@ -226,13 +217,13 @@ def _add_resizing(part: AgentContainerPart, kubelet: Kubelet, uid: str, held: CP
     release = releases_of(cpu, uid).get(name)
     if release is not None:
         leaving = CPUSet(held) - release.cpus
-        part.pending = ScaleDownPart(str(release.cpus), str(leaving), round(release.left(now) / SECOND, 3))
+        part.pending = status.ScaleDownPart(str(release.cpus), str(leaving), round(release.left(now) / SECOND, 3))
     waiting = kubelet.node.waiting.get(uid)
     if waiting is not None and any(
         one.name == name and one.requests != old.requests
         for one, old in zip(waiting.pod.containers, kubelet.node.active[uid].containers, strict=False)
     ):
-        part.resize = RefusedResizePart(waiting.reason, waiting.rejection.message)
+        part.resize = status.RefusedResizePart(waiting.reason, waiting.rejection.message)
 
 
 def _nodes(ids: tuple[int, ...]) -> str:

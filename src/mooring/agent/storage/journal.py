@@ -127,7 +127,7 @@ class JournalWriter:
 
 
 def _row(one: KnownContainer) -> ContainerRow:
-    cpus, mems = list_of(one.record.cpus), nodes_of(one.record.mems)
+    cpus, mems = list_of(one.record.cpus.mask), nodes_of(one.record.mems)
     return ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
 
 

@@ -25,6 +25,9 @@ DEEPEST: Final = 100
 Place: TypeAlias = tuple[int, int]
 """Line and column, counted from 1."""
 
+FileMark: TypeAlias = tuple[int, int, int]
+"""Inode, time of change and size: what changes when a file is replaced or written."""
+
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 _NUMBER: Final = re.compile(r"-?[0-9]")
 _LONGEST_NUMBER: Final = 4300
@@ -32,6 +35,15 @@ _LONGEST_NUMBER: Final = 4300
 _OPENING: Final = {"{": "mapping", "[": "sequence"}
 _CONSTANTS: Final = ("NaN", "Infinity", "-Infinity")
 _INDEX: Final = re.compile(r"\[(\d+)\]")
+
+
+def file_mark(path: str | os.PathLike[str]) -> FileMark | None:
+    """Return what tells whether a file has changed, without reading it; None for one that is not there."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a str in most hands
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def field_places(text: str, index: int, fields: Sequence[str]) -> list[Place | None]:
