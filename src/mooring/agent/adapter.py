@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mooring.agent.devices.lookup import DeviceSource, without_devices
+from mooring.agent.devices.lookup import DeviceLookup, without_devices
 from mooring.agent.nri import types as nri
 from mooring.agent.pods.resolve import Resolved, resolved
-from mooring.agent.pods.source import ResizedSource
+from mooring.agent.pods.source import PodSources
 from mooring.agent.reactor.containers import as_requested, requested_containers, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
@@ -32,7 +32,6 @@ from mooring.agent.status.snapshot import NO_RUNTIME, moment
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pods import DEFAULT_GATES
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
 
@@ -46,16 +45,16 @@ class RuntimeAdapter:
     def __init__(
         self,
         holder: StateHolder,
-        pods: ResizedSource | None,
-        gates: PodGates = DEFAULT_GATES,
+        pods: PodSources,
+        gates: PodGates,
         clock: Callable[[], Moment] = present_moment,
-        devices: DeviceSource | None = None,
+        devices: DeviceLookup | None = None,
     ) -> None:
         """Begin to answer.
 
         Args:
             holder: has the state.
-            pods: knows pods; None when all are to be derived from their containers.
+            pods: knows pods; those that it does not know are derived from their containers.
             gates: of the kubelet, for pods that are derived.
             clock: tells the present moment, from which delays count.
             devices: knows what pods hold; None without the extension device-alignment.
@@ -81,7 +80,7 @@ class RuntimeAdapter:
         state = self._holder.state
         running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
         unknown = unknown_pods(state, pods, containers, running)
-        known = {} if self._pods is None else self._pods.known(unknown)
+        known = self._pods.known(unknown)
         found = {}
         for one in unknown:
             its = as_requested(state, [each for each in containers if each.pod_sandbox_id == one.id])
@@ -100,7 +99,7 @@ class RuntimeAdapter:
         self, pod: nri.PodSandbox, container: nri.RuntimeContainer
     ) -> tuple[nri.ContainerAdjustment, Sequence[nri.ContainerUpdate]]:
         """Place a container."""
-        found = self._found(self._pod(pod), pod, container, requested_containers(self._holder.state, pod.id))
+        found = self._found(self._pods.pod(pod), pod, container, requested_containers(self._holder.state, pod.id))
         spec, devices = self._plain(found.pod), self._devices_of(found)
         now = self._clock()
         outcome = self._decided(
@@ -113,7 +112,7 @@ class RuntimeAdapter:
         self, pod: nri.PodSandbox, container: nri.RuntimeContainer, resources: nri.LinuxResources
     ) -> Sequence[nri.ContainerUpdate]:
         """Resize a container, or overrule an update where it concerns what the agent decides."""
-        target = None if self._pods is None else self._pods.wanted(pod)
+        target = self._pods.wanted(pod)
         now = self._clock()
         outcome = self._decided(
             lambda state, observer: update_container(state, pod, container, resources, target, now, observer), pod.uid
@@ -132,10 +131,12 @@ class RuntimeAdapter:
         devices: DevicesFound | None = None
         state = self._holder.state
         if pod is not None and needs_pod(state, event, pod, container):
-            found = self._found(self._pod(pod), pod, container, requested_containers(state, pod.id))
+            found = self._found(self._pods.pod(pod), pod, container, requested_containers(state, pod.id))
             spec, devices = self._plain(found.pod), self._devices_of(found)
         elif pod is not None and event is nri.Event.START_CONTAINER and pod.uid in state.without_devices:
-            devices = self._devices_of(self._found(self._pod(pod), pod, container, requested_containers(state, pod.id)))
+            devices = self._devices_of(
+                self._found(self._pods.pod(pod), pod, container, requested_containers(state, pod.id))
+            )
         now = self._clock()
         self._decided(
             lambda state, observer: state_change(state, event, pod, container, spec, observer, devices, now),
@@ -161,9 +162,6 @@ class RuntimeAdapter:
             # No reply confirms updates: one that failed would leave a container on the CPUs of the new one.
             self._holder.confirm()
         return outcome
-
-    def _pod(self, sandbox: nri.PodSandbox) -> Pod | None:
-        return None if self._pods is None else self._pods.pod(sandbox)
 
     def _plain(self, pod: Pod) -> Pod:
         """Return the pod as the engine is asked about it: devices are given already, where it follows them."""

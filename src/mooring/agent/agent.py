@@ -93,8 +93,7 @@ class Agent:
                 startup.configuration.source,
             )
             self._published = Published(_first(startup, resumed, facts))
-            self.metrics = AgentMetrics(self._published)
-            self.metrics.per_container = options.per_container_metrics
+            self.metrics = AgentMetrics(self._published, per_container=options.per_container_metrics)
             work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
             gates = PodGates.of_node(startup.configuration.kubelet, startup.configuration.mooring)
             cluster = open_cluster_access(options, gates, startup.node, self._report, self.metrics.evictions.inc)
@@ -118,7 +117,9 @@ class Agent:
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
-            self._say_unlockable(unlockable)
+            if unlockable:
+                log.warning("the state folder cannot be locked", problem=unlockable)
+                self.holder.problem(unlockable)
             self.holder.apply(lambda state, _observer: EventOutcome(state, effects=resumed.effects))
             self._cpus = self._cpu_reconciler(startup, opened)
             self.devices = self._device_access(startup, opened)
@@ -135,7 +136,12 @@ class Agent:
                 )
                 opened.callback(publisher.stop, _PATIENCE)
                 self.metrics.beside = publisher.metrics
-            self._run_plugin = _plugin(given, adapter, plugin, self.listener, self._connect, self._stopping)
+            # Until the agent stops; over a given connection until that ends
+            self._run_plugin: Callable[[], object] = (
+                partial(run_plugin, self._connect, adapter, plugin, self.listener, self._stopping)
+                if given is None
+                else partial(run_given_plugin, given, adapter, plugin, self.listener)
+            )
             self._reloading = ConfigurationReloader(startup, self.holder, self._published, self.metrics, log)
             self._kubelet = (
                 None
@@ -298,11 +304,6 @@ class Agent:
         else:
             self._log.info("the other agent has ended")
 
-    def _say_unlockable(self, problem: str) -> None:
-        if problem:
-            self._log.warning("the state folder cannot be locked", problem=problem)
-            self.holder.problem(problem)
-
     def _talk(self) -> None:
         try:
             self._run_plugin()
@@ -335,8 +336,7 @@ class Agent:
 
 def _first(startup: Startup, resumed: EventOutcome, facts: list[object]) -> Snapshot:
     """Return the snapshot before anything has happened."""
-    now = time.time()
-    kubelet = resumed.state.kubelet
+    kubelet, now = resumed.state.kubelet, time.time()
     return Snapshot(
         startup.machine,
         resumed.state,
@@ -346,20 +346,6 @@ def _first(startup: Startup, resumed: EventOutcome, facts: list[object]) -> Snap
         started=now,
         taken=now,
     )
-
-
-def _plugin(
-    given: Session | None,
-    adapter: RuntimeAdapter,
-    options: PluginOptions,
-    listener: SessionListener,
-    connect: Callable[[], socket.socket],
-    stopping: StopSignal,
-) -> Callable[[], object]:
-    """Return what talks to the runtime until the agent stops; over a given connection until that ends."""
-    if given is not None:
-        return partial(run_given_plugin, given, adapter, options, listener)
-    return partial(run_plugin, connect, adapter, options, listener, stopping)
 
 
 def ready_fields(snapshot: Snapshot) -> Mapping[str, str]:

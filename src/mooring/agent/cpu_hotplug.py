@@ -187,7 +187,12 @@ class CPUReconciler:
         if found is None:
             self._holder.complain("online CPUs", "the list of online CPUs cannot be read; the last known list is used")
             return
-        self._name_strangers(found)
+        # Of these the agent has no description: they were offline when it first started.
+        strange = found - CPUSet(known_cpus(self._holder.state.kubelet.node))
+        if strange and strange != self._strange:
+            text = "CPUs came online that were offline when the agent first started; they are not used"
+            self._log.warning(text, cpus=list_text(strange.mask), remedy="drain the node and restart the agent")
+        self._strange = strange
         if is_news(self._holder.state, found.mask):
             self._holder.apply(lambda state, observer: cpus_changed(state, found.mask, observer))
 
@@ -196,12 +201,3 @@ class CPUReconciler:
             self.check()
         except Exception as error:  # noqa: BLE001 - without this thread no CPU would ever be missed
             self._log.error("internal error", exc_info=error)
-
-    def _name_strangers(self, online: CPUSet) -> None:
-        """Say that there are CPUs of which the agent has no description: they were offline when it first started."""
-        strange = online - CPUSet(known_cpus(self._holder.state.kubelet.node))
-        if strange != self._strange:
-            self._strange = strange
-            if strange:
-                text = "CPUs came online that were offline when the agent first started; they are not used"
-                self._log.warning(text, cpus=list_text(strange.mask), remedy="drain the node and restart the agent")

@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -225,7 +225,14 @@ class AssignedFiles:
         try:
             match effect:
                 case effects.WriteAssigned():
-                    self._write(effect)
+                    mine = self.folder / effect.container_id
+                    for folder in (self.folder.parent, self.folder, mine) if effect.makes else ():
+                        # All users may read it, whatever the process's mask.
+                        with suppress(FileExistsError):
+                            folder.mkdir(_FOLDER_MODE)
+                            folder.chmod(_FOLDER_MODE)
+                    if effect.makes or mine.is_dir():
+                        _write_assigned(mine, effect.assigned, again=effect.again)
                 case effects.DropAssigned():
                     _remove(self.folder / effect.container_id)
                 case effects.SweepAssigned():
@@ -234,26 +241,13 @@ class AssignedFiles:
             return f"{self.folder}: {system_words(error)}"
         return ""
 
-    def _write(self, effect: effects.WriteAssigned) -> None:
-        mine = self.folder / effect.container_id
-        if effect.makes:
-            _make(self.folder.parent)
-            _make(self.folder)
-            _make(mine)
-        elif not mine.is_dir():
-            return
-        _write_assigned(mine, effect.assigned, again=effect.again)
-
     def _sweep(self, effect: effects.SweepAssigned) -> None:
-        for mine in self._folders():
-            if mine.name in effect.silent:
-                _write_assigned(mine, Assigned())
-            elif mine.name not in effect.told:
-                _remove(mine)
-
-    def _folders(self) -> Iterator[Path]:
         with suppress(FileNotFoundError):
-            yield from [one for one in self.folder.iterdir() if one.is_dir() and not one.is_symlink()]
+            for mine in [one for one in self.folder.iterdir() if one.is_dir() and not one.is_symlink()]:
+                if mine.name in effect.silent:
+                    _write_assigned(mine, Assigned())
+                elif mine.name not in effect.told:
+                    _remove(mine)
 
 
 def _write_assigned(mine: Path, assigned: Assigned, *, again: bool = False) -> None:
@@ -280,13 +274,6 @@ def _text(path: Path) -> str | None:
         return path.read_text("ascii")
     except (OSError, ValueError):
         return None
-
-
-def _make(folder: Path) -> None:
-    """Make a folder that all users may read, whatever the process's mask."""
-    with suppress(FileExistsError):
-        folder.mkdir(_FOLDER_MODE)
-        folder.chmod(_FOLDER_MODE)
 
 
 def _remove(mine: Path) -> None:

@@ -19,16 +19,16 @@ from google.protobuf.message import Message
 from msgspec import Struct, to_builtins
 
 from mooring.agent.reactor.create_container import prepare_claim, unprepare_claim
-from mooring.agent.reactor.response import EventOutcome, Refused
-from mooring.agent.state import AgentState, variables
+from mooring.agent.reactor.response import Refused
+from mooring.agent.state import variables
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.observer import Observer
 from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
+from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service import messages
@@ -38,50 +38,41 @@ from mooring.service.logs import Log
 _Response = TypeVar("_Response", bound=Message)
 
 
-class PodResourcesService:
-    """Serves List, Get and GetAllocatableResources on a Unix socket until it is closed."""
+def serve_pod_resources(path: str, snapshot: Callable[[], Snapshot], log: Log) -> GRPCSocket:
+    """Serve List, Get and GetAllocatableResources on a Unix socket until that is closed.
 
-    def __init__(self, path: str, snapshot: Callable[[], Snapshot], log: Log) -> None:
-        """Begin to serve.
+    Args:
+        path: of the socket.
+        snapshot: the newest of the node.
+        log: of the agent.
 
-        Args:
-            path: of the socket.
-            snapshot: the newest of the node.
-            log: of the agent.
+    Raises:
+        InputError: there can be no such socket.
+    """
 
-        Raises:
-            InputError: there can be no such socket.
-        """
-        self._snapshot = snapshot
-        methods: Methods = {
-            "List": Method(messages.ListPodResourcesRequestMessage, lambda _asked: self._list()),
-            "Get": Method(messages.GetPodResourcesRequestMessage, self._get),
-            "GetAllocatableResources": Method(
-                messages.AllocatableResourcesRequestMessage, lambda _asked: self._allocatable()
-            ),
-        }
-        self._socket = GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
+    def node() -> Node:
+        return snapshot().state.kubelet.node
 
-    def close(self) -> None:
-        """Stop serving and remove the socket's name."""
-        self._socket.close()
-
-    def _list(self) -> messages.ListPodResourcesResponseMessage:
-        return _message(list_message(self._snapshot().state.kubelet.node), messages.ListPodResourcesResponseMessage)
-
-    def _get(self, asked: messages.GetPodResourcesRequestMessage) -> messages.GetPodResourcesResponseMessage:
+    def get(asked: messages.GetPodResourcesRequestMessage) -> messages.GetPodResourcesResponseMessage:
         wanted = asked.pod_namespace, asked.pod_name
-        pods = list_message(self._snapshot().state.kubelet.node).pod_resources
-        found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)
+        found = next((pod for pod in list_message(node()).pod_resources if (pod.namespace, pod.name) == wanted), None)
         if found is None:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
             raise CallRefusedError("UNKNOWN", text)
         return messages.GetPodResourcesResponseMessage(pod_resources=_message(found, messages.PodResourcesMessage))
 
-    def _allocatable(self) -> messages.AllocatableResourcesResponseMessage:
-        return _message(
-            allocatable_message(self._snapshot().state.kubelet.node), messages.AllocatableResourcesResponseMessage
-        )
+    methods: Methods = {
+        "List": Method(
+            messages.ListPodResourcesRequestMessage,
+            lambda _asked: _message(list_message(node()), messages.ListPodResourcesResponseMessage),
+        ),
+        "Get": Method(messages.GetPodResourcesRequestMessage, get),
+        "GetAllocatableResources": Method(
+            messages.AllocatableResourcesRequestMessage,
+            lambda _asked: _message(allocatable_message(node()), messages.AllocatableResourcesResponseMessage),
+        ),
+    }
+    return GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
 
 
 def _message(document: Struct, kind: type[_Response]) -> _Response:
@@ -98,58 +89,44 @@ _NAME = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.-]{0,252}[0-9A-Za-z])?", re.ASCII)
 _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 
 
-class ClaimsService:
-    """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
+def serve_claims(path: str, provider: Published, holder: StateHolder, log: Log) -> GRPCSocket:
+    """Serve Prepare, Unprepare and Node on a Unix socket until that is closed.
 
-    def __init__(self, path: str, provider: Published, holder: StateHolder, log: Log) -> None:
-        """Begin to serve.
+    Args:
+        path: of the socket.
+        provider: knows the node.
+        holder: has the state.
+        log: of the agent.
 
-        Args:
-            path: of the socket.
-            provider: knows the node.
-            holder: has the state.
-            log: of the agent.
+    Raises:
+        InputError: there can be no such socket.
+    """
 
-        Raises:
-            InputError: there can be no such socket.
-        """
-        self._provider, self._holder = provider, holder
-        methods: Methods = {
-            "Prepare": Method(messages.PrepareRequestMessage, self._prepare),
-            "Unprepare": Method(messages.UnprepareRequestMessage, self._unprepare),
-            "Node": Method(messages.NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
-        }
-        self._socket = GRPCSocket(path, messages.CLAIMS_SERVICE, methods, log)
-
-    def close(self) -> None:
-        """Stop serving and remove the socket's name."""
-        self._socket.close()
-
-    def _prepare(self, request: messages.PrepareRequestMessage) -> messages.PrepareResponseMessage:
-        if not self._provider.snapshot().runtime.synchronized:
+    def prepare(request: messages.PrepareRequestMessage) -> messages.PrepareResponseMessage:
+        if not provider.snapshot().runtime.synchronized:
             return messages.PrepareResponseMessage(reason=NOT_READY)
         try:
             asked, pods = claim_asked(request)
         except InputError as error:
             return messages.PrepareResponseMessage(reason=f"InvalidClaim: {error}")
-
-        def decide(state: AgentState, observer: Observer) -> EventOutcome:
-            return prepare_claim(state, asked, pods, observer)
-
-        outcome = self._holder.apply(decide, claim_key(asked.uid))
+        key = claim_key(asked.uid)
+        outcome = holder.apply(lambda state, observer: prepare_claim(state, asked, pods, observer), key)
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
         if isinstance(outcome.answer, Refused) or held is None:
             reason = outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY
             return messages.PrepareResponseMessage(reason=reason)
         return messages.PrepareResponseMessage(shares=_shares(held))
 
-    def _unprepare(self, request: messages.UnprepareRequestMessage) -> messages.UnprepareResponseMessage:
-        def decide(state: AgentState, observer: Observer) -> EventOutcome:
-            return unprepare_claim(state, request.uid, observer)
+    def unprepare(request: messages.UnprepareRequestMessage) -> messages.UnprepareResponseMessage:
+        answer = holder.apply(lambda state, observer: unprepare_claim(state, request.uid, observer)).answer
+        return messages.UnprepareResponseMessage(reason=answer.text if isinstance(answer, Refused) else "")
 
-        outcome = self._holder.apply(decide)
-        reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""
-        return messages.UnprepareResponseMessage(reason=reason)
+    methods: Methods = {
+        "Prepare": Method(messages.PrepareRequestMessage, prepare),
+        "Unprepare": Method(messages.UnprepareRequestMessage, unprepare),
+        "Node": Method(messages.NodeRequestMessage, lambda _request: node_message(provider.snapshot())),
+    }
+    return GRPCSocket(path, messages.CLAIMS_SERVICE, methods, log)
 
 
 def claim_asked(request: messages.PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:

@@ -19,7 +19,7 @@ from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
 from mooring.agent.conflicts import KubeletFinder
-from mooring.agent.pod_resources import ClaimsService, PodResourcesService
+from mooring.agent.pod_resources import serve_claims, serve_pod_resources
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
@@ -224,9 +224,9 @@ def serve(
         opened.callback(server.close)
         address = server.address
     if options.pod_resources_socket:
-        opened.callback(PodResourcesService(options.pod_resources_socket, provider.snapshot, log).close)
+        opened.callback(serve_pod_resources(options.pod_resources_socket, provider.snapshot, log).close)
     if options.claims_socket:
-        opened.callback(ClaimsService(options.claims_socket, provider, holder, log).close)
+        opened.callback(serve_claims(options.claims_socket, provider, holder, log).close)
     return address
 
 

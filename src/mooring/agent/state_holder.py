@@ -188,7 +188,7 @@ class StateHolder:
             return
         changes = changes_between(before.kubelet.node.cpu, after.kubelet.node.cpu)
         if changes:
-            self._later(partial(self._notified, plugins.choice, changes))
+            self._executor.work.put(partial(self._notified, plugins.choice, changes))
 
     def _notified(self, choice: PluginChoice, changes: tuple[Notice, ...]) -> None:
         facts: list[object] = []
@@ -232,9 +232,6 @@ class StateHolder:
         if done.after is not None:
             self._effective[container] = done.after
         return written_of(done)
-
-    def _later(self, work: Callable[[], object]) -> None:
-        self._executor.work.put(work)
 
     def _publish(self) -> None:
         self._published.publish(

@@ -14,11 +14,11 @@ bytes each, the low one first. XXH64 is defined in the xxHash fast digest algori
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
@@ -252,15 +252,10 @@ class Observation:
     """Devices that the kubelet's record says pods have that are gone: it forgets them when it gives out devices."""
 
 
-class Source(Protocol):
-    """Where observations of a node come from."""
+Observe: TypeAlias = Callable[[], Observation | None]
+"""Returns the newest observation, the same object while nothing changes; None when there is none yet.
 
-    def observe(self) -> Observation | None:
-        """Return the newest observation, the same object while nothing changes; None when there is none yet.
-
-        Raises:
-            MooringError: nothing can be seen at the moment.
-        """
+Raises MooringError when nothing can be seen at the moment."""
 
 
 def documents_of(
@@ -324,17 +319,6 @@ class EngineObserver:
             displaced=node.cpu.displaced,
         )
         return Observation(self._facts, state, node)
-
-
-class FixedObservation:
-    """A source in which nothing ever changes."""
-
-    def __init__(self, seen: Observation) -> None:
-        self._seen = seen
-
-    def observe(self) -> Observation:
-        """Return what there is."""
-        return self._seen
 
 
 def listing_of(seen: Observation) -> dict[str, Any]:

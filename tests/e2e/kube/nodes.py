@@ -147,7 +147,7 @@ class Nodes:
         with self.connect() as cluster:
             shared = _Shared(cluster)
             publishers = [
-                Publisher(node, lambda: shared, name, report=self.told.append)  # type: ignore[arg-type, return-value]  # see _Shared
+                Publisher(node.observe, lambda: shared, name, report=self.told.append)  # type: ignore[arg-type, return-value]  # see _Shared
                 for name, node in self.played.items()
             ]
             while not self._stopping.is_set():

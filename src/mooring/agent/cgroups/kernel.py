@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -93,12 +93,35 @@ class KernelCGroups:
             return error.trouble is not CGroupTrouble.GONE
 
     def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[protocol.Deviation, ...]:
-        """Compare what is in effect with what is wanted."""
-        return tuple(deviations(self.layout, wanted))
+        """Compare what is in effect with what is wanted; a container that has ended does not deviate."""
+        found: list[protocol.Deviation] = []
+        cpuset = self.layout.cpuset
+        for one in wanted:
+            try:
+                groups = groups_of_container(self.layout, cpuset, one.cgroup, one.pid)
+                last = groups[-1]
+                shown = in_effect(cpuset, last) if one.mems else Cpuset(cpus_in_effect(cpuset, last), NO_NODES)
+                if not protocol.shows(shown, one):
+                    in_vain = all(is_configured(cpuset, group, one.cpus, one.mems) for group in groups)
+                    found.append(protocol.Deviation(one, shown, can_be_repaired=not in_vain))
+            except GroupError as error:
+                trouble = error.trouble
+                if trouble is CGroupTrouble.GONE:
+                    trouble = missing(self.layout, cpuset, one.cgroup, one.pid)
+                if trouble is not CGroupTrouble.GONE:
+                    found.append(protocol.Deviation(one, None, trouble=trouble, problem=str(error)))
+        return tuple(found)
 
-    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[protocol.QuotaFound, ...]:
-        """Return the quotas that are there and should not be."""
-        return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
+    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[tuple[LiftQuota, protocol.Quota], ...]:
+        """Return the quotas that are there and should not be; groups that are gone or unreadable have none."""
+        found: list[tuple[LiftQuota, protocol.Quota]] = []
+        cpu = self.layout.cpu
+        for one in wanted:
+            with suppress(GroupError):
+                groups = () if cpu is None else groups_of_container(self.layout, cpu, one.cgroup, one.pid)
+                there = [protocol.read_quota(cpu, group) for group in groups if cpu is not None]
+                found += [(one, quota) for quota in there if quota.microseconds is not None][:1]
+        return tuple(found)
 
     def _groups(self, hierarchy: Hierarchy, place: LiftQuota) -> tuple[str, ...]:
         if place.of is QuotaOf.POD and is_above_pods(place.cgroup):
@@ -106,36 +129,3 @@ class KernelCGroups:
                 CGroupTrouble.NOT_PERMITTED, place.cgroup, "the quota of all pods is not the agent's to change"
             )
         return groups_of_container(self.layout, hierarchy, place.cgroup, place.pid)
-
-
-def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[protocol.Deviation]:
-    """Yield the containers whose groups are not as wanted; a container that has ended is not one of them."""
-    for one in wanted:
-        try:
-            groups = groups_of_container(layout, layout.cpuset, one.cgroup, one.pid)
-            found = (
-                in_effect(layout.cpuset, groups[-1])
-                if one.mems
-                else Cpuset(cpus_in_effect(layout.cpuset, groups[-1]), NO_NODES)
-            )
-            if not protocol.shows(found, one):
-                in_vain = all(is_configured(layout.cpuset, group, one.cpus, one.mems) for group in groups)
-                yield protocol.Deviation(one, found, can_be_repaired=not in_vain)
-        except GroupError as error:
-            trouble = error.trouble
-            if trouble is CGroupTrouble.GONE:
-                trouble = missing(layout, layout.cpuset, one.cgroup, one.pid)
-            if trouble is not CGroupTrouble.GONE:
-                yield protocol.Deviation(one, None, trouble=trouble, problem=str(error))
-
-
-def quotas(layout: CGroupLayout, hierarchy: Hierarchy, wanted: Iterable[LiftQuota]) -> Iterator[protocol.QuotaFound]:
-    """Yield the quotas where none should be; groups that are gone or unreadable have none."""
-    for one in wanted:
-        try:
-            groups = groups_of_container(layout, hierarchy, one.cgroup, one.pid)
-            there = [quota for group in groups if not (quota := protocol.read_quota(hierarchy, group)).is_lifted]
-        except GroupError:
-            continue
-        if there:
-            yield protocol.QuotaFound(one, there[0])

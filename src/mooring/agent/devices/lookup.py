@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from mooring.agent.state import DevicesFound
 from mooring.engine.checkpoint.device_file import device_record, read_device_file
@@ -86,18 +86,6 @@ def without_devices(pod: Pod) -> Pod:
 
 def _plain(amounts: ResourceList) -> ResourceList:
     return {name: amount for name, amount in amounts.items() if not is_extended(name)}
-
-
-class DeviceSource(Protocol):
-    """Knows what pods hold of devices; :class:`mooring.agent.devices.lookup.DeviceLookup` is one."""
-
-    def of_pod(self, pod: Pod, answer_by: float, *, is_derived: bool = False) -> DevicesFound | None:
-        """Return what a pod holds, in time; None when it wants no device."""
-
-    def of_all(
-        self, pods: Mapping[str, Pod], missing: Mapping[str, Iterable[str]], timeout: float
-    ) -> Mapping[str, DevicesFound]:
-        """Return what pods hold, by uid."""
 
 
 _Held = Mapping[str, Mapping[str, tuple[Device, ...]]]

@@ -50,11 +50,12 @@ _REPAIRS = {ReportKind.DEVIATION: "cpuset", ReportKind.QUOTA_DEVIATION: "quota",
 class AgentMetrics(ProgramMetrics):
     """Counters of one agent, and the page on which they stand."""
 
-    def __init__(self, provider: Published) -> None:
+    def __init__(self, provider: Published, *, per_container: bool = False) -> None:
         """Begin at zero.
 
         Args:
             provider: tells what is not counted but seen.
+            per_container: whether containers with exclusive CPUs have series of their own.
         """
         super().__init__("mooring_agent")
         self._provider = provider
@@ -81,8 +82,7 @@ class AgentMetrics(ProgramMetrics):
         self.interrupts_refused = self.counter(
             "interrupts_refused", "Interrupts that were not moved, by reason.", "why"
         )
-        self.per_container = False
-        """Whether containers with exclusive CPUs have series of their own."""
+        self.per_container = per_container
         for kind in _REPAIRS.values():
             self.repairs.labels(kind)
         for result in ("taken", "refused"):

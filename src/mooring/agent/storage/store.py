@@ -73,7 +73,8 @@ class JournalFile:
             # Opened each time: a file open for writing would keep an administrator from making its disk read-only.
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                if _identity(descriptor) != self._made:
+                found = os.fstat(descriptor)
+                if (found.st_dev, found.st_ino, found.st_size) != self._made:
                     return False
                 place = self._next * self._slot_size
                 left = memoryview(data)
@@ -102,11 +103,6 @@ class JournalFile:
             found = self._path.lstat()
             self._made = found.st_dev, found.st_ino, found.st_size
             self._slot_size, self._next = size, 0
-
-
-def _identity(descriptor: int) -> tuple[int, int, int]:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino, found.st_size
 
 
 JOURNAL_FILE = "journal.json"
@@ -302,12 +298,13 @@ class Store:
         files = state.kubelet.files
         texts = {name: text for name, text in ((CPU_FILE, files.cpu), (MEMORY_FILE, files.memory)) if text is not None}
         before, self._written = self._written, {}
-        changed = {name: text for name, text in texts.items() if before.get(name) != text or not self._has(name)}
+        changed = {
+            name: text
+            for name, text in texts.items()
+            if before.get(name) != text or not os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path is slow
+        }
         checkpoint.write_together(self.folder, changed)
         self._written = texts
-
-    def _has(self, name: str) -> bool:
-        return os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path costs more than the question
 
     def _journal(self, reports: list[AgentReport]) -> Stored | None:
         text = self._text(JOURNAL_FILE, reports)

@@ -22,7 +22,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -114,7 +114,11 @@ class Plugin:
             }
             opened.callback(self._served(self._endpoint, messages.DRA_SERVICE, methods))
             place = str(registry / f"{driver.name}-reg.sock")
-            opened.callback(self._served(place, messages.REGISTRATION_SERVICE, self._registration()))
+            methods = {
+                "GetInfo": Method(messages.InfoRequestMessage, self._info),
+                "NotifyRegistrationStatus": Method(messages.RegistrationStatusMessage, self._notified),
+            }
+            opened.callback(self._served(place, messages.REGISTRATION_SERVICE, methods))
             self._closing = opened.pop_all()
 
     def is_registered(self) -> bool:
@@ -127,12 +131,6 @@ class Plugin:
 
     def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
         return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
-
-    def _registration(self) -> Methods:
-        return {
-            "GetInfo": Method(messages.InfoRequestMessage, self._info),
-            "NotifyRegistrationStatus": Method(messages.RegistrationStatusMessage, self._notified),
-        }
 
     def _info(self, _request: messages.InfoRequestMessage) -> messages.PluginInfoMessage:
         return messages.PluginInfoMessage(
@@ -154,12 +152,8 @@ class Plugin:
         response = messages.NodePrepareResourcesResponseMessage()
         for claim in request.claims:
             answer = response.claims[claim.uid]
-            try:
-                with self._metrics.counted("prepare"):
-                    answer.devices.extend(self._driver.prepare(claim))
-            except MooringError as error:
-                answer.error = str(error)
-                self._log.warning("claim not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+            with self._step("prepare", claim, answer):
+                answer.devices.extend(self._driver.prepare(claim))
         return response
 
     def _unprepare(
@@ -167,14 +161,19 @@ class Plugin:
     ) -> messages.NodeUnprepareResourcesResponseMessage:
         response = messages.NodeUnprepareResourcesResponseMessage()
         for claim in request.claims:
-            answer = response.claims[claim.uid]
-            try:
-                with self._metrics.counted("unprepare"):
-                    self._driver.unprepare(claim)
-            except MooringError as error:
-                answer.error = str(error)
-                self._log.warning("claim not unprepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+            with self._step("unprepare", claim, response.claims[claim.uid]):
+                self._driver.unprepare(claim)
         return response
+
+    @contextmanager
+    def _step(self, step: str, claim: messages.ClaimMessage, answer: Any) -> Iterator[None]:
+        """Count one of :data:`STEPS`; what it raises is the claim's error in the answer."""
+        try:
+            with self._metrics.counted(step):
+                yield
+        except MooringError as error:
+            answer.error = str(error)
+            self._log.warning(f"claim not {step}d", claim=f"{claim.namespace}/{claim.name}", why=str(error))
 
 
 PERIOD: Final = 1.0

@@ -41,7 +41,7 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
-    from mooring.published.observation import Source
+    from mooring.published.observation import Observe
     from mooring.published.publisher import Publisher
     from mooring.published.writing import Rhythm
     from mooring.service.http import HTTPServer
@@ -122,7 +122,7 @@ def command(
                 if seen is None:
                     raise InputError("the node is unknown", source=_SOURCE)
                 return _shown(seen, form, to)
-            publisher = _publisher(asked, source, rhythm)
+            publisher = _publisher(asked, source.observe, rhythm)
             return _once(publisher, asked.name) if once else _running(publisher, address)
         finally:
             end()
@@ -138,7 +138,7 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
         return _shown(seen, form, to, plan.machine.name)
-    return _once(_publisher(asked, observation.FixedObservation(seen), rhythm), asked.name)
+    return _once(_publisher(asked, lambda: seen, rhythm), asked.name)
 
 
 def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
@@ -152,7 +152,7 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
     return NO if seen.problem else YES
 
 
-def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> publishing.Publisher:
+def _publisher(asked: Asked, observe: Observe, rhythm: Rhythm) -> publishing.Publisher:
     connect = connector(asked.kubeconfig)
     log = logs.start_log(service_options.LogFormat.JSON, service_options.LogLevel.INFO, name="mooring.publish")
 
@@ -160,7 +160,7 @@ def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> publishing.Publi
         tell = log.warning if finding.severity == "warning" else log.info
         tell(finding.message, about=finding.subject)
 
-    return publishing.Publisher(source, connect, asked.name, rhythm=rhythm, report=report)
+    return publishing.Publisher(observe, connect, asked.name, rhythm=rhythm, report=report)
 
 
 def _running(publisher: Publisher, address: Address | None) -> int:
