@@ -1,10 +1,8 @@
 """Eviction of rejected pods, the taint that keeps new ones away, and Kubernetes events without a flood.
 
 The reactor decides about an eviction (:func:`mooring.agent.reactor.placing.report_unplaced`, with ``onRejection:
-evict``). Here are the requests, what waits to be requested, and what was given up: the wish for an eviction comes again
-with every try of the kubelet, that for the taint with every check, and each failure is reported once. A pod that is
-held back is tried again every few seconds, for as long as it waits; each try gives the same sentence: a repeated event
-is counted up, and each object gets a bounded number.
+evict``). Here are the requests. A pod that is held back is tried again every few seconds, for as long as it waits; each
+try gives the same sentence: a repeated event is counted up, and each object gets a bounded number.
 
 A role for all of it: ``get``, ``list``, ``watch`` on pods; ``create`` on pods/eviction; ``create``, ``patch`` on
 events of events.k8s.io; ``get``, ``patch`` on nodes. Source: Kubernetes API v1.37.
@@ -22,7 +20,6 @@ import httpx2
 import msgspec
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.pods.cluster import AgentAccount
 from mooring.service.apiserver import cluster_errors, refusal_of
 
 CONTROLLER = "mooring/agent"
@@ -73,17 +70,12 @@ class _Series:
 
 
 @dataclass(slots=True)
-class _Allowance:
-    left: float
-    since: float
-
-
-@dataclass(slots=True)
 class EventBook:
     """What was said already. Not safe for several threads."""
 
     _series: OrderedDict[ClusterEvent, _Series] = field(default_factory=OrderedDict)
-    _allowances: OrderedDict[EventSubject, _Allowance] = field(default_factory=OrderedDict)
+    _allowances: OrderedDict[EventSubject, tuple[float, float]] = field(default_factory=OrderedDict)
+    """How many more sentences an object may be told, and since when."""
 
     def record(self, event: ClusterEvent, now: float, number: int) -> EventWrite | None:
         """Take note of something; return what is to be written now, if anything.
@@ -117,15 +109,11 @@ class EventBook:
         return min((one.due for one in self._series.values() if one.count > one.written), default=None)
 
     def _allows(self, about: EventSubject, now: float) -> bool:
-        allowance = self._allowances.setdefault(about, _Allowance(BURST, now))
-        self._allowances.move_to_end(about)
+        left, since = self._allowances.pop(about, (BURST, now))
+        left = min(BURST, left + (now - since) / REFILL)
+        self._allowances[about] = left - 1 if left >= 1 else left, now
         _bound(self._allowances)
-        allowance.left = min(BURST, allowance.left + (now - allowance.since) / REFILL)
-        allowance.since = now
-        if allowance.left < 1:
-            return False
-        allowance.left -= 1
-        return True
+        return left >= 1
 
 
 def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:
@@ -135,7 +123,7 @@ def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:
     return EventWrite(event, series.number, series.count)
 
 
-def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, _Allowance]) -> None:
+def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, tuple[float, float]]) -> None:
     if len(remembered) > MOST_REMEMBERED:
         remembered.popitem(last=False)
 
@@ -194,50 +182,6 @@ def _answered(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionWrite:
-    """A pod is to be evicted."""
-
-    about: EventSubject
-    message: str
-    """Why."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaintWrite:
-    """The node is to have the agent's taint, or not to have it."""
-
-    present: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A write that waits."""
-
-    what: EventWrite | EvictionWrite | TaintWrite
-    tries: int = 0
-    """That have failed."""
-    due: float = 0.0
-    """When it is tried, by the writer's clock."""
-
-    @property
-    def account(self) -> AgentAccount:
-        """The account that may write it."""
-        if isinstance(self.what, EventWrite):
-            return AgentAccount.EVENTS
-        return AgentAccount.EVICT if isinstance(self.what, EvictionWrite) else AgentAccount.TAINT
-
-    @property
-    def failure(self) -> str:
-        """What it means when it fails, in words."""
-        what = self.what
-        if isinstance(what, EventWrite):
-            return f"an event about {what.event.about.name} could not be written"
-        if isinstance(what, EvictionWrite):
-            return f"{what.about.namespace}/{what.about.name} is not evicted and stays held back"
-        return f"the node's taint could not be {'set' if what.present else 'removed'}"
-
-
 TAINT = "mooring/agent-not-ready"
 """Key of the taint that keeps pods away from a node whose agent is not there."""
 EFFECT = "NoSchedule"
@@ -284,42 +228,3 @@ def set_taint(http: httpx2.Client, node: str, *, present: bool) -> bool:
     version = found.get("metadata", {}).get("resourceVersion")
     _answered(http, "PATCH", path, body={"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}})
     return True
-
-
-MOST_EVICTIONS = 1024
-"""Evictions that are remembered."""
-_NODE = ""
-"""Stands for the node among the uids of pods."""
-
-
-class ReportedFailures:
-    """Evictions and the taint, with the words in which the newest failure was reported; one thread's alone."""
-
-    def __init__(self) -> None:
-        self._words: OrderedDict[str, str] = OrderedDict()
-
-    def was_reported(self, task: Task, message: str, *, is_last: bool) -> bool:
-        """Tell whether the same eviction, or the taint, was given up before with the same words.
-
-        Args:
-            task: that has failed; an event is never the same.
-            message: that is about to be reported.
-            is_last: whether it is given up now.
-        """
-        if isinstance(task.what, EventWrite):
-            return False
-        uid = _uid(task)
-        before = self._words.get(uid)
-        if is_last:
-            self._words[uid] = message
-            if len(self._words) > MOST_EVICTIONS:
-                self._words.popitem(last=False)
-        return before == message
-
-    def done(self, task: Task) -> None:
-        """Learn that a write was made: the next failure is reported again."""
-        self._words.pop(_uid(task), None)
-
-
-def _uid(task: Task) -> str:
-    return task.what.about.uid if isinstance(task.what, EvictionWrite) else _NODE
