@@ -177,7 +177,7 @@ class Agent:
         self.work.start()
         if self._cpus is not None:
             self._cpus.start()
-        if self.options.fail_closed:
+        if self.options.marks_node:
             self._taint(present=True)
             self.cluster.outward.wait_until_tried(_TAINTING)
         self._thread.start()
@@ -219,7 +219,7 @@ class Agent:
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
-        if self.options.fail_closed:
+        if self.options.marks_node:
             self._taint(present=bool(unready(self.snapshot)))
 
     def verify_all(self) -> None:
@@ -244,7 +244,7 @@ class Agent:
         self.work.finish(_PATIENCE)
         if self.interrupts is not None:
             self.interrupts.close(_PATIENCE)
-        if self.options.fail_closed:
+        if self.options.marks_node:
             self._taint(present=True)
         self._closing.close()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -166,7 +166,7 @@ def _answered(
     Raises:
         ClusterError: it says no, in its own words where it has any, or nothing.
     """
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    kind = f"application/{_PATCHES[path.endswith('/status')]}+json" if method == "PATCH" else "application/json"
     manager = {} if body is None else {"fieldManager": "mooring-agent"}
     with cluster_errors():
         content = None if body is None else msgspec.json.encode(body)
@@ -182,6 +182,10 @@ def _answered(
     return None
 
 
+CONDITION = "mooring.dev/AgentReady"
+"""Type of the node's condition, for rules of the node readiness controller."""
+_PATCHES = ("merge-patch", "strategic-merge-patch")
+"""Of conditions others write the rest, which only the second keeps."""
 TAINT = "mooring/agent-not-ready"
 """Key of the taint that keeps pods away from a node whose agent is not there."""
 EFFECT = "NoSchedule"
@@ -209,8 +213,8 @@ def evict_pod(http: httpx2.Client, about: EventSubject) -> bool:
     return _answered(http, "POST", f"{pod}/eviction", 404, eviction) is not None
 
 
-def set_taint(http: httpx2.Client, node: str, *, present: bool) -> bool:
-    """See to it that the node has, or has not, the taint; tell whether anything had to be changed.
+def set_taint(http: httpx2.Client, node: str, *, present: bool) -> str:
+    """See to it that the node has, or has not, the taint; return what had to be changed, in words.
 
     The list of taints can only be written whole, so the write carries the version that was read and fails with 409 when
     another client was faster.
@@ -224,7 +228,24 @@ def set_taint(http: httpx2.Client, node: str, *, present: bool) -> bool:
     kept = [one for one in taints if not (one.get("key") == TAINT and one.get("effect") == EFFECT)]
     wanted = [*kept, {"key": TAINT, "effect": EFFECT}] if present else kept
     if len(wanted) == len(taints):
-        return False
+        return ""
     version = found.get("metadata", {}).get("resourceVersion")
     _answered(http, "PATCH", path, body={"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}})
-    return True
+    return f"the node {'has' if present else 'has lost'} the taint of an agent that is not ready"
+
+
+def set_condition(http: httpx2.Client, node: str, *, present: bool) -> str:
+    """See to it that the node has the condition, False where the taint would be present; as :func:`set_taint`."""
+    path, status = f"/api/v1/nodes/{node}", str(not present)
+    found = (_answered(http, "GET", path) or {}).get("status", {}).get("conditions") or []
+    if any(one.get("type") == CONDITION and one.get("status") == status for one in found):
+        return ""
+    condition = {
+        "type": CONDITION,
+        "status": status,
+        "reason": "AgentNotReady" if present else "AgentReady",
+        "message": f"mooring agent {'does not pin' if present else 'pins'} the containers of this node",
+        "lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    _answered(http, "PATCH", f"{path}/status", body={"status": {"conditions": [condition]}})
+    return f"the node's condition {CONDITION} is {status}"

@@ -193,6 +193,7 @@ RESTART: Mapping[str, str] = {
     "kubeconfig": "the connection to the API server is open",
     "podManifests": "pods were read from the old folder",
     "failClosed": "the taint was set or left out at the start",
+    "nodeCondition": "as the taint",
     "replyBudget": "the connection to the runtime was opened with the old one",
     "metricsAddress": "the old address is open",
     "assigned": "containers were made with or without the files",

@@ -82,14 +82,14 @@ def uninstall(asked: AgentCommand) -> Uninstalled:
 
         def report(finding: Finding) -> None:
             # Without the taint, a last report to the cluster does not matter.
-            if options.fail_closed and finding.severity == "warning":
+            if options.marks_node and finding.severity == "warning":
                 problems.append(f"{finding.subject}: {finding.message}")
 
         gates = PodGates.of_node(beginning.configuration.kubelet, beginning.configuration.mooring)
         around = open_cluster_access(options, gates, beginning.node, report)
         try:
             left = _left(beginning, state, around)
-            if options.fail_closed:
+            if options.marks_node:
                 around.outward.taint(present=False)
         finally:
             around.stop(_PATIENCE)

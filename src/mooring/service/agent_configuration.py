@@ -258,6 +258,8 @@ def _unreachable(options: AgentOptions, path: str) -> list[Finding]:
     if options.kubeconfig:
         return []
     found = []
+    if options.node_condition:
+        found.append(Finding("warning", "nodeCondition", f"{path} names no kubeconfig: the node gets no condition"))
     if options.fail_closed:
         message = (
             f"{path} names no kubeconfig: the node gets no taint, and pods are scheduled to it while the agent is "

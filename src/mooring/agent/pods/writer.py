@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -90,6 +90,8 @@ class ClusterWriter:
         self._node = node
         self._report = report
         self._evicted = evicted
+        self.marks: Sequence[Callable[..., str]] = (set_taint,)
+        """Write on the Node that its agent is, or is not, ready, and return what they changed, in words."""
         self._clock = clock
         self._now = now
         self._wait = wait
@@ -142,7 +144,7 @@ class ClusterWriter:
             self._add(Task(AgentAccount.EVICT, failure, partial(self._evict, about, message), about.uid))
 
     def taint(self, *, present: bool) -> None:
-        """See to it that the node has, or has not, the taint."""
+        """See to it that the node has, or has not, the taint, or what else marks it."""
         with self._changed:
             self._waiting = [task for task in self._waiting if task.checked_after is None]
             self._check = None
@@ -230,9 +232,9 @@ class ClusterWriter:
         self._report_finding("info", f"{about.namespace}/{about.name} {became}")
 
     def _set_taint(self, http: httpx2.Client, *, present: bool) -> None:
-        if set_taint(http, self._node, present=present):
-            has = "has" if present else "has lost"
-            self._report_finding("info", f"the node {has} the taint of an agent that is not ready")
+        for mark in self.marks:
+            if changed := mark(http, self._node, present=present):
+                self._report_finding("info", changed)
 
     def _failed(self, task: Task, error: ClusterError) -> None:
         if error.code in (0, 401) or error.code >= 500:
