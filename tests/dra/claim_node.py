@@ -13,12 +13,12 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
-from mooring.cluster.dra import run as messages
 from mooring.cluster.dra.allocation import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
 from mooring.cluster.dra.objects import ClaimsClient
 from mooring.cluster.dra.run import DriverMetrics, Plugin
+from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
 from mooring.service.messages import (

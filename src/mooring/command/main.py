@@ -213,7 +213,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     """
     instruction = os.environ.get(COMPLETION)
     if instruction:
-        return shell_completion.shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
+        return completion.answer(instruction)
     # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -86,7 +86,7 @@ class Nodes:
         with connect() as cluster:
             shared = Cluster(cluster.http, is_shared=True)
             publishers = [
-                Publisher(LiveSource(_Late(node, delay), name), lambda: shared, name, report=self.told.append)
+                Publisher(LiveSource(_Late(node, delay), name).observe, lambda: shared, name, report=self.told.append)
                 for name, node in self.played.items()
             ]
             while not self.stopping.is_set():

@@ -108,10 +108,11 @@ def peak_memory(pid: int) -> int:
 
 @contextlib.contextmanager
 def extender(folder: Path, kubeconfig: Path, **fields: Any) -> Iterator[Extender]:
-    """Run ``mooring extender`` until the end of the block."""
+    """Run ``mooring extender`` until the end of the block; with ``listen``, it is asked at its health address."""
     port, folder = free_port(), folder / f"extender-{free_port()}"
     folder.mkdir()
-    content = {"apiVersion": "mooring/v1alpha1", "kind": "ExtenderConfiguration", "listen": f"127.0.0.1:{port}"}
+    address = "healthAddress" if "listen" in fields else "listen"
+    content = {"apiVersion": "mooring/v1alpha1", "kind": "ExtenderConfiguration", address: f"127.0.0.1:{port}"}
     configuration, log = folder / "extender.json", folder / "extender.log"
     configuration.write_text(json.dumps({**content, **fields}), encoding="utf-8")
     words = ["-m", "mooring", "extender", "--config", str(configuration), "--kubeconfig", str(kubeconfig)]

@@ -300,7 +300,7 @@ class PlayedCluster:
                 for name, node in list(self.play.nodes.items()):
                     if name not in publishers:
                         source = LiveSource(partial(getattr, node, "kubelet"), name)
-                        publishers[name] = Publisher(source, lambda: shared, name, report=told)
+                        publishers[name] = Publisher(source.observe, lambda: shared, name, report=told)
                     publishers[name].step()
 
     # States on disk.
