@@ -190,25 +190,12 @@ def command(
     if paired:
         machines = tuple(machine for machine, _ in paired)
     releases = [version.strip() for text_ in versions for version in text_.split(",")]
-    described = replace(
-        inputs,
-        machine=machines[0] if machines else "",
-        kubelet_version=(releases or [""])[0],
-    )
+    described = replace(inputs, machine=machines[0] if machines else "", kubelet_version=(releases or [""])[0])
     if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
         return _releases(described, releases, form, to, others=others)
-    compared = compare_inputs.read_compared(
-        compare_inputs.CompareOptions(
-            described,
-            machines,
-            alternatives,
-            trace,
-            _dimensions(vary, all_options=all_options),
-            cluster,
-            tuple(devices for _, devices in paired),
-        )
-    )
+    dimensions, devices = _dimensions(vary, all_options=all_options), tuple(devices for _, devices in paired)
+    compared = compare_inputs.read_compared(described, machines, alternatives, trace, dimensions, cluster, devices)
     check = compare_inputs.check_of(compared, described, cluster) if is_check or cluster else None
     if check is not None and is_check:
         checks.emit_check(check, form, to)
