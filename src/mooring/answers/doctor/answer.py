@@ -1,10 +1,10 @@
-"""``mooring doctor -o json``: what is wrong with the state files, and the repair; what the checks say, as values."""
+"""``mooring doctor -o json``: what is wrong with the state files, and the repair."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -20,13 +20,8 @@ from mooring.documents.plan import (
     Numbers,
     one_of,
 )
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
-
-Severity: TypeAlias = Literal["error", "warning", "note"]
-"""``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.
-``note``: nothing needs to be done."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,36 +32,6 @@ class EntryHolder:
     """Of the pod; empty for entries by container id."""
     container: str
     """Empty for what a pod holds as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong."""
-
-    code: str
-    """``MOOR-3xx``; its page tells what it means."""
-    severity: Severity
-    file: str
-    """Name of the state file; empty when it is about more than one."""
-    message: str
-    """One or two sentences."""
-    holders: tuple[EntryHolder, ...] = ()
-    """Entries that it concerns."""
-    cpus: CPUSet = CPUSet()  # noqa: RUF009 - frozen
-    """CPUs that it is about."""
-    nodes: tuple[int, ...] = ()
-    """NUMA nodes that it is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """An entry that a repair gives up."""
-
-    holder: EntryHolder
-    held: str
-    """What it held, in words."""
-    why: str
-    """A clause that says why it cannot stay."""
 
 
 class EntryPart(DocumentPart):
@@ -176,25 +141,13 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
         return [*(problem for file in self.files for problem in file.problems), *self.problems]
 
 
-_PARTS: Final = {CPU_FILE: CPUProblemPart, MEMORY_FILE: MemoryProblemPart}
+def dropped(holder: EntryHolder, held: str, why: str) -> DroppedEntryPart:
+    """Return an entry that a repair gives up: what it held in words, and a clause that says why it cannot stay."""
+    return DroppedEntryPart(holder.uid, "", "", holder.container, held, why)
 
 
-def problem_parts(problems: Iterable[Problem], pods: Mapping[str, Pod]) -> list[ProblemPart]:
-    """Return problems with the names of their pods."""
-    return [
-        _PARTS.get(problem.file, ProblemPart)(
-            problem.code,
-            problem.severity,
-            problem.message,
-            str(problem.cpus),
-            list(problem.nodes),
-            [EntryPart(*names(holder, pods)) for holder in problem.holders],
-        )
-        for problem in problems
-    ]
-
-
-def names(holder: EntryHolder, pods: Mapping[str, Pod]) -> tuple[str, str, str, str]:
-    """Return the uid of an entry, namespace and name of its pod, and its container."""
-    pod = pods.get(holder.uid)
-    return holder.uid, pod.namespace if pod is not None else "", pod.name if pod is not None else "", holder.container
+def name_entries(entries: Iterable[EntryPart], pods: Mapping[str, Pod]) -> None:
+    """Write the names of their pods into entries."""
+    for one in entries:
+        if pod := pods.get(one.uid):
+            one.namespace, one.name = pod.namespace, pod.name

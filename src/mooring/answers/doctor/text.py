@@ -20,8 +20,7 @@ from mooring.answers.doctor.answer import (
     StateFilePart,
 )
 from mooring.answers.doctor.diagnosis import NOT_CHECKED
-from mooring.answers.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
-from mooring.answers.doctor.joint_checks import FILE_MISSING, LOST_ENTRIES
+from mooring.answers.doctor.problems import FILE_MISSING, LOST_ENTRIES, NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
