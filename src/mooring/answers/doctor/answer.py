@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -21,7 +21,9 @@ from mooring.documents.plan import (
     one_of,
 )
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+
+MISSING = "missing"
+"""Stands for the format of a file that a repair makes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,11 +50,12 @@ class EntryPart(DocumentPart):
         return EntryHolder(self.uid, self.container)
 
 
-class ProblemPart(DocumentPart):
+class ProblemPart(DocumentPart, dict=True):
     """Something that is wrong."""
 
-    file: ClassVar[str] = ""
-    """The state file that it is about; empty for more than one."""
+    file = (
+        ""  # The state file that it is about; empty for more than one. No member of the document, as files have theirs.
+    )
     code: Code
     severity: Annotated[str, one_of("error", "warning", "note")]
     message: str
@@ -61,21 +64,11 @@ class ProblemPart(DocumentPart):
     containers: list[EntryPart]
 
 
-class CPUProblemPart(ProblemPart):
-    """Something that is wrong with the CPU manager's file."""
-
-    file = CPU_FILE
-
-
-class MemoryProblemPart(ProblemPart):
-    """Something that is wrong with the memory manager's file."""
-
-    file = MEMORY_FILE
-
-
-class StateFilePart(DocumentPart):
+class StateFilePart(DocumentPart, dict=True):
     """One state file."""
 
+    version = ""
+    """Of its format, empty of a damaged one. No member: in the document it is a part of ``format``."""
     file: str
     exists: bool
     format: str
@@ -139,6 +132,24 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
     def all_problems(self) -> list[ProblemPart]:
         """Everything that is wrong, file by file."""
         return [*(problem for file in self.files for problem in file.problems), *self.problems]
+
+
+def state_file(
+    file: str, form: tuple[str, str], problems: list[ProblemPart], words: str, held: int = 0
+) -> StateFilePart:
+    """Return one state file.
+
+    Args:
+        file: its name.
+        form: what it is in words, and the version of its format.
+        problems: what is wrong with it.
+        words: the kubelet's message about it.
+        held: how many containers have an entry.
+    """
+    exists, sound = form[0] not in ("", MISSING), not any(one.severity == "error" for one in problems)
+    part = StateFilePart(file, exists, ", ".join(filter(None, form)), sound, held, words, problems)
+    part.version = form[1]
+    return part
 
 
 def dropped(holder: EntryHolder, held: str, why: str) -> DroppedEntryPart:

@@ -15,14 +15,15 @@ from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_findings import machine_findings, uncore_findings, wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.answer import (
+    MISSING,
     DiagnosisDocument,
     DroppedEntryPart,
     EntryHolder,
     ProblemPart,
     RepairedEntryPart,
     RepairPart,
-    StateFilePart,
     name_entries,
+    state_file,
 )
 from mooring.answers.doctor.entry_checks import (
     POD_LEVEL_GATE,
@@ -65,8 +66,6 @@ from mooring.inputs.machines.isolation import PinnedContainer
 
 NOT_CHECKED = "not checked"
 """Stands for the format of a file that the kubelet does not come to."""
-MISSING = "missing"
-"""Stands for the format of a file that a repair makes."""
 
 
 def diagnose(
@@ -96,7 +95,9 @@ def _diagnosed(
     settings = _settings(question, config)
     if isinstance(settings, StartRefusal):
         present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
-        reports: list[Report[CPUState]] = [Report(name, "" if text is None else NOT_CHECKED) for name, text in present]
+        reports: list[Report[CPUState]] = [
+            Report(name, ("" if text is None else NOT_CHECKED, "")) for name, text in present
+        ]
         said = ((report, "") for report in reports)
         return _document(
             question, settings, said, [problem("MOOR-350", "", code=settings.code)], noticed, is_blocked=True
@@ -174,15 +175,7 @@ def _document(
         start_error_stage="" if refusal is None else refusal.stage,
         remedy=start_advice(question, refusal) if refusal is not None and is_blocked else "",
         files=[
-            StateFilePart(
-                report.file,
-                report.is_there and report.format != MISSING,
-                report.format,
-                report.is_sound,
-                _containers(report.state),
-                words,
-                list(report.problems),
-            )
+            state_file(report.file, report.format, list(report.problems), words, _containers(report.state))
             for report, words in reports
         ],
         problems=list(problems),
@@ -202,8 +195,7 @@ def _with_pod_files(found: DiagnosisDocument, release: Release, files: Mapping[s
         if text is None:
             continue
         form, words, problems = pod_file_problems(name, text, release)
-        sound = not any(one.severity == "error" for one in problems)
-        found.files.append(StateFilePart(name, bool(form), form, sound, 0, words, list(problems)))
+        found.files.append(state_file(name, form, list(problems), words))
         if words and found.starts:
             refusal = StartRefusal.of("kubelet", Fault(words, Cause.FILE_DAMAGED))
             found.starts, found.start_error, found.start_error_stage = False, refusal.message, refusal.stage
@@ -264,7 +256,7 @@ def _with_pinned(report: Report[State], state: State, own: Mapping[PinnedContain
     if not lost:
         return report
     missing = problem("MOOR-345 running", report.file, lost, count=plural(len(lost), "container"))
-    return replace(report, format=MISSING, problems=(*report.problems, missing), state=state)
+    return replace(report, format=(MISSING, ""), problems=(*report.problems, missing), state=state)
 
 
 def _repairs(

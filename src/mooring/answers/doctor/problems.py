@@ -7,7 +7,7 @@ from typing import Final
 
 from mooring.answers.base.answering import RESTART
 from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
-from mooring.answers.doctor.answer import CPUProblemPart, EntryHolder, EntryPart, MemoryProblemPart, ProblemPart
+from mooring.answers.doctor.answer import EntryHolder, EntryPart, ProblemPart
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
@@ -115,7 +115,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "machine, or itself ({code}). No repair of the files helps.",
     "MOOR-351": "The kubelet refuses this file: {words}",
 }
-"""Code, with a word behind it where it has several texts -> text; ``{cpus}`` are those of a mask, other words a check's."""
+"""Code, with a word behind it where it has several texts -> text; ``{cpus}`` are those of a mask."""
 _WARNINGS = frozenset(
     f"MOOR-{number}" for number in (307, 318, 320, 321, 323, 338, 339, 340, 342, 343, 344, 347, 348, 349, 352)
 )
@@ -136,9 +136,10 @@ def problem(
         numa: NUMA nodes that it is about.
         words: what the text leaves open.
     """
-    kind = {CPU_FILE: CPUProblemPart, MEMORY_FILE: MemoryProblemPart}.get(file, ProblemPart)
     entries = [EntryPart(one.uid, "", "", one.container) for one in holders]
     message = TEXTS[name].format(**{"cpus": cpus_text(mask) if mask else "", **words})
     code = name.partition(" ")[0]
     severity = "warning" if code in _WARNINGS else "note" if code in _NOTES else "error"
-    return kind(code, severity, message, str(CPUSet(CPUMask(mask))), list(numa), entries)
+    part = ProblemPart(code, severity, message, str(CPUSet(CPUMask(mask))), list(numa), entries)
+    part.file = file
+    return part

@@ -104,7 +104,7 @@ def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) 
         yield problem("MOOR-307", file, names=shown)
 
 
-def pod_file_problems(file: str, text: str, release: Release) -> tuple[str, str, tuple[ProblemPart, ...]]:
+def pod_file_problems(file: str, text: str, release: Release) -> tuple[tuple[str, str], str, tuple[ProblemPart, ...]]:
     """Return format, words of the kubelet and problems of a file of allocated or actuated pods."""
     found = read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
     if found.problem:
@@ -116,11 +116,12 @@ def pod_file_problems(file: str, text: str, release: Release) -> tuple[str, str,
         words = words if file == ALLOCATED_FILE else f"failed to initialize actuated state checkpoint: {words}"
         one = problem("MOOR-301 pods", file, kubelet=release.tag, problem=found.problem)
         one.code = "MOOR-303" if found.problem == CORRUPTED else "MOOR-302" if found.version else "MOOR-301"
-        return "pods with their resources, damaged", words, (one,)
+        return ("pods with their resources", "damaged"), words, (one,)
     problems: tuple[ProblemPart, ...] = ()
     if found.version not in pod_file_versions(release.name)[1]:
         problems = (problem("MOOR-307 pods", file, kubelet=release.tag, version=found.version),)
-    return f"pods with their resources, format {found.version}, {plural(len(found.pods), 'pod')}", "", problems
+    held = f"format {found.version}, {plural(len(found.pods), 'pod')}"
+    return ("pods with their resources", held), "", problems
 
 
 def _unreadable(file: str, entries: tuple[Unreadable, ...], what: str) -> Iterator[ProblemPart]:
@@ -144,8 +145,8 @@ class Report(Generic[State]):
     """What there is to know about one file."""
 
     file: str
-    format: str
-    """In words; empty when there is no file."""
+    format: tuple[str, str] = ("", "")
+    """What it is in words, and its version, empty of a damaged one; both empty when there is no file."""
     problems: tuple[ProblemPart, ...] = ()
     state: State | None = None
     """What the file says, as far as it can be read; None when there is no file or nothing in it can be read."""
@@ -157,7 +158,7 @@ class Report(Generic[State]):
     @property
     def is_there(self) -> bool:
         """Tell whether there is a file."""
-        return bool(self.format)
+        return bool(self.format[0])
 
     @property
     def is_sound(self) -> bool:
@@ -202,7 +203,7 @@ def _read(
 def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report[CPUState]:
     """Look at the CPU manager's file; ``offline`` is the mask of the CPUs that the machine has offline."""
     if text is None:
-        return Report(CPU_FILE, "")
+        return Report(CPU_FILE)
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
     json_v2 = not settings.release.rules.json_texts_of_go_126
@@ -242,7 +243,7 @@ def _held_by_id(text: str) -> str:
 def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
     """Look at the memory manager's file."""
     if text is None:
-        return Report(MEMORY_FILE, "")
+        return Report(MEMORY_FILE)
     json_v2 = not settings.release.rules.json_texts_of_go_126
     family = memory_family(state_file_rules(NEWEST.name, pod_level=False).memory, json_v2=json_v2)
     policy, form = settings.config.memory_manager_policy, describe_format(text)

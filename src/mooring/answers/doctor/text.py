@@ -92,9 +92,8 @@ def _file_line(file: StateFilePart) -> Text:
     if file.format == NOT_CHECKED:
         return Text.assemble((file.file, "bold"), f": {NOT_CHECKED}")
     verdict = ("sound", "green") if file.sound else ("not sound", "bold red")
-    kind = "damaged" if file.format.startswith("not ") else file.format.partition(", ")[2]
     held = f", {plural(file.containers, 'container')}" if file.containers else ""
-    return Text.assemble((file.file, "bold"), ": ", verdict, f" ({clean(kind)}{held})")
+    return Text.assemble((file.file, "bold"), ": ", verdict, f" ({clean(file.version or 'damaged')}{held})")
 
 
 def _problem_lines(problems: Sequence[ProblemPart], indent: int = 2) -> Iterator[RenderableType]:
