@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from math import fsum
 from typing import Final
 
@@ -68,7 +67,7 @@ def answer_of(result: Simulation) -> FleetDocument:
         failed_jobs=[one.workload.name for one in result.controllers if one.given_up],
         preempted=result.preempted,
         cut_short=result.cut_short,
-        problems=result.problems,
+        problems=result.operations.problems,
         filtered=result.filtered,
         aligned={str(count): pods for count, pods in sorted(aligned.items())},
         samples=result.samples,
@@ -117,24 +116,14 @@ def periods_of(result: Simulation) -> list[FleetPeriodPart]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodRow:
-    """Several periods as a row of a table."""
-
-    until: str
-    running: int
-    waiting: int
-    admitted: int
-    refused: Counter[tuple[str, str]]
-    """Group and code of the cause -> pods."""
-    waited: str
-    """The 99th percentile, the longest of the periods."""
-
-
 def joined_periods(
     periods: Sequence[FleetPeriodPart], samples: Sequence[FleetSamplePart], most: int
-) -> Iterator[PeriodRow]:
-    """Yield the periods, joined until few enough are left to be read."""
+) -> Iterator[tuple[str, int, int, int, Counter[tuple[str, str]], str]]:
+    """Yield the periods, joined until few enough are left to be read.
+
+    Each with its end, pods that run, wait and were admitted, pods by group and code of a refusal, and the longest 99th
+    percentile of the wait.
+    """
     together = -(-len(periods) // most) or 1
     for first in range(0, len(periods), together):
         some = periods[first : first + together]
@@ -144,26 +133,7 @@ def joined_periods(
             refused[one.group, one.code] += one.pods
         count = sum(period.admitted for period in some)
         waited = duration(max(period.waited.percentile99 for period in some)) if count else "–"
-        yield PeriodRow(duration(some[-1].ends), last.running, last.waiting, count, refused, waited)
-
-
-def waiting_kinds(result: Simulation) -> list[FleetWaitPart]:
-    """Return why pods wait at the end, for each kind of them; equal pods wait for the same reasons."""
-    kinds: dict[Hashable, list[Record]] = {}
-    for record in result.records:
-        if record.fate is PodPhase.WAITS:
-            kinds.setdefault(record.arrival.asked.key, []).append(record)
-    most = sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]
-    return [
-        FleetWaitPart(
-            [record.arrival.name for record in records],
-            [
-                WaitCausePart(one.text, one.code, len(one.nodes))
-                for one in causes(result.nodes, records[0].arrival.asked)
-            ],
-        )
-        for records in most
-    ]
+        yield duration(some[-1].ends), last.running, last.waiting, count, refused, waited
 
 
 def _groups(result: Simulation) -> list[FleetGroupPart]:
@@ -198,19 +168,28 @@ def _uses(result: Simulation) -> Iterator[UsePart]:
             yield UsePart(name, offered, mean(used), max(used), mean(lost))
 
 
-def unhappy(result: Simulation) -> dict[str, list[Record]]:
+def unhappy(
+    records: Iterable[Record], fates: Collection[PodPhase] = (PodPhase.REFUSED, PodPhase.WAITS, PodPhase.HELD)
+) -> dict[str, list[Record]]:
     """Return the pods that were refused, held or found no node: name of the first -> it, and those made anew for it."""
     found: dict[str, list[Record]] = {}
-    for record in result.records:
-        if record.fate in (PodPhase.REFUSED, PodPhase.WAITS, PodPhase.HELD):
+    for record in records:
+        if record.fate in fates:
             found.setdefault(record.arrival.name.partition(REMADE)[0], []).append(record)
     return found
 
 
 def with_pods(found: FleetDocument, result: Simulation) -> FleetDocument:
-    """Return an answer with what became of every pod, and why some wait."""
-    members = result.nodes.table.members
-    waits = waiting_kinds(result)
+    """Return an answer with what became of every pod, and why some wait; equal pods wait for the same reasons."""
+    members, waits = result.nodes.table.members, list[FleetWaitPart]()
+    kinds: dict[Hashable, list[Record]] = {}
+    for record in result.records:
+        if record.fate is PodPhase.WAITS:
+            kinds.setdefault(record.arrival.asked.key, []).append(record)
+    for alike in sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]:
+        why = causes(result.nodes, alike[0].arrival.asked)
+        parts = [WaitCausePart(one.text, one.code, len(one.nodes)) for one in why]
+        waits.append(FleetWaitPart([record.arrival.name for record in alike], parts))
     codes = {pod: next((one.code for one in kind.causes if one.code), "") for kind in waits for pod in kind.pods}
     records = [
         FleetPodPart(

@@ -22,7 +22,7 @@ from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural
-from mooring.fleet.cluster import NodeCluster, RunningNode, RunningPod, offered
+from mooring.fleet.cluster import NodeCluster, RunningNode, offered
 from mooring.fleet.inputs.live_machines import (
     NamedMachine,
     NodeObject,
@@ -106,13 +106,8 @@ class LiveCluster:
     """Of all namespaces."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """What a node is, and what it has, as far as that is known."""
-
-    machine: Machine
-    kind: NodeKind
-    state: NodeState
+_Described = tuple[Machine, NodeKind, NodeState]
+"""What a node is, and what it has, as far as that is known."""
 
 
 def live_cluster(
@@ -162,7 +157,7 @@ class _Reading:
             if isinstance(described, str):
                 self._assumed.left_out[node.name] = described
             elif described is not None:
-                facts = described.kind.facts
+                facts = described[1].facts
                 pods[node.name] = self._pods_of(node.name, PodGates.of_node(facts.config, facts.mooring))
                 self._add(groups, now, node, described, pods[node.name])
         self._check_known()
@@ -214,7 +209,7 @@ class _Reading:
                 "its facts are not known" if content is None else kind_of(state.facts, facts_of(content))
             )
         kind = self._kinds[state.facts]
-        return kind if isinstance(kind, str) else _Described(Machine(name, kind.facts.machine), kind, state)
+        return kind if isinstance(kind, str) else (Machine(name, kind.facts.machine), kind, state)
 
     def _assumed_node(self, node: NodeObject, machine: Machine) -> _Described | str:
         chosen = chosen_release([KubeletVersion(node.version, f"node {node.name}")], nearest=True)
@@ -230,7 +225,7 @@ class _Reading:
         if isinstance(kind, str):
             return kind
         devices = DeviceState(devices_of_node(node, machine))
-        return _Described(machine, kind, NodeState(node.name, digest, self._empty[digest], devices))
+        return machine, kind, NodeState(node.name, digest, self._empty[digest], devices)
 
     def _configuration(self, node: NodeObject, machine: Machine) -> NodeConfiguration:
         told = self._objects.configz.get(node.name)
@@ -256,33 +251,34 @@ class _Reading:
         self._assumed.unplaced += [
             one.name for one in pods if not is_plain(one.pod) and one.uid not in kubelet.node.active
         ]
-        facts = described.kind.facts
-        running = tuple(RunningPod(one.name, one.uid, one.asked) for one in pods)
+        machine, kind, state = described
+        facts = kind.facts
         groups.append(
             NodeGroup(
                 node.name,
                 1,
-                described.machine,
+                machine,
                 facts.config,
                 facts.mooring,
                 node.labels,
                 node.taints,
-                described.state.devices.devices,
+                state.devices.devices,
                 (node.labels[ZONE],) if node.labels.get(ZONE) else (),
             )
         )
-        now[node.name] = RunningNode(kubelet, running, {**offered(kubelet), **node.allocatable}, node.closed)
+        now[node.name] = RunningNode(kubelet, tuple(pods), {**offered(kubelet), **node.allocatable}, node.closed)
 
     def _kubelet(self, described: _Described, pods: Sequence[LivePod]) -> Kubelet | str:
         """Return the kubelet of a node as it is now; a text says why that cannot be told."""
-        state, by_uid = described.state, {one.uid: one.pod for one in pods}
+        _, kind, state = described
+        by_uid = {one.uid: one.pod for one in pods}
         named = {key.uid for key in state.pods if key.uid}
         nameless = {(key.namespace, key.name) for key in state.pods if not key.uid}
         new = [one for one in pods if one.uid not in named and (one.pod.namespace, one.pod.name) not in nameless]
         self._assumed.placed += sum(not is_plain(one.pod) for one in new)
         by_uid |= {one.uid: without_status(one.pod) for one in new}
         leaving = [one.uid for one in pods if one.leaving]
-        situation = NodeKnowledge(described.kind, state, by_uid, leaving, [one.uid for one in new])
+        situation = NodeKnowledge(kind, state, by_uid, leaving, [one.uid for one in new])
         found = NodeFaults().guarded(state.node, lambda: possible_kubelets(situation), unjudged)
         if isinstance(found, str):
             return found

@@ -139,29 +139,6 @@ _KIB: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceType:
-    """A row of the table."""
-
-    name: str
-    memory: str
-    sockets: int
-    numa: int
-    cores: int
-    threads: int
-
-    def machine(self, memory: int, threads: int) -> Machine:
-        """Return the machine.
-
-        Args:
-            memory: bytes that the Node object tells; 0 for the nominal ones.
-            threads: of each core.
-        """
-        size = f"{memory // (_KIB * self.numa) * self.numa}Ki" if memory else self.memory
-        shape = f"sockets={self.sockets} numa={self.numa} cores={self.cores} threads={threads}"
-        return parse_compact(f"{shape} memory={size}")
-
-
-@dataclass(frozen=True, slots=True)
 class NamedMachine:
     """What ``--machine KIND:MACHINE`` says: the machine of some nodes."""
 
@@ -178,12 +155,10 @@ class NamedMachine:
 
 
 @cache
-def instance_types() -> Mapping[str, InstanceType]:
-    """Return the table by name."""
+def instance_types() -> Mapping[str, Mapping[str, str]]:
+    """Return the table by name: memory, sockets, numa (nodes), cores, threads."""
     text = (files(__package__) / "instances.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    counts = ("sockets", "numa", "cores", "threads")
-    return {row["type"]: InstanceType(row["type"], row["memory"], *(int(row[name]) for name in counts)) for row in rows}
+    return {row["type"]: row for row in csv.DictReader(one for one in text.splitlines() if not one.startswith("#"))}
 
 
 def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
@@ -233,8 +208,11 @@ def machine_of_node(node: NodeObject, named: Sequence[NamedMachine]) -> Machine 
     if kind is None:
         return None
     # A core of an instance may have one thread where simultaneous multithreading is switched off.
-    threads = 1 if cpus == kind.cores else kind.threads
-    machine = kind.machine(node.capacity.get("memory", 0), threads)
+    threads = 1 if cpus == int(kind["cores"]) else kind["threads"]
+    numa, told = int(kind["numa"]), node.capacity.get("memory", 0)
+    memory = f"{told // (_KIB * numa) * numa}Ki" if told else kind["memory"]
+    shape = f"sockets={kind['sockets']} numa={numa} cores={kind['cores']} threads={threads}"
+    machine = parse_compact(f"{shape} memory={memory}")
     _check_cpus(node, machine, cpus)
     return machine
 
