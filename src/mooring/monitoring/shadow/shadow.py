@@ -59,19 +59,6 @@ class ObservedKubelet(Protocol):
         """Return what there is now, the same object while nothing changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """The last observation, so that nothing is computed again while nothing changes."""
-
-    found: Observation
-    changes: int
-    """Of the API server's pods."""
-    seen: ObservedNode
-
-    def is_of(self, found: Observation, changes: int, starts: int) -> bool:
-        return found is self.found and changes == self.changes and starts == self.seen.starts
-
-
 @dataclass(slots=True)
 class Shadow:
     """Watches one kubelet; used by one thread."""
@@ -100,7 +87,9 @@ class Shadow:
     """Receives every judgement and prediction as a line."""
     would_be: WouldBe | None = None
     _before: ObservedNode | None = None
-    _newest: _Look | None = None
+    _newest: tuple[Observation, int, ObservedNode] | None = None
+    """The last observation, changes of the API server's pods by then, and what is made of both: while nothing changes,
+    nothing is computed again."""
     _changed: float = 0.0
     _looks: list[ObservedNode] = field(default_factory=list)
     """Since what was judged last."""
@@ -129,20 +118,14 @@ class Shadow:
             is_late = now - self._first >= PATIENCE or last
             if is_late or (is_settled and self._differed != self._changed):
                 intervals = judge(self._before, *self._looks)
-                if is_late or not self._may_learn_more(self._before, intervals):
+                # A kubelet publishes the rejection of a running pod only after its containers have exited: one that
+                # started and seems to differ may not have published all (status_manager.go, mergePodStatus).
+                said = {one.verdict for interval in intervals for one in interval.judgements}
+                has_started = self._looks[-1].starts != self._before.starts
+                if is_late or not (has_started and Agreement.DIFFERS in said):
                     self._judged(self._before, self._looks, intervals)
                 else:
                     self._differed = self._changed
-
-    def _may_learn_more(self, before: ObservedNode, intervals: Iterable[JudgedInterval]) -> bool:
-        """Return whether a kubelet that started differs, and may not have published all of its rejections yet.
-
-        It publishes the rejection of a running pod only after the containers of the pod have exited.
-
-        Source: kubelet v1.37.1, pkg/kubelet/status/status_manager.go (mergePodStatus).
-        """
-        said = (one.verdict for interval in intervals for one in interval.judgements)
-        return self._looks[-1].starts != before.starts and Agreement.DIFFERS in said
 
     def _look(self) -> ObservedNode | None:
         changes = self.pods.changes
@@ -160,8 +143,10 @@ class Shadow:
             self.report(Finding("info", "kubelet", "is observed again"))
         self._blind = False
         starts = self.source.starts
-        if self._newest is not None and self._newest.is_of(found, changes, starts):
-            return self._newest.seen
+        if (newest := self._newest) is not None:
+            before, of, seen = newest
+            if found is before and (changes, starts) == (of, seen.starts):
+                return seen
         keys = [key.uid for key in found.state.pods if key.uid]
         pods = self.pods.snapshot()
         holding = [
@@ -170,18 +155,14 @@ class Shadow:
         seen = ObservedNode(found.facts, found.state, starts, pods, frozenset(holding), self.moment(), found.left)
         if self._before is not None and seen.starts != self._before.starts and self._is_starting(self._before, seen):
             return seen
-        self._newest, self._changed = _Look(found, changes, seen), self.clock()
-        self._predict(seen)
+        self._newest, self._changed = (found, changes, seen), self.clock()
+        # The outcome of pods that are observed undecided for the first time is predicted.
+        new = [uid for uid in undecided(seen) if uid not in self._predicted]
+        for uid, admits, line in predictions(seen, new) if new else ():
+            self._predicted[uid] = admits
+            self.said(line)
         self._add(seen)
         return seen
-
-    def _predict(self, seen: ObservedNode) -> None:
-        """Predict the outcome of pods that are observed undecided for the first time."""
-        waiting = undecided(seen)
-        new = [uid for uid in waiting if uid not in self._predicted]
-        for one in predictions(seen, new) if new else ():
-            self._predicted[one.uid] = one.admits
-            self.said(one.line())
 
     def _is_starting(self, before: ObservedNode, seen: ObservedNode) -> bool:
         """Return whether a kubelet that has just started has not read all of its pods yet, or written its files."""
