@@ -170,7 +170,8 @@ class Entrance:
         return endpoint
 
     async def _viewer(self, request: Request) -> Viewer | None:
-        token = _token(request)
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
         viewer = await self._guard.viewer(token, ())
         if viewer is None or viewer.namespaces is None:
             return viewer
@@ -198,11 +199,6 @@ class Entrance:
         styles, script = (f"{up}assets/{name}" for name in self._assets)
         text = part_text("serve-sign-in.html", title="Sign in", styles=styles, script=script, wrong=wrong, up=up)
         return HTMLResponse(text, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
-
-
-def _token(request: Request) -> str:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
 
 
 async def _asset(text: str, kind: str, _request: Request) -> Response:

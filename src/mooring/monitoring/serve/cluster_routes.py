@@ -168,7 +168,11 @@ class OpenNodes:
         with self._lock:
             pages = list(self._open.items())
         for name, page in pages:
-            self.cluster.faults.guarded(name, partial(self._refresh, name, page), partial(_failed, page))
+
+            def failed(error: Exception, page: _OpenNode = page) -> None:
+                page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
+
+            self.cluster.faults.guarded(name, partial(self._refresh, name, page), failed)
 
     def _refresh(self, name: str, page: _OpenNode) -> None:
         now = self.cluster.node(name)
@@ -179,10 +183,6 @@ class OpenNodes:
             page.routes.recording.fail("the node has left the cluster")
         else:
             page.routes.recording.take(snapshot_of_node(now))
-
-
-def _failed(page: _OpenNode, error: Exception) -> None:
-    page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
 
 
 TICK: Final = 0.5

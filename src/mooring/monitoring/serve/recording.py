@@ -177,17 +177,13 @@ class WatchedNode:
         Raises:
             InputError: it cannot be read.
         """
-        marks = _marks(self._files)
+        marks = tuple(map(_mark, self._files))
         if self._known is None or marks != self._marks or self._clock() >= self._until:
             # Marks are older than what is read, so that a change meanwhile is read the next time.
             self._known, files = self._read()
             self._marks = marks if files == self._files else ()
             self._files, self._until = files, self._clock() + AGAIN
         return self._known
-
-
-def _marks(files: Sequence[Path]) -> Marks:
-    return tuple(_mark(file) for file in files)
 
 
 def _mark(file: Path) -> tuple[int, int, int] | None:
