@@ -198,7 +198,7 @@ def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
             yield from _written(text.encode(), text, name, json_only=False)
     arguments = pasted_arguments_in("\n".join(lines), name)
     if arguments or any(map(LOGGED.search, lines)):
-        yield _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+        yield _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
 
 
 def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
@@ -240,10 +240,10 @@ def _toml(text: str, name: str) -> ConfigurationSource:
 def _flags_in(text: str, name: str) -> ConfigurationSource | None:
     """Return a text of flags, or a start script, as a document."""
     if (options := bootstrap_arguments_in(text, name)) is not None:
-        content: list[Value] = [{option: argument.text} for option, argument in options]
-        return _listed(BOOTSTRAP_OPTIONS, content, name, [argument.line for _, argument in options])
+        content: list[Value] = [{option: word} for option, (word, _) in options]
+        return _listed(BOOTSTRAP_OPTIONS, content, name, [line for _, (_, line) in options])
     if (arguments := kubelet_arguments_in(text, name)) is not None:
-        return _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+        return _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
     return None
 
 
