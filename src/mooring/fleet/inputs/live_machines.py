@@ -21,17 +21,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    caused_in,
-    flag_at,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    texts_at,
-    within,
-)
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import load_machine
@@ -77,15 +67,15 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
     Raises:
         InputError: a field is of the wrong type, or the name is missing.
     """
-    with within("metadata", source=source):
-        metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
-        name = name_at(metadata, "name")
+    with reading.within("metadata", source=source):
+        metadata, spec, status = (reading.mapping_at(content, part) for part in ("metadata", "spec", "status"))
+        name = reading.name_at(metadata, "name")
         check_name(name, "name", SUBDOMAIN)
-    with within(source=f"{source}: node {name}"):
-        labels = texts_at(metadata, "labels") if metadata.get("labels") else {}
+    with reading.within(source=f"{source}: node {name}"):
+        labels = reading.texts_at(metadata, "labels") if metadata.get("labels") else {}
         taints = taints_at(spec)
         allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
-        cordoned = flag_at(spec, "unschedulable", default=False)
+        cordoned = reading.flag_at(spec, "unschedulable", default=False)
         closed = _CORDONED if cordoned else "" if _is_ready(status) else _NOT_READY
         return NodeObject(
             name,
@@ -93,7 +83,7 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
             tuple(one for one in taints if one.key not in _STATE_TAINTS),
             allocatable or capacity,
             capacity,
-            text_at(mapping_at(status, "nodeInfo"), "kubeletVersion"),
+            reading.text_at(reading.mapping_at(status, "nodeInfo"), "kubeletVersion"),
             closed,
         )
 
@@ -126,8 +116,8 @@ def _amounts(status: Mapping[str, Any], field: str) -> dict[str, int]:
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
     """Tell whether a node takes pods; one without conditions was written by hand and does."""
-    conditions = [as_mapping(one) for one in list_at(status, "conditions")]
-    ready = [text_at(one, "status") for one in conditions if text_at(one, "type") == "Ready"]
+    conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]
+    ready = [reading.text_at(one, "status") for one in conditions if reading.text_at(one, "type") == "Ready"]
     return not ready or ready[0] == "True"
 
 
@@ -180,7 +170,7 @@ def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
         try:
             found.append(NamedMachine(kind, load_machine(source)))
         except InputError as error:
-            raise caused_in(error, "--machine") from None
+            raise reading.caused_in(error, "--machine") from None
     return tuple(found)
 
 

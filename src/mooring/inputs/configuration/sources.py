@@ -21,13 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.configuration import devices
-from mooring.inputs.configuration.kubelet_flags import (
-    LOGGED,
-    bootstrap_arguments_in,
-    kubelet_arguments_in,
-    pasted_arguments_in,
-)
+from mooring.inputs.configuration import devices, kubelet_flags
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Value, within
@@ -196,8 +190,8 @@ def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
         elif inline := _INLINE.search(line):
             text = "\n" * start + inline[2]
             yield from _written(text.encode(), text, name, json_only=False)
-    arguments = pasted_arguments_in("\n".join(lines), name)
-    if arguments or any(map(LOGGED.search, lines)):
+    arguments = kubelet_flags.pasted_arguments_in("\n".join(lines), name)
+    if arguments or any(map(kubelet_flags.LOGGED.search, lines)):
         yield _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
 
 
@@ -239,10 +233,10 @@ def _toml(text: str, name: str) -> ConfigurationSource:
 
 def _flags_in(text: str, name: str) -> ConfigurationSource | None:
     """Return a text of flags, or a start script, as a document."""
-    if (options := bootstrap_arguments_in(text, name)) is not None:
+    if (options := kubelet_flags.bootstrap_arguments_in(text, name)) is not None:
         content: list[Value] = [{option: word} for option, (word, _) in options]
         return _listed(BOOTSTRAP_OPTIONS, content, name, [line for _, (_, line) in options])
-    if (arguments := kubelet_arguments_in(text, name)) is not None:
+    if (arguments := kubelet_flags.kubelet_arguments_in(text, name)) is not None:
         return _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
     return None
 

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.answers.base.inputs.published_node import (
-    KUBELET_PODS,
-    KUBELET_ROOT,
-    Asked,
-    connector,
-    kubelet_pods_option,
-    kubelet_source,
-    pod_resources_option,
-    pods_connector,
-)
+from mooring.answers.base.inputs import published_node
 from mooring.cli import options
 from mooring.cli.options import NodeOptions, complete_file
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
@@ -62,8 +53,8 @@ SHORTEST_LISTING, LONGEST_LISTING = 5.0, 30.0
 @click.command("shadow", cls=Verb, epilog=SHADOW_EXAMPLES)
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
-@pod_resources_option
-@kubelet_pods_option
+@published_node.pod_resources_option
+@published_node.kubelet_pods_option
 @options.node_options(without=["node_name", "node", "active", "debug_image"])
 @click.option(
     "--would-be",
@@ -114,10 +105,12 @@ def shadow_command(
     Exit code 1 when a decision differs.
     """
     check_destination(to)
-    asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False, kubelet_pods=kubelet_pods)
+    asked = published_node.Asked(inputs, kubeconfig, pod_resources, dry_run=False, kubelet_pods=kubelet_pods)
     if publish and kubelet_pods:
         raise InputError(
-            "writes to an API server, and there is none", field="--publish", remedy=f"leave out {KUBELET_PODS}"
+            "writes to an API server, and there is none",
+            field="--publish",
+            remedy=f"leave out {published_node.KUBELET_PODS}",
         )
     address = service_options.parse_address(metrics, source="--metrics-address")
     seconds = seconds_of(span)
@@ -131,7 +124,11 @@ def shadow_command(
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         page = {"/metrics": folders.ShadowMetrics(shadow.tally).page}
         serving = nullcontext() if address is None else closing(http.serve_tcp(address, page))
-        publisher = folders.ShadowPublisher(shadow.tally, connector(asked.kubeconfig), _report) if publish else None
+        publisher = (
+            folders.ShadowPublisher(shadow.tally, published_node.connector(asked.kubeconfig), _report)
+            if publish
+            else None
+        )
         published = nullcontext() if publisher is None else closing(publisher.start())
         with published, daemon.stop_signals() as stopping, serving:
             shadows.watch([shadow], stopping, seconds)
@@ -161,7 +158,7 @@ def listing_time(seconds: float | None) -> float:
     return LONGEST_LISTING if seconds is None else min(max(seconds, SHORTEST_LISTING), LONGEST_LISTING)
 
 
-def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float) -> Shadow:
+def beside_kubelet(asked: published_node.Asked, program: str, stack: ExitStack, patience: float) -> Shadow:
     """Return a shadow that watches the kubelet of this computer.
 
     Args:
@@ -175,8 +172,8 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float
     """
     teller = "kubelet" if asked.kubelet_pods else "API server"
     known = sources.BoundPods(lambda: gates, _report, teller)
-    connect = pods_connector(asked) if asked.kubelet_pods else connector(asked.kubeconfig)
-    source, end = kubelet_source(asked, known.names)
+    connect = published_node.pods_connector(asked) if asked.kubelet_pods else published_node.connector(asked.kubeconfig)
+    source, end = published_node.kubelet_source(asked, known.names)
     stack.callback(end)
     facts = source.facts
     gates = defaults.PodGates.of_node(facts.config, facts.mooring)
@@ -194,13 +191,13 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float
     return shadows.Shadow(source, known, tally, report=_report, said=tell)
 
 
-def _packed(asked: Asked, pods: Sequence[object], *, anonymous: bool) -> bytes:
+def _packed(asked: published_node.Asked, pods: Sequence[object], *, anonymous: bool) -> bytes:
     """Pack this computer and its kubelet, as ``mooring collect`` does."""
     inputs = asked.inputs
     return collect_inputs.collection_of(
         collect_inputs.CollectOptions(
             root="/",
-            kubelet_root=inputs.state or KUBELET_ROOT,
+            kubelet_root=inputs.state or published_node.KUBELET_ROOT,
             config=inputs.config,
             pods=(),
             node=asked.name,
@@ -231,8 +228,8 @@ Examples:
 @click.option("--anonymous", "anonymous", is_flag=True, help="Make up names of nodes, pods and namespaces.")
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
-@pod_resources_option
-@kubelet_pods_option
+@published_node.pod_resources_option
+@published_node.kubelet_pods_option
 @options.node_options(without=["node_name", "node", "active", "debug_image"])
 @options.output(("text", "json"), "text")
 @options.to_file
@@ -261,12 +258,12 @@ def record_command(
     seconds = seconds_of(span)
     if nodes and kubelet_pods:
         problem = "is for the kubelet of this computer, and NODE names others"
-        raise InputError(problem, field=KUBELET_PODS, remedy="leave out one of the two")
+        raise InputError(problem, field=published_node.KUBELET_PODS, remedy="leave out one of the two")
     with needs_extra("kube", source="mooring record"), ExitStack() as stack:
         if nodes:
             found = _of_nodes(tuple(dict.fromkeys(nodes)), kubeconfig, stack, listing_time(seconds))
         else:
-            asked = Asked(inputs, kubeconfig, pod_resources, dry_run=False, kubelet_pods=kubelet_pods)
+            asked = published_node.Asked(inputs, kubeconfig, pod_resources, dry_run=False, kubelet_pods=kubelet_pods)
             found = [beside_kubelet(asked, "mooring record", stack, listing_time(seconds))]
         for number, one in enumerate(found, 1):
             one.anonymous, one.alias = anonymous, f"node-{number}"
@@ -294,7 +291,7 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
     Raises:
         InputError: the API server does not answer, or a node publishes nothing.
     """
-    connect, nodes = connector(kubeconfig), sources.PublishedNodes()
+    connect, nodes = published_node.connector(kubeconfig), sources.PublishedNodes()
     _start(sources.followers_of(nodes, names, connect, _report), stack, "what nodes publish", patience)
     for name in names:
         try:
