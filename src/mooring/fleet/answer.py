@@ -18,19 +18,7 @@ from typing import Final
 from msgspec import structs
 
 from mooring.explanations.phrases import duration
-from mooring.fleet.documents import (
-    FatesPart,
-    FleetDocument,
-    FleetGroupPart,
-    FleetPeriodPart,
-    FleetPodPart,
-    FleetSamplePart,
-    FleetWaitPart,
-    RefusedPart,
-    UsePart,
-    WaitCausePart,
-    WaitedPart,
-)
+from mooring.fleet import documents
 from mooring.fleet.relocation.moves import causes
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import REMADE, PodPhase, Record
@@ -39,27 +27,27 @@ MOST_KINDS: Final = 100
 """Kinds of waiting pods that are explained; those of most pods."""
 
 
-def created(fates: FatesPart) -> int:
+def created(fates: documents.FatesPart) -> int:
     """Return how many pods were created."""
     return sum(structs.astuple(fates))
 
 
-def admitted(fates: FatesPart) -> int:
+def admitted(fates: documents.FatesPart) -> int:
     """Return how many pods a kubelet admitted."""
     return fates.ran + fates.runs + fates.evicted
 
 
-def answer_of(result: Simulation) -> FleetDocument:
+def answer_of(result: Simulation) -> documents.FleetDocument:
     """Return what a simulation came to, but for single pods, which :func:`with_pods` adds."""
     counted = Counter(record.fate for record in result.records)
     aligned = Counter(record.numa_nodes for record in result.records if record.numa_nodes)
-    return FleetDocument(
+    return documents.FleetDocument(
         cluster=result.cluster.name,
         work=result.work.name,
         strategy=result.strategy.name,
         seed=result.seed,
         nodes=sum(group.count for group in result.cluster.groups),
-        pods=FatesPart(*(counted[fate] for fate in PodPhase)),
+        pods=documents.FatesPart(*(counted[fate] for fate in PodPhase)),
         waited=waited_of([one for record in result.records if (one := record.waited) is not None]),
         groups=_groups(result),
         uses=list(_uses(result)),
@@ -78,7 +66,7 @@ def answer_of(result: Simulation) -> FleetDocument:
     )
 
 
-def waited_of(seconds: Iterable[float]) -> WaitedPart:
+def waited_of(seconds: Iterable[float]) -> documents.WaitedPart:
     """Return median, 99th percentile and most.
 
     >>> waited_of([1.0, 2.0, 3.0]).median
@@ -86,10 +74,10 @@ def waited_of(seconds: Iterable[float]) -> WaitedPart:
     """
     ordered = sorted(seconds) or [0.0]
     median, late = (ordered[max(-int(-share * len(ordered) // 1) - 1, 0)] for share in (0.5, 0.99))
-    return WaitedPart(median, late, ordered[-1])
+    return documents.WaitedPart(median, late, ordered[-1])
 
 
-def periods_of(result: Simulation) -> list[FleetPeriodPart]:
+def periods_of(result: Simulation) -> list[documents.FleetPeriodPart]:
     """Return the periods between the samples."""
     ends = [sample.at for sample in result.samples]
     waited: list[list[float]] = [[] for _ in ends]
@@ -105,11 +93,11 @@ def periods_of(result: Simulation) -> list[FleetPeriodPart]:
         if record.fate is PodPhase.REFUSED and record.node is not None and record.ended is not None:
             refused[place(record.ended)][members[record.node].group.name, record.code] += 1
     return [
-        FleetPeriodPart(
+        documents.FleetPeriodPart(
             start,
             end,
             len(seconds),
-            [RefusedPart(*key, pods) for key, pods in sorted(codes.items())],
+            [documents.RefusedPart(*key, pods) for key, pods in sorted(codes.items())],
             waited_of(seconds),
         )
         for start, end, seconds, codes in zip([0.0, *ends[:-1]], ends, waited, refused, strict=True)
@@ -117,7 +105,7 @@ def periods_of(result: Simulation) -> list[FleetPeriodPart]:
 
 
 def joined_periods(
-    periods: Sequence[FleetPeriodPart], samples: Sequence[FleetSamplePart], most: int
+    periods: Sequence[documents.FleetPeriodPart], samples: Sequence[documents.FleetSamplePart], most: int
 ) -> Iterator[tuple[str, int, int, int, Counter[tuple[str, str]], str]]:
     """Yield the periods, joined until few enough are left to be read.
 
@@ -136,9 +124,9 @@ def joined_periods(
         yield duration(some[-1].ends), last.running, last.waiting, count, refused, waited
 
 
-def _groups(result: Simulation) -> list[FleetGroupPart]:
+def _groups(result: Simulation) -> list[documents.FleetGroupPart]:
     members = result.nodes.table.members
-    found = {one.name: FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
+    found = {one.name: documents.FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
     for record in result.records:
         if record.node is None:
             continue
@@ -152,7 +140,7 @@ def _groups(result: Simulation) -> list[FleetGroupPart]:
     return list(found.values())
 
 
-def _uses(result: Simulation) -> Iterator[UsePart]:
+def _uses(result: Simulation) -> Iterator[documents.UsePart]:
     table, samples = result.nodes.table, result.samples
 
     def mean(shares: Sequence[float]) -> float:
@@ -165,7 +153,7 @@ def _uses(result: Simulation) -> Iterator[UsePart]:
         if offered and samples and name in samples[0].used:
             used = [sample.used[name] / offered for sample in samples]
             lost = [sample.stranded[name] / offered for sample in samples]
-            yield UsePart(name, offered, mean(used), max(used), mean(lost))
+            yield documents.UsePart(name, offered, mean(used), max(used), mean(lost))
 
 
 def unhappy(
@@ -179,20 +167,20 @@ def unhappy(
     return found
 
 
-def with_pods(found: FleetDocument, result: Simulation) -> FleetDocument:
+def with_pods(found: documents.FleetDocument, result: Simulation) -> documents.FleetDocument:
     """Return an answer with what became of every pod, and why some wait; equal pods wait for the same reasons."""
-    members, waits = result.nodes.table.members, list[FleetWaitPart]()
+    members, waits = result.nodes.table.members, list[documents.FleetWaitPart]()
     kinds: dict[Hashable, list[Record]] = {}
     for record in result.records:
         if record.fate is PodPhase.WAITS:
             kinds.setdefault(record.arrival.asked.key, []).append(record)
     for alike in sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]:
         why = causes(result.nodes, alike[0].arrival.asked)
-        parts = [WaitCausePart(one.text, one.code, len(one.nodes)) for one in why]
-        waits.append(FleetWaitPart([record.arrival.name for record in alike], parts))
+        parts = [documents.WaitCausePart(one.text, one.code, len(one.nodes)) for one in why]
+        waits.append(documents.FleetWaitPart([record.arrival.name for record in alike], parts))
     codes = {pod: next((one.code for one in kind.causes if one.code), "") for kind in waits for pod in kind.pods}
     records = [
-        FleetPodPart(
+        documents.FleetPodPart(
             record.arrival.name,
             record.fate.value,
             "" if record.node is None else members[record.node].name,
