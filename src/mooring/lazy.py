@@ -134,7 +134,7 @@ def _initializing(
 def _compiled(cls: Any, name: str) -> Callable[..., Any]:
     """Compile one of the methods that read or store the fields of a class by their names, and give it to the class."""
     fields = dataclasses.fields(cls)
-    scope: dict[str, Any] = {f"{one.name}_SET": vars(cls)[one.name].__set__ for one in fields}
+    scope: dict[str, Any] = {f"{one.name}_SET": getattr(cls, one.name).__set__ for one in fields}
     scope |= {"CLASS": cls, "NEW": object.__new__, "MISSING": MISSING}
     checks = hasattr(cls, "__post_init__")
     mine = "".join([f"self.{one.name}, " for one in fields if one.compare])

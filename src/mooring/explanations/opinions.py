@@ -6,7 +6,6 @@ With the extension device-alignment also why CPUs and memory could not follow th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -26,6 +25,7 @@ from mooring.explanations import reason as code
 from mooring.explanations.phrases import amounts_text, joined, node_sets, nodes_of, plural, positions, who
 from mooring.explanations.reason import Reason
 from mooring.explanations.story import Chapter, Opinion, Question
+from mooring.lazy import dataclass, replace
 
 CPU = "cpu"
 MEMORY = "memory"

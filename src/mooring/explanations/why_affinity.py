@@ -6,7 +6,6 @@ Every figure comes from the facts of the merge that failed, and every claim is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.topology import Topology
@@ -21,6 +20,7 @@ from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion
 from mooring.explanations.why_allocation import fewer_cpus, no_common_node, why_devices
 from mooring.explanations.why_memory import MAKE_ROOM, nothing_to_share, why_memory
+from mooring.lazy import replace
 
 
 def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:

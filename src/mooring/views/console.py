@@ -6,7 +6,6 @@ Printing respects what the terminal can do.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 
 from rich.color import Color
@@ -18,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.engine.core.errors import printable
+from mooring.lazy import dataclass
 from mooring.views.view import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
 
 STYLES = {
