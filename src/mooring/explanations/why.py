@@ -6,7 +6,6 @@ Made from the facts that the engine reported during the decision and from the ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection, Shortage
@@ -27,6 +26,7 @@ from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import spoken_remarks
 from mooring.explanations.why_affinity import why_affinity
 from mooring.explanations.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
+from mooring.lazy import dataclass, replace
 
 ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""

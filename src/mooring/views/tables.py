@@ -10,7 +10,6 @@ It holds at 60 columns and without colour: lists break at commas only, and nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -21,6 +20,7 @@ from rich.text import Text
 
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import size
+from mooring.lazy import dataclass
 from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, new_table
 from mooring.views.devices import DeviceView, amounts_by_owner
 from mooring.views.view import CPUUse, NodeView, PlacementRow, device_style, owner_style, use_style

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -24,7 +23,7 @@ from mooring.inputs.configuration.sources import ConfigurationSource, load_sourc
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at, within
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
     from mooring.inputs.configuration import embedded, formats, part
