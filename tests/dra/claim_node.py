@@ -42,6 +42,7 @@ class MadeUpObjects:
     published: dict[str, dict[str, Any]] = field(default_factory=dict)
     devices: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     away: bool = False
+    has_gates: bool = True
 
     def add(self, name: str, *results: dict[str, Any], pods: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:
         """Add a claim, allocated when there are results."""
@@ -73,9 +74,13 @@ class MadeUpObjects:
     def node_uid(self, _name: str) -> str:
         return "uid-of-node"
 
-    def apply_slice(self, content: dict[str, Any]) -> None:
+    def apply_slice(self, content: dict[str, Any]) -> dict[str, Any]:
         self._ask()
+        if not self.has_gates:
+            devices = [{**one, "nodeAllocatableResources": {}} for one in content["spec"]["devices"]]
+            content = {**content, "spec": {**content["spec"], "devices": devices}}
         self.published[content["metadata"]["name"]] = content
+        return content
 
     def delete_slice(self, name: str) -> None:
         self.published.pop(name, None)

@@ -56,6 +56,18 @@ def test_results_of_this_driver_count() -> None:
     assert found.pods == ("pod-1",)
 
 
+def parameters(*requests: str, **more: Any) -> dict[str, Any]:
+    content = {"apiVersion": "mooring/v1alpha1", "kind": "ClaimParameters", **more}
+    own = {"requests": list(requests), "opaque": {"driver": DRIVER, "parameters": content}}
+    other = {"opaque": {"driver": "gpu.example", "parameters": {"numaNodes": 7}}}
+    return claim(result(request="fast/big"), result("numa1"), config=[{}, other, own])
+
+
+def test_parameters_are_for_the_requests_that_they_name_or_all() -> None:
+    for requests, numa_nodes in (((), [2, 2]), (("fast",), [2, 0]), (("fast/big", "r"), [2, 2]), (("big",), [0, 0])):
+        assert [one.numa_nodes for one in read(parameters(*requests, numaNodes=2)).results] == numa_nodes
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -63,9 +75,12 @@ def test_results_of_this_driver_count() -> None:
         (claim({**result(), "pool": "n2"}), "allocated on n2 and not on n1"),
         (claim(result("numa7")), "device numa7 is not on this node"),
         (claim(result(consumedCapacity={"dra.cpu/cpu": "500m"})), "which is not a number of CPUs"),
-        (claim(result(), config=[{"opaque": {"driver": DRIVER}}]), "has parameters, which this driver"),
+        (parameters(), "missing required field `numaNodes`"),
+        (parameters(numaNodes=0), "`int` >= 1 - at "),
+        (parameters(numaNodes=2, cpuset="1-4"), "unknown field `cpuset`"),
+        (parameters(numaNodes=2, kind="Other"), "Invalid enum value 'Other'"),
+        (claim(result(), config=[{"opaque": {"driver": DRIVER}}]), "parameters that this driver does not support"),
     ],
-    ids=["nothing", "elsewhere", "unknown", "half", "parameters"],
 )
 def test_what_cannot_be_prepared_says_why(content: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -211,6 +211,19 @@ def test_slices_follow_the_ledger_and_are_written_when_they_change(place: ClaimN
         assert one["metadata"]["ownerReferences"][0]["uid"] == "uid-of-node"
 
 
+def test_a_driver_whose_fields_the_api_server_drops_says_so_until_they_are_kept(place: ClaimNode) -> None:
+    place.objects.has_gates = False
+    with place.driver() as kubelet:
+        kubelet.publisher.node_allocatable = True
+        for seconds in (1, 1, 40):
+            with pytest.raises(ClusterError, match="turn on the feature gate"):
+                kubelet.reconcile(seconds)
+        assert kubelet.publisher.writes == 2
+        place.objects.has_gates = True
+        kubelet.reconcile(40)
+        kubelet.reconcile(1)
+
+
 def test_a_claim_that_is_gone_from_the_cluster_is_given_back(place: ClaimNode) -> None:
     agent = ClaimsClient(place.agent_socket)
     share = ShareMessage(request="r", device="numa1", count=2, within="4-7")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -194,6 +194,8 @@ class AllocationResult:
     """CPUs."""
     share: str = ""
     """Id of the share, of a device that others share."""
+    numa_nodes: int = 0
+    """Number of NUMA nodes over which the CPUs are evenly distributed; 0: by the node's options."""
 
 
 class _Result(msgspec.Struct):
@@ -205,12 +207,20 @@ class _Result(msgspec.Struct):
     share_id: str | None = msgspec.field(name="shareID", default=None)
 
 
-class _Parameters(msgspec.Struct):
+class _Parameters(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    api_version: Literal["mooring/v1alpha1"]
+    kind: Literal["ClaimParameters"]
+    numa_nodes: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Opaque(msgspec.Struct):
     driver: str = ""
+    parameters: Any = None
 
 
 class _Configuration(msgspec.Struct):
-    opaque: _Parameters | None = None
+    requests: list[str] | None = None
+    opaque: _Opaque | None = None
 
 
 class _Devices(msgspec.Struct):
@@ -254,24 +264,32 @@ def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus:
     mine = [one for one in devices.results or () if one.driver == driver]
     if not mine:
         raise InputError(f"nothing of {driver} is allocated", source=source)
-    results = tuple(_result(one, device_cpus, source) for one in mine)
     for one in mine:
         if one.pool != pool:
             raise InputError(f"is allocated on {one.pool} and not on {pool}", source=source)
+    numa_nodes = dict.fromkeys((one.request for one in mine), 0)
     for configured in devices.config or ():
-        if configured.opaque is not None and configured.opaque.driver == driver:
-            raise InputError("has parameters, which this driver does not support", source=source)
+        if configured.opaque is None or configured.opaque.driver != driver:
+            continue
+        try:
+            wanted = msgspec.convert(configured.opaque.parameters, _Parameters).numa_nodes
+        except msgspec.ValidationError as error:
+            raise InputError(f"has parameters that this driver does not support: {error}", source=source) from None
+        for request in numa_nodes:
+            if not configured.requests or not {request, name_of(request)}.isdisjoint(configured.requests):
+                numa_nodes[request] = wanted
+    results = tuple(_result(one, device_cpus, numa_nodes[one.request], source) for one in mine)
     pods = tuple(sorted({one.uid for one in status.reserved_for or () if one.resource == "pods"}))
     return PreparedClaim(metadata["uid"], metadata["namespace"], metadata["name"], results, (), pods)
 
 
-def _result(one: _Result, device_cpus: Callable[[str], int], source: str) -> AllocationResult:
+def _result(one: _Result, device_cpus: Callable[[str], int], numa_nodes: int, source: str) -> AllocationResult:
     cpus = device_cpus(one.device)
     if not cpus:
         raise InputError(f"device {one.device} is not on this node", source=source)
     consumed = (one.consumed_capacity or {}).get(CAPACITY)
     count = cpus.bit_count() if consumed is None else _whole(str(consumed), source)
-    return AllocationResult(one.request, one.device, count, one.share_id or "")
+    return AllocationResult(one.request, one.device, count, one.share_id or "", numa_nodes)
 
 
 def _whole(text: str, source: str) -> int:

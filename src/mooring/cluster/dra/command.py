@@ -21,7 +21,7 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GROUPS = ("numa", "socket", "l3", "cpu")
+GROUPS = ("numa", "socket", "l3", "machine", "core", "cpu")
 
 EPILOG = """\b
 Examples:
@@ -49,8 +49,9 @@ Examples:
     type=click.Choice(GROUPS),
     default="numa",
     show_default=True,
-    help="What a device is: a group whose CPUs the engine chooses from, or a single CPU.",
+    help="What a device is: a group whose CPUs the engine chooses from, or a whole core or CPU.",
 )
+@click.option("--whole", is_flag=True, help="Give devices whole: a claim asks for a count of them.")
 @click.option(
     "--driver-name",
     "name",
@@ -84,6 +85,12 @@ Examples:
     "numa_node_list",
     is_flag=True,
     help="Publish numaNode as a list, with the nearest NUMA nodes of the socket (gate DRAListTypeAttributes).",
+)
+@click.option(
+    "--node-allocatable",
+    "node_allocatable",
+    is_flag=True,
+    help="Count claims against the node's allocatable CPUs (gate DRANodeAllocatableResources).",
 )
 @click.option("--immediate", is_flag=True, help="Immediately allocate claims that request it and name this node.")
 @click.option(

@@ -134,9 +134,10 @@ class Driver:
             before: what it had, and is to have again where that is free.
         """
         wished = {} if before is None else {(one.request, one.device): one.cpus for one in before.given}
-        counts: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str, int], int] = {}
         for one in allocated.results:
-            counts[one.request, one.device] = counts.get((one.request, one.device), 0) + one.count
+            key = one.request, one.device, one.numa_nodes
+            counts[key] = counts.get(key, 0) + one.count
         shares = [
             ShareMessage(
                 request=request,
@@ -144,8 +145,9 @@ class Driver:
                 count=count,
                 within=list_text(self.device_cpus(device)),
                 wished=wished.get((request, device), ""),
+                numa_nodes=numa_nodes,
             )
-            for (request, device), count in counts.items()
+            for (request, device, numa_nodes), count in counts.items()
         ]
         given = self._agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
         return msgspec.structs.replace(allocated, given=given)

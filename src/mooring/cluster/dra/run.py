@@ -209,6 +209,8 @@ class DriverOptions:
     log_format: LogFormat
     log_level: LogLevel
     numa_node_list: bool
+    whole: bool
+    node_allocatable: bool
     immediate: bool
 
 
@@ -236,7 +238,16 @@ def run_driver(asked: DriverOptions) -> None:
         specs = CDISpecs(asked.cdi_root, asked.name)
         driver = Driver(asked.name, node, agent, objects, specs, log)
         publisher = SlicePublisher(
-            asked.name, node, asked.grouping, objects, log, asked.hardware, asked.pcie_roots, asked.numa_node_list
+            asked.name,
+            node,
+            asked.grouping,
+            objects,
+            log,
+            asked.hardware,
+            asked.pcie_roots,
+            asked.numa_node_list,
+            asked.whole,
+            asked.node_allocatable,
         )
         reconciler = Reconciler(driver, agent, objects, specs, publisher, log, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name
@@ -289,7 +300,7 @@ def _first_node(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
         raise InputError(
             "single CPUs are not whole cores, which the agent's full-pcpus-only requires",
             source="--group cpu",
-            remedy="group by numa, socket or l3",
+            remedy="use --group core",
         )
     return now
 
