@@ -6,19 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.cli.command import mooring
 
-from mooring.cluster.dra.allocation import (
-    AllocationResult,
-    CDISpecs,
-    PreparedClaim,
-    allocation_for,
-    allocation_of,
-    is_allocated,
-    is_asked_for,
-    request_variable,
-)
+from mooring.cluster.dra.allocation import allocation_for, allocation_of, is_allocated, is_asked_for
+from mooring.cluster.dra.cdi import AllocationResult, CDISpecs, PreparedClaim, request_variable
 from mooring.cluster.dra.devices import CPUGroup, pcie_roots
 from mooring.cluster.dra.driver import own_classes
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
@@ -100,15 +93,47 @@ PREPARED = PreparedClaim(
 )
 
 
+ATTRIBUTES = {"numa0": {"dra.cpu/numCPUs": {"int": 4}}}
+
+
+def test_a_claim_of_a_template_has_its_metadata_under_the_pods_name_for_it(tmp_path: Path) -> None:
+    specs = CDISpecs(tmp_path, DRIVER)
+    annotated = claim(result())
+    annotated["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "cpus"}
+    prepared = msgspec.structs.replace(read(annotated), given=(PreparedShare("r", "numa0", "0-3", "V"),))
+    specs.write(prepared, NODE, {})
+    [device] = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
+    metadata = device["containerEdits"]["mounts"][1]
+    assert "/resourceclaimtemplates/cpus/r/" in metadata["containerPath"]
+    newest = json.loads(Path(metadata["hostPath"]).read_text(encoding="utf-8").splitlines()[0])
+    assert newest["podClaimName"] == "cpus"
+
+
 def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything(tmp_path: Path) -> None:
     specs = CDISpecs(tmp_path / "cdi", DRIVER)
-    specs.write(PREPARED)
+    specs.write(PREPARED, NODE, ATTRIBUTES)
     content = json.loads(specs.path("u").read_text(encoding="utf-8"))
     assert (content["cdiVersion"], content["kind"]) == ("0.6.0", "cpu.example/claim")
     assert [one["name"] for one in content["devices"]] == ["u-0", "u-1"]
     assert content["devices"][0]["containerEdits"]["env"] == ["MOORING_CLAIM_U_0=1-2", "MOORING_REQUEST_FAST=1-2"]
-    [mount] = content["devices"][0]["containerEdits"]["mounts"]
+    mount, metadata = content["devices"][0]["containerEdits"]["mounts"]
     assert mount["containerPath"] == "/run/mooring-claims/fast"
+    assert metadata["containerPath"] == (
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/c/fast/cpu.example-metadata.json"
+    )
+    newest, older = Path(metadata["hostPath"]).read_text(encoding="utf-8").splitlines()
+    assert json.loads(newest) == {
+        "apiVersion": "metadata.resource.k8s.io/v1beta1",
+        "kind": "DeviceMetadata",
+        "metadata": {"name": "c", "namespace": "shop", "uid": "u", "generation": 1},
+        "requests": [
+            {
+                "name": "fast/big",
+                "devices": [{"driver": DRIVER, "pool": NODE, "name": "numa0", "attributes": ATTRIBUTES["numa0"]}],
+            }
+        ],
+    }
+    assert older == newest.replace("v1beta1", "v1alpha1")
     assert {"ro", "nosuid", "nodev", "noexec", "bind"} == {*mount["options"]}
     file = Path(mount["hostPath"]) / "cpuset"
     assert (file.read_text(encoding="ascii"), file.stat().st_mode & 0o777) == ("1-2", 0o644)
@@ -136,7 +161,7 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
 def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Path) -> None:
     given = (PreparedShare("r", "numa0", "1", "A"), PreparedShare("r", "numa1", "4-5", "B"))
     specs = CDISpecs(tmp_path, DRIVER)
-    specs.write(PreparedClaim("u", "s", "c", (), given))
+    specs.write(PreparedClaim("u", "s", "c", (), given), NODE, {})
     devices = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
     assert {one["containerEdits"]["env"][1] for one in devices} == {"MOORING_REQUEST_R=1,4-5"}
     assert (specs.files("u") / "r" / "cpuset").read_text(encoding="ascii") == "1,4-5"

@@ -122,5 +122,7 @@ def command(machine: str, *, pcie_roots: bool, **given: Any) -> int:
         }
         given |= {name: reader(given[name]) for name, reader in read.items()}
         roots = devices.pcie_roots() if pcie_roots else {}
-        run.run_driver(run.DriverOptions(hardware=loader.load_machine(machine).hardware, pcie_roots=roots, **given))
+        sysfs = Path("/" if machine in ("", loader.LIVE) else machine) / "sys"
+        hardware = loader.load_machine(machine).hardware
+        run.run_driver(run.DriverOptions(hardware=hardware, pcie_roots=roots, sysfs=sysfs, **given))
     return YES

@@ -352,19 +352,19 @@ class SlicePublisher:
     _looked: float = float("-inf")
     _problem: str = ""
 
-    def publish(self, node: AgentNode, now: float) -> None:
+    def publish(self, devices: Iterable[CPUGroup], room: ClaimableCPUs, now: float) -> None:
         """Update the slices when they changed or a check is due.
 
         Args:
-            node: as its agent says.
+            devices: of the node.
+            room: what claims have and can get.
             now: seconds that only go forward.
 
         Raises:
             ClusterError: it is not done; the next call tries again.
         """
-        devices = self.devices(node)
         whole = self.whole or self.grouping.is_whole
-        wanted = offered(devices, node.room, whole=whole, node_allocatable=self.node_allocatable)
+        wanted = offered(devices, room, whole=whole, node_allocatable=self.node_allocatable)
         is_due = wanted != self._published or now - self._looked >= _LOOK
         if not is_due and self._problem:
             raise ClusterError(self._problem)
