@@ -23,6 +23,7 @@ from mooring.answers.base.answering import (
 )
 from mooring.answers.base.plan_findings import (
     chance_findings,
+    claim_findings,
     crash_findings,
     device_findings,
     idle_findings,
@@ -335,6 +336,7 @@ def make_plan(question: Question) -> AnyPlan:
         start, made.answers, made.kubelet, lambda other: opened_for(replace(question, pods=(), mooring=other)).start
     )
     noticed += recorded_findings(made.answers, question.recorded)
+    noticed += claim_findings(made.answers, made.kubelet, question.claimed)
     if not question.stop_at_crash:
         noticed += crash_findings(made.answers, question.machine.info)
     reserved = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)
