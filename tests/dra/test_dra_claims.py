@@ -295,6 +295,9 @@ def test_the_verb_says_who_owns_the_cpus_and_that_no_agent_answers(tmp_path: Pat
     root.mkdir()
     answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
     assert (answered.code, "does not answer" in answered.err) == (2, True)
+    for words in (("--whole",), ("--group", "core")):
+        answered = mooring("dra", "--immediate", *words, "--kubelet-root", root, "--machine", "i7-1370p", *kept)
+        assert (answered.code, "allocates capacity" in answered.err) == (2, True)
     (root / "cpu_manager_state").write_text('{"policyName":"static"}', encoding="utf-8")
     answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
     assert (answered.code, "two cannot own them" in answered.err) == (2, True)

@@ -199,6 +199,9 @@ def run_driver(asked: DriverOptions) -> None:
     Raises:
         InputError: the driver cannot begin: the kubelet owns the CPUs, no agent answers, or a socket cannot be made.
     """
+    if asked.immediate and (asked.whole or asked.grouping.is_whole):
+        problem = "allocates capacity, which devices that are given whole do not have"
+        raise InputError(problem, source="--immediate", remedy="leave it out, or --whole")
     refuse_static_kubelet(asked.kubelet_root, asked.kubelet_config)
     open_config = partial(configuration_of, asked.kubeconfig or None)
     open_config()
