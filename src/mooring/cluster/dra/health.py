@@ -89,14 +89,11 @@ class DeviceHealth:
             online = CPUSet.parse(self._online.read_text(encoding="ascii").strip()).mask
         except (OSError, CPUSetSyntaxError, UnicodeDecodeError):
             online = NO_CPUS
-        found = {
-            name: _UNKNOWN
-            if not online
-            else (_UNHEALTHY, f"offline CPUs: {list_text(lost)}")
-            if (lost := cpus & ~online)
-            else _HEALTHY
-            for name, cpus in ({one.name: one.cpus for one in devices} | held).items()
-        }
+        cpus = {one.name: one.cpus for one in devices} | held
+        found = dict.fromkeys(cpus, _HEALTHY if online else _UNKNOWN)
+        if online:
+            lost = {name: mask & ~online for name, mask in cpus.items() if mask & ~online}
+            found |= {name: (_UNHEALTHY, f"offline CPUs: {list_text(mask)}") for name, mask in lost.items()}
         with self._changed:
             if found != self._found or now - self._updated >= _REPEAT:
                 self._found, self._updated = found, now
