@@ -69,7 +69,7 @@ def workloads() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def run(parts: Parts, folder: Path, resources: list[dict[str, Any]], *, extended: bool) -> str:
     """Run a workload in a cluster of its own, and return its row."""
     (folder / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
-    cluster = load_cluster(str(folder / "cluster.yaml"))
+    cluster = load_cluster(str(folder / "cluster.yaml")).cluster
     with ExitStack() as life:
         api = life.enter_context(api_server(parts, folder, free_ports()))
         define(api)
