@@ -81,15 +81,12 @@ def cpus_changed(state: AgentState, online: int, observer: Observer | None = Non
     rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
     told = AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
     effects = [effect for change in (gained, lost) for effect in _change_said(after, change)]
-    returned = (_returned(after, back),) if back else ()
+    wanted = DesiredSettings.now(after)
+    live = [one for one in after.containers.values() if one.phase in HAS_CGROUP]
+    writes = tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live)
+    # The groups above containers, without which the containers cannot have them
+    returned = (ReturnCPUs(CPUSet(CPUMask(back)), writes),) if back else ()
     return outcome(state, after, None, (*returned, *changed, *placed.effects, told, *effects))
-
-
-def _returned(state: AgentState, back: int) -> ReturnCPUs:
-    """Return what gives CPUs to the groups above containers, without which the containers cannot have them."""
-    wanted = DesiredSettings.now(state)
-    live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    return ReturnCPUs(CPUSet(CPUMask(back)), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
 
 
 def _change_said(state: AgentState, change: CPUsChanged) -> Iterator[Effect]:
