@@ -13,15 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.cluster.dra.allocation import (
-    CDISpecs,
-    PreparedClaim,
-    allocation_for,
-    allocation_of,
-    cpus_of,
-    is_allocated,
-    is_asked_for,
-)
+from mooring.cluster.dra import allocation
 from mooring.cluster.dra.devices import SlicePublisher, device_cpus
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.bits import list_text
@@ -36,7 +28,7 @@ class Driver:
     """Prepares claims of one node; usable from any thread."""
 
     def __init__(
-        self, name: str, node: str, agent: ClaimsClient, objects: ClaimObjects, specs: CDISpecs, log: Log
+        self, name: str, node: str, agent: ClaimsClient, objects: ClaimObjects, specs: allocation.CDISpecs, log: Log
     ) -> None:
         """Start from the files of prepared claims.
 
@@ -67,7 +59,9 @@ class Driver:
             prepared = self.given(allocated, before)
             if prepared != before:
                 self._specs.write(prepared)
-        self._log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
+        self._log.info(
+            "claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=allocation.cpus_of(prepared.given)
+        )
         self._write_status(prepared)
         return [
             DeviceMessage(
@@ -112,7 +106,7 @@ class Driver:
                     self._specs.write(again)
             self._log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
 
-    def _allocation(self, claim: ClaimMessage, before: PreparedClaim | None) -> PreparedClaim:
+    def _allocation(self, claim: ClaimMessage, before: allocation.PreparedClaim | None) -> allocation.PreparedClaim:
         """Return the allocation; without an API server, the one with which the claim was prepared."""
         try:
             found = self._objects.claim(claim.namespace, claim.name)
@@ -123,9 +117,11 @@ class Driver:
         if found is None or found["metadata"]["uid"] != claim.uid:
             problem = "is not there" if found is None else "is another one of the same name"
             raise InputError(problem, source=f"claim {claim.namespace}/{claim.name}")
-        return allocation_of(found, self.name, self.node, self.device_cpus)
+        return allocation.allocation_of(found, self.name, self.node, self.device_cpus)
 
-    def given(self, allocated: PreparedClaim, before: PreparedClaim | None = None) -> PreparedClaim:
+    def given(
+        self, allocated: allocation.PreparedClaim, before: allocation.PreparedClaim | None = None
+    ) -> allocation.PreparedClaim:
         """Ask the agent for the CPUs of an allocation: one share for each request and device.
 
         Args:
@@ -155,7 +151,7 @@ class Driver:
             self._topology = discover_topology(self._agent.node().info)
         return device_cpus(self._topology, name)
 
-    def _write_status(self, prepared: PreparedClaim) -> None:
+    def _write_status(self, prepared: allocation.PreparedClaim) -> None:
         """Write into the claim's status which CPUs it has; nothing depends on it."""
         given = {(one.request, one.device): one.cpus for one in prepared.given}
         devices = [
@@ -184,7 +180,7 @@ class Reconciler:
         driver: Driver,
         agent: ClaimsClient,
         objects: ClaimObjects,
-        specs: CDISpecs,
+        specs: allocation.CDISpecs,
         publisher: SlicePublisher,
         log: Log,
         *,
@@ -236,7 +232,7 @@ class Reconciler:
     def _allocate(self) -> None:
         """Allocate the claims that want it now, and let allocated ones hold their CPUs."""
         driver = self._driver
-        wanted = [one for one in self._objects.claims() if is_asked_for(one, driver.node)]
+        wanted = [one for one in self._objects.claims() if allocation.is_asked_for(one, driver.node)]
         if not wanted:
             return
         classes = own_classes(self._objects.classes(), driver.name)
@@ -244,18 +240,18 @@ class Reconciler:
             name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
             try:
                 node = self._agent.node()
-                if is_allocated(claim):
+                if allocation.is_allocated(claim):
                     # It holds its CPUs between the pods that use it.
                     if claim["metadata"]["uid"] not in _held(node):
-                        driver.given(allocation_of(claim, driver.name, driver.node, driver.device_cpus))
+                        driver.given(allocation.allocation_of(claim, driver.name, driver.node, driver.device_cpus))
                     continue
                 devices = self._publisher.devices(node)
-                allocation = allocation_for(claim, driver.name, driver.node, classes, devices, node.room)
+                chosen = allocation.allocation_for(claim, driver.name, driver.node, classes, devices, node.room)
                 # The CPUs are allocated before the claim is written, so that a written allocation always has them.
-                made = {**claim, "status": {"allocation": allocation}}
-                driver.given(allocation_of(made, driver.name, driver.node, driver.device_cpus))
+                made = {**claim, "status": {"allocation": chosen}}
+                driver.given(allocation.allocation_of(made, driver.name, driver.node, driver.device_cpus))
                 try:
-                    self._objects.allocate(claim, allocation)
+                    self._objects.allocate(claim, chosen)
                 except ClusterError:
                     self._agent.unprepare(claim["metadata"]["uid"])
                     raise
@@ -269,7 +265,7 @@ class Reconciler:
             if self._specs.read(held.uid) is not None:
                 continue
             found = self._objects.claim(held.namespace, held.name)
-            if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
+            if found is None or found["metadata"]["uid"] != held.uid or not allocation.is_allocated(found):
                 self._agent.unprepare(held.uid)
                 self._log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
 
