@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.command import mooring
 
-from mooring.cluster.dra.allocation import (
-    AllocationResult,
-    CDISpecs,
-    PreparedClaim,
-    allocation_for,
-    allocation_of,
-    is_allocated,
-    is_asked_for,
-    request_variable,
-)
+from mooring.cluster.dra import allocation
 from mooring.cluster.dra.devices import CPUGroup, pcie_roots
 from mooring.cluster.dra.driver import own_classes
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
@@ -44,15 +35,18 @@ def result(device: str = "numa0", request: str = "r", **more: Any) -> dict[str, 
     return {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **more}
 
 
-def read(content: dict[str, Any]) -> PreparedClaim:
-    return allocation_of(content, DRIVER, NODE, lambda name: CPUS.get(name, 0))
+def read(content: dict[str, Any]) -> allocation.PreparedClaim:
+    return allocation.allocation_of(content, DRIVER, NODE, lambda name: CPUS.get(name, 0))
 
 
 def test_results_of_this_driver_count() -> None:
     shared = result(shareID="s-1", consumedCapacity={"dra.cpu/cpu": "3"})
     other = {**result("gpu0"), "driver": "gpu.example"}
     found = read(claim(shared, other, result("cpu3", "single")))
-    assert found.results == (AllocationResult("r", "numa0", 3, "s-1"), AllocationResult("single", "cpu3", 1))
+    assert found.results == (
+        allocation.AllocationResult("r", "numa0", 3, "s-1"),
+        allocation.AllocationResult("single", "cpu3", 1),
+    )
     assert found.pods == ("pod-1",)
 
 
@@ -72,11 +66,11 @@ def test_what_cannot_be_prepared_says_why(content: dict[str, Any], words: str) -
         read(content)
 
 
-PREPARED = PreparedClaim(
+PREPARED = allocation.PreparedClaim(
     "u",
     "shop",
     "c",
-    (AllocationResult("fast/big", "numa0", 2, "s-1"), AllocationResult("slow", "numa1", 1)),
+    (allocation.AllocationResult("fast/big", "numa0", 2, "s-1"), allocation.AllocationResult("slow", "numa1", 1)),
     (
         PreparedShare("fast/big", "numa0", "1-2", "MOORING_CLAIM_U_0"),
         PreparedShare("slow", "numa1", "4", "MOORING_CLAIM_U_1"),
@@ -86,7 +80,7 @@ PREPARED = PreparedClaim(
 
 
 def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything(tmp_path: Path) -> None:
-    specs = CDISpecs(tmp_path / "cdi", DRIVER)
+    specs = allocation.CDISpecs(tmp_path / "cdi", DRIVER)
     specs.write(PREPARED)
     content = json.loads(specs.path("u").read_text(encoding="utf-8"))
     assert (content["cdiVersion"], content["kind"]) == ("0.6.0", "cpu.example/claim")
@@ -112,7 +106,7 @@ def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything
     "text", ["", "{", "[]", '{"annotations": {}}', '{"annotations": {"mooring.dev/prepared": "{}"}}']
 )
 def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
-    specs = CDISpecs(tmp_path, DRIVER)
+    specs = allocation.CDISpecs(tmp_path, DRIVER)
     specs.path("u").write_text(text, encoding="utf-8")
     assert specs.read("u") is None
     assert [*specs.all()] == []
@@ -120,12 +114,12 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
 
 def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Path) -> None:
     given = (PreparedShare("r", "numa0", "1", "A"), PreparedShare("r", "numa1", "4-5", "B"))
-    specs = CDISpecs(tmp_path, DRIVER)
-    specs.write(PreparedClaim("u", "s", "c", (), given))
+    specs = allocation.CDISpecs(tmp_path, DRIVER)
+    specs.write(allocation.PreparedClaim("u", "s", "c", (), given))
     devices = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
     assert {one["containerEdits"]["env"][1] for one in devices} == {"MOORING_REQUEST_R=1,4-5"}
     assert (specs.files("u") / "r" / "cpuset").read_text(encoding="ascii") == "1,4-5"
-    assert request_variable("a.b-c/d") == "MOORING_REQUEST_A_B_C"
+    assert allocation.request_variable("a.b-c/d") == "MOORING_REQUEST_A_B_C"
 
 
 def immediate(*requests: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -146,7 +140,7 @@ def wants(count: str = "3", **exact: Any) -> dict[str, Any]:
 
 def allocate(content: dict[str, Any], room: ClaimableCPUs) -> list[dict[str, Any]]:
     devices = [CPUGroup(name, CPUS[name], {}) for name in ("numa0", "numa1")]
-    made = allocation_for(content, DRIVER, NODE, ["cpus"], devices, room)
+    made = allocation.allocation_for(content, DRIVER, NODE, ["cpus"], devices, room)
     assert made["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"] == [NODE]
     results: list[dict[str, Any]] = made["devices"]["results"]
     return results
@@ -186,13 +180,13 @@ def test_what_only_the_scheduler_can_judge_is_not_allocated(content: dict[str, A
 
 def test_who_asks_for_immediate_allocation_names_this_node() -> None:
     asked = immediate(wants())
-    assert is_asked_for(asked, NODE)
-    assert not is_asked_for(asked, "n2")
-    assert not is_asked_for({"metadata": {}}, NODE)
+    assert allocation.is_asked_for(asked, NODE)
+    assert not allocation.is_asked_for(asked, "n2")
+    assert not allocation.is_asked_for({"metadata": {}}, NODE)
     going = {**asked, "metadata": {**asked["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    assert not is_asked_for(going, NODE)
-    assert not is_allocated(asked)
-    assert is_allocated(claim(result()))
+    assert not allocation.is_asked_for(going, NODE)
+    assert not allocation.is_allocated(asked)
+    assert allocation.is_allocated(claim(result()))
 
 
 def test_a_class_of_this_driver_alone_is_known_by_its_expression() -> None:
