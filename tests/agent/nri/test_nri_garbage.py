@@ -81,7 +81,6 @@ def test_a_request_with_one_bit_turned_ends_orderly(place: int, bit: int) -> Non
     [
         (b"\0\0\0\1\xff\0\0\0", "a frame announces"),
         (encode_frames(1, b"\xff\0\0\0\0\0\0\1\1\0"), "a message announces"),
-        (b"\0\0\0\1\xff\xff\xff\xff", "a frame announces 4294967295 bytes"),
         (encode_frames(7, b"x"), "connection 7, which was never opened"),
         (encode_frames(0, b""), "closed the connection"),
         (encode_frames(1, encode_message(TTRPCMessage(1, 3, b""))), "type 3 where a request was expected"),
