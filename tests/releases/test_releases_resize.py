@@ -13,10 +13,9 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
-from mooring.engine.kubelet.events import Amounts, Resizing
+from mooring.engine.kubelet.events import Amounts, PodUpdate, Resizing, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.kubelet.events import PodUpdate, run
 from mooring.engine.node import Node
 from mooring.engine.node.facts import ResizeRefused
 from mooring.engine.node.resize.resizing import resize

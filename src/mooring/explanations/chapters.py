@@ -6,7 +6,6 @@ Reasons, stories, pictures and documents read the same chapters; the facts are w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from mooring.engine.core.machineinfo import MachineInfo
@@ -24,7 +23,7 @@ from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations.opinions import last, opinions_of
 from mooring.explanations.story import Chapter, ExclusiveRequest, Opinion, Pick, Refused, Run, Step, Taking, failed
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts

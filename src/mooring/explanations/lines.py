@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.pod import Pod
@@ -21,6 +20,7 @@ from mooring.explanations.phrases import joined, node_sets, nodes, per_node, plu
 from mooring.explanations.remarks import left_out_words, loss_words
 from mooring.explanations.step_lines import step_line
 from mooring.explanations.story import NO, YES, Chapter, ClaimsInvolved, Line, Opinion, PodVerdict, Story
+from mooring.lazy import replace
 
 
 def opinion_line(opinion: Opinion, policy: str) -> Line:

@@ -6,7 +6,6 @@ With the extension device-alignment also why CPUs and memory could not follow th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -28,6 +27,7 @@ from mooring.explanations import reason as code
 from mooring.explanations.phrases import amounts_text, joined, node_sets, nodes_of, plural, positions, who
 from mooring.explanations.reason import Reason
 from mooring.explanations.story import Chapter, Opinion
+from mooring.lazy import replace
 
 CPU = "cpu"
 MEMORY = "memory"

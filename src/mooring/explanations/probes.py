@@ -7,7 +7,6 @@ thousandth of a CPU, which gives no exclusive one, and one byte, which is tied t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of, members
@@ -24,6 +23,7 @@ from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations.chapters import devices_of
 from mooring.explanations.phrases import nodes_of
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ distances that the firmware reports (ACPI SLIT).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, takewhile
 
 from mooring.engine.core.bits import list_text, mask_of, members
@@ -33,7 +32,7 @@ from mooring.explanations.phrases import (
     positions,
 )
 from mooring.explanations.reason import Reason
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily
 
 with lazily():
     import mooring.engine.extensions.facts as extension_facts

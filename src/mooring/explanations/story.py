@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from mooring.engine.extensions.owners import HeldClaim
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.explanations.reason import Reason
+from mooring.lazy import dataclass
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.facts import PluginStep

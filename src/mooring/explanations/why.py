@@ -6,7 +6,6 @@ Made from the facts that the engine reported during the decision and from the ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection, Shortage
@@ -27,6 +26,7 @@ from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import spoken_remarks
 from mooring.explanations.why_affinity import why_affinity
 from mooring.explanations.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
+from mooring.lazy import dataclass, replace
 
 ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""
@@ -291,13 +291,19 @@ def prediction_of(result: AdmitResult, after: Kubelet, facts: Sequence[object]) 
     """
     if result.admitted:
         return ADMITTED
+    kubelet_reason = result.decision.reason if result.out_of is None else result.out_of.reason
+    return Prediction(reason_of(result, after, facts).code, "" if result.crash else kubelet_reason)
+
+
+def reason_of(result: AdmitResult, after: Kubelet, facts: Sequence[object]) -> Reason:
+    """Return why a pod is not admitted; arguments as for :func:`prediction_of`."""
     if result.crash:
-        return Prediction(why_crash(result.crash).code)
+        return why_crash(result.crash)
     if result.out_of is not None:
-        return Prediction(why_out_of(result.out_of).code, result.out_of.reason)
-    node, decision = after.node, result.decision
+        return why_out_of(result.out_of)
+    node = after.node
     circumstances = Circumstances(after.settings, result.pod, facts, node.memory, node.providers.devices)
-    return Prediction(why(decision, circumstances).code, decision.reason)
+    return why(result.decision, circumstances)
 
 
 def check(shape: PodShape, load: Load, settings: Settings) -> Prediction:

@@ -6,7 +6,6 @@ Every figure comes from the facts of the merge that failed, and every claim is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -23,6 +22,7 @@ from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion
 from mooring.explanations.why_allocation import fewer_cpus, no_common_node, why_devices
 from mooring.explanations.why_memory import MAKE_ROOM, nothing_to_share, why_memory
+from mooring.lazy import replace
 
 _LABELS = {CPU: "CPUs"}
 

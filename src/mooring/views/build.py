@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.explanations.phrases import plural, size
+from mooring.lazy import dataclass, replace
 from mooring.views.devices import UNHEALTHY, DeviceView, short_names, unique_names
 from mooring.views.locations import CPULocations, boxes_of, boxes_with_devices, locate_cpus, offline_box
 from mooring.views.view import (

@@ -9,7 +9,6 @@ The rows of a decision's picture: what each provider says of each NUMA node, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import compress
 
@@ -24,6 +23,7 @@ from mooring.explanations.lines import chapter_title, merge_line
 from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural, size
 from mooring.explanations.step_lines import step_line
 from mooring.explanations.story import NO, Chapter, Opinion, Step, Story, Taking
+from mooring.lazy import dataclass, replace
 from mooring.views.devices import DeviceView
 
 

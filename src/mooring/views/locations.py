@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.bits import mask_of, members
 from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.lazy import dataclass, field, replace
 from mooring.views.devices import DeviceView, grouped
 from mooring.views.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
 from mooring.views.wording import core_kind_name, numbers

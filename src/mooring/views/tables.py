@@ -10,7 +10,6 @@ It holds at 60 columns and without colour: lists break at commas only, and nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -21,6 +20,7 @@ from rich.text import Text
 
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import size
+from mooring.lazy import dataclass
 from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, new_table
 from mooring.views.devices import DeviceView, amounts_by_owner
 from mooring.views.view import CPUUse, NodeView, PlacementRow, device_style, owner_style, use_style
@@ -172,6 +172,12 @@ _NARROWEST_LIST = 18
 """Columns below which a CPU list moves to a line of its own."""
 
 
+def _whole(rows: Sequence[PlacementRow]) -> Iterator[tuple[str, ...]]:
+    """Yield headings, and one line for each container with everything in it."""
+    yield ("pod", *_HEADINGS, "CPU list", "why")
+    yield from ((clean(row.pod), *_cells(row), str(row.cpus) or "–", clean(row.why) or "–") for row in rows)
+
+
 def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> RenderableType:
     """Return the answer of a plan. Rows of one pod must follow each other.
 
@@ -180,8 +186,8 @@ def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> Ren
     """
     if not wide:
         return _Listing(tuple(rows))
-    heading = ("POD", *(name.upper() for name in _HEADINGS), "CPU LIST", "WHY")
-    lines = [heading, *((clean(row.pod), *_cells(row), str(row.cpus) or "–", clean(row.why) or "–") for row in rows)]
+    heading, *cells = _whole(rows)
+    lines = [tuple(name.upper() for name in heading), *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
     padded = (
         (" " * _GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -204,6 +210,15 @@ class _Listing:
     """The usual form."""
 
     rows: tuple[PlacementRow, ...]
+
+    def table(self) -> Table:
+        """Return the rows as a table; columns in which no container has anything are left out."""
+        heading, *cells = _whole(self.rows)
+        used = [column for column in range(len(heading)) if any(line[column] != "–" for line in cells)]
+        found = new_table(*(heading[column] for column in used))
+        for line in cells:
+            found.add_row(*(line[column] for column in used))
+        return found
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType | Segment]:
         """Yield heading, pods and containers."""

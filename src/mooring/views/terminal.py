@@ -7,7 +7,6 @@ range. Letters and signs say the same without colour.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
 from rich.console import Group, RenderableType
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import plural
+from mooring.lazy import dataclass, replace
 from mooring.views.console import STYLES
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedBox, PlacedGroup, arrange

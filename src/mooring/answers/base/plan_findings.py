@@ -17,6 +17,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager import options
 from mooring.engine.devicemanager.state import Preference
+from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
@@ -43,6 +44,7 @@ _OFF = frozenset({"false", "False", "FALSE", "f", "F", "0"})
 """How a kubelet reads false, for options that it does not read under policy none."""
 _WITHOUT_SMT = "each core of this machine has one CPU online"
 RECORDED = "MOOR-519"
+CLAIMS_ASSUMED = "MOOR-549"
 OF_A_STORY = frozenset({RECORDED, RESTART, OTHER_CORES})
 """Codes of findings that the story of a pod has as remarks."""
 
@@ -208,6 +210,26 @@ def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejectio
                 "not the same then"
             )
         yield Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RECORDED)
+
+
+def claim_findings(answers: Iterable[Answer], kubelet: Kubelet, claimed: Collection[str]) -> Iterator[Finding]:
+    """Name the pods with claims of which nothing tells what they get.
+
+    Args:
+        answers: in order.
+        kubelet: has the claims that hold CPUs.
+        claimed: uids of the pods that have devices by claims.
+    """
+    held = {(claim.namespace, claim.name) for claim in claims_of(kubelet.node.cpu).values()}
+    for answer in answers:
+        pod = answer.pod
+        unknown = [*(name for name in pod.claims if (pod.namespace, name) not in held), *pod.unmade_claims]
+        if answer.admitted and unknown and pod.uid not in claimed:
+            message = (
+                f"claims {', '.join(unknown)}: assumed to take no CPU and no device; their devices are chosen by "
+                "selectors of the scheduler, which are not evaluated here"
+            )
+            yield Finding("warning", f"{pod.namespace}/{pod.name}", message, CLAIMS_ASSUMED)
 
 
 def twice_findings(kubelet: Kubelet) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.memorymanager.policy import is_memory
-from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
+from mooring.engine.memorymanager.state import Block, MemoryState, charge
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, size
 from mooring.inputs.configuration.devices import ResourcesDump, listed_resources
@@ -239,6 +239,6 @@ def _charged(memory: MemoryState, uid: str, blocks: Mapping[str, tuple[Block, ..
     """Return the state in which a pod's containers hold memory too."""
     nodes = memory.nodes
     for block in chain(*blocks.values()):
-        nodes = charge_in_order(nodes, block.numa, block.type, block.size)
+        nodes = charge(nodes, block.numa, block.type, block.size)
     assignments = {**memory.assignments, uid: blocks} if blocks else memory.assignments
     return replace(memory, nodes=nodes, assignments=assignments)

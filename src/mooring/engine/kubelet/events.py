@@ -7,7 +7,6 @@ events; they differ in the order and in how they ask (:class:`~mooring.engine.ku
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.bits import list_text
@@ -22,7 +21,7 @@ from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, readmit,
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.engine.node import Node
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
     from mooring.engine.kubelet import timeline

@@ -9,7 +9,6 @@ sections 1 and 5.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
@@ -18,6 +17,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resize.feasibility import DEFERRED, Resize, Waiting, retry_order
 from mooring.engine.node.resize.resizing import resize_state
+from mooring.lazy import dataclass, field, replace
 
 FIRST_RETRY = 30 * SECOND
 """After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""

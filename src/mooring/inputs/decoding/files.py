@@ -11,16 +11,19 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
+from mooring.lazy import dataclass, field
 
 DEEPEST: Final = 100
 """Levels of nesting that a document may have; a pod needs about twelve."""
+
+FileMark: TypeAlias = tuple[int, int, int]
+"""Inode, time of change and size: what changes when a file is replaced or written."""
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 _NUMBER: Final = re.compile(r"-?[0-9]")
@@ -29,6 +32,15 @@ _LONGEST_NUMBER: Final = 4300
 _OPENING: Final = {"{": "mapping", "[": "sequence"}
 _CONSTANTS: Final = ("NaN", "Infinity", "-Infinity")
 _INDEX: Final = re.compile(r"\[(\d+)\]")
+
+
+def file_mark(path: str | os.PathLike[str]) -> FileMark | None:
+    """Return what tells whether a file has changed, without reading it; None for one that is not there."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a str in most hands
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def field_places(text: str, index: int, fields: Sequence[str]) -> list[tuple[int, int] | None]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from mooring.engine.core.decision import Shortage
 from mooring.explanations.why import amount_of
+from mooring.lazy import dataclass
 from mooring.views import decision as panels
 from mooring.views.svg import elements as svg
 from mooring.views.svg.legend import wrapped

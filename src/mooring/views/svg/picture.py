@@ -8,12 +8,12 @@ Devices in the boxes of the map: a cell for each, with its id, its PCI address a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from math import ceil
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import size
+from mooring.lazy import dataclass, replace
 from mooring.views import layout as layouts
 from mooring.views import wording
 from mooring.views.devices import device_names, most_of_one_kind

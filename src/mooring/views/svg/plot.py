@@ -7,10 +7,10 @@ Counts are distinguished by colour, by a letter, and by what is written in them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, radians, sin
 
 from mooring.explanations.phrases import plural
+from mooring.lazy import dataclass
 from mooring.views.svg import elements as svg
 from mooring.views.svg.legend import wrapped
 

@@ -1,4 +1,9 @@
-"""Asking a cluster about a pod or a node through kubectl, with the rights that the person has."""
+"""Asking a cluster about a pod or a node through kubectl, with the rights that the person has.
+
+Programs, and ``fleet``, which reads whole clusters, ask over HTTP (:mod:`mooring.service.apiserver`, an extra). kubectl
+stays for the questions of one person about one node: its login plugins and its exec are the point, and no extra is
+needed.
+"""
 
 from __future__ import annotations
 
