@@ -23,6 +23,7 @@ from mooring.answers.doctor.answer import (
     RepairedEntryPart,
     RepairPart,
     name_entries,
+    problem,
     state_file,
 )
 from mooring.answers.doctor.entry_checks import (
@@ -35,7 +36,6 @@ from mooring.answers.doctor.entry_checks import (
     seen,
 )
 from mooring.answers.doctor.joint_checks import check_together
-from mooring.answers.doctor.problems import problem
 from mooring.answers.doctor.reports import (
     Report,
     State,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from mooring.answers.doctor.answer import EntryHolder, ProblemPart
-from mooring.answers.doctor.problems import FILE_MISSING, LOST_ENTRIES, problem
+from mooring.answers.doctor.answer import FILE_MISSING, LOST_ENTRIES, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.reports import Report
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import list_text, mask_of

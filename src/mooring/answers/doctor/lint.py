@@ -11,6 +11,8 @@ core-api/workqueue and core-api/irq/irq-affinity; systemd-system.conf(5); irqbal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import Literal
 
 from msgspec import field
@@ -101,9 +103,6 @@ def _parts(machine: str, assignments: Assignments, findings: Sequence[Finding]) 
         yield Text(f"{plural(warnings, 'warning')}. What to do: mooring explain {next(iter(codes))}")
     elif exclusive:
         yield Text("According to the machine's files, nothing else runs on the exclusive CPUs.")
-
-
-Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
 
 
 def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]:
@@ -242,9 +241,7 @@ def _hosts(groups: list[ControlGroup], exclusive: CPUSet, assignments: Assignmen
     hit = [group for group in groups if group.cpus & exclusive]
     if not hit:
         return
-    touched = CPUSet()
-    for group in hit:
-        touched |= group.cpus & exclusive
+    touched = reduce(or_, (group.cpus for group in hit)) & exclusive
     tops = list(dict.fromkeys(group.path.split("/")[0] for group in hit))
     message = (
         f"Processes of {named(tops)} ({plural(len(hit), 'control group')}) may run on "
@@ -257,17 +254,12 @@ def _strangers(groups: list[ControlGroup], assignments: Assignments) -> Iterator
     """Tell which containers of pods without these CPUs may run there; sandboxes (pause) are among them and sleep."""
     by_pod: dict[str, CPUSet] = {}
     for group in groups:
-        foreign = CPUSet()
-        for holder in assignments.holders:
-            if holder.uid != group.pod:
-                foreign |= holder.cpus
-        reached = group.cpus & foreign
+        others = (holder.cpus for holder in assignments.holders if holder.uid != group.pod)
+        reached = group.cpus & reduce(or_, others, CPUSet())
         if reached:
             by_pod[group.pod] = by_pod.get(group.pod, CPUSet()) | reached
     if by_pod:
-        touched = CPUSet()
-        for cpus in by_pod.values():
-            touched |= cpus
+        touched = reduce(or_, by_pod.values())
         who = named([(assignments.pods or {}).get(uid, uid) for uid in by_pod])
         message = (
             f"Containers of {who} may run on {cpus_text(touched)}, held by {named(assignments.labels(touched))} "
@@ -291,17 +283,9 @@ def _misplaced(groups: list[ControlGroup], assignments: Assignments) -> Iterator
             yield Finding("warning", holder.label, message, "MOOR-613")
 
 
-_RULES: Sequence[Rule] = (
-    _nothing_exclusive,
-    _siblings,
-    _groups,
-    _interrupts,
-    _balance,
-    _services,
-    _isolated,
-    _misunderstood,
-    _workqueues,
-    _ticks,
+_RULES: Sequence[Callable[[IsolationFacts, Assignments], Iterator[Finding]]] = (
+    *(_nothing_exclusive, _siblings, _groups, _interrupts, _balance),
+    *(_services, _isolated, _misunderstood, _workqueues, _ticks),
 )
 
 
