@@ -90,12 +90,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 """Group -> verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
 VERBS: Mapping[str, str] = {verb: about for verbs in GROUPS.values() for verb, about in verbs.items()}
 
-_ANSWERS = (
-    "capacity", "collect", "compare", "demo", "doctor", "explain", "machines", "migrate", "plan", "replay", "resize",
-    "show", "status", "topology", "upgrade", "whatif",
-)  # fmt: skip
 _MODULES: Mapping[str, str] = {
-    **{verb: f"answers.{verb}.command" for verb in _ANSWERS},
     "agent": "agent.command",
     "completion": "command.completion",
     "deploy": "cluster.deployment.command",
@@ -109,7 +104,7 @@ _MODULES: Mapping[str, str] = {
     "shadow": "monitoring.shadow.commands.shadow",
     "version": "command.version",
 }
-"""Verb -> module of its command, below ``mooring``."""
+"""Verb -> module of its command, below ``mooring``; of all others it is ``answers.VERB.command``."""
 
 EPILOG = """\b
 Examples:
@@ -146,7 +141,7 @@ class _Verbs(click.Group):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"mooring.{_MODULES[cmd_name]}").command
+        command = import_module(f"mooring.{_MODULES.get(cmd_name, f'answers.{cmd_name}.command')}").command
         if not isinstance(command, click.Command):
             raise TypeError(f"the verb {cmd_name} has no command")
         return command

@@ -11,8 +11,6 @@ core-api/workqueue and core-api/irq/irq-affinity; systemd-system.conf(5); irqbal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
-from operator import or_
 from typing import Literal
 
 from msgspec import field
@@ -32,7 +30,7 @@ from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.topology import TopologyError, discover_topology
-from mooring.engine.extensions.interrupts import balance_finding, closed_to_others
+from mooring.engine.extensions.interrupts import balance_finding, closed_to_others, union
 from mooring.explanations.phrases import cpus_text, plural
 from mooring.inputs.machines.interrupts import file_modes, no_modes
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
@@ -241,7 +239,7 @@ def _hosts(groups: list[ControlGroup], exclusive: CPUSet, assignments: Assignmen
     hit = [group for group in groups if group.cpus & exclusive]
     if not hit:
         return
-    touched = reduce(or_, (group.cpus for group in hit)) & exclusive
+    touched = union(group.cpus for group in hit) & exclusive
     tops = list(dict.fromkeys(group.path.split("/")[0] for group in hit))
     message = (
         f"Processes of {named(tops)} ({plural(len(hit), 'control group')}) may run on "
@@ -255,11 +253,11 @@ def _strangers(groups: list[ControlGroup], assignments: Assignments) -> Iterator
     by_pod: dict[str, CPUSet] = {}
     for group in groups:
         others = (holder.cpus for holder in assignments.holders if holder.uid != group.pod)
-        reached = group.cpus & reduce(or_, others, CPUSet())
+        reached = group.cpus & union(others)
         if reached:
             by_pod[group.pod] = by_pod.get(group.pod, CPUSet()) | reached
     if by_pod:
-        touched = reduce(or_, by_pod.values())
+        touched = union(by_pod.values())
         who = named([(assignments.pods or {}).get(uid, uid) for uid in by_pod])
         message = (
             f"Containers of {who} may run on {cpus_text(touched)}, held by {named(assignments.labels(touched))} "
