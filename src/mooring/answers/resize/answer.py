@@ -144,9 +144,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
         not_running=standing.why if standing is not None else "",
         containers=[
             ResizedContainerPart(
-                one.name,
-                _amounts(one.requests),
-                _amounts(asked_of[one.name].requests) if one.name in asked_of else {},
+                one.name, _amounts(one.requests), _amounts(asked_of[one.name].requests) if one.name in asked_of else {}
             )
             for one in pod.containers
         ],

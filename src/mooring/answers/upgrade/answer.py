@@ -228,11 +228,7 @@ def _hops(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup) -> Iterator[
         rejected = [one.as_pod for one in found if one.outcome == PodVerdict.REJECTED]
         moved = [one.as_pod for one in found if one.outcome == PodVerdict.MOVED]
         yield HopPart(
-            from_=before.release.tag,
-            to=after.release.tag,
-            start_error=_error(plans[1]),
-            rejected=rejected,
-            moved=moved,
+            from_=before.release.tag, to=after.release.tag, start_error=_error(plans[1]), rejected=rejected, moved=moved
         )
         if isinstance(plans[1], RefusedPlan):
             return
