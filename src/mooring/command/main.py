@@ -74,6 +74,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "fleet": "Simulate a whole cluster: compare, size, what it does with its work.",
         "publish": "Publish what this node has allocated and what is left.",
         "extender": "Run the scheduler extender: filter nodes that reject a pod.",
+        "play": "Play nodes at an API server that refuse pods like kubelets.",
         "dra": "Run the DRA driver: publish this node's CPUs as devices.",
         "deploy": "Run a task of the Helm chart's pods.",
     },
@@ -98,10 +99,11 @@ _MODULES: Mapping[str, str] = {
     "extender": "cluster.extender.command",
     "fleet": "fleet.commands.fleet",
     "heal": "answers.doctor.heal",
+    "play": "cluster.play.command",
     "publish": "cluster.publisher.command",
-    "record": "monitoring.shadow.commands.record",
+    "record": "monitoring.shadow.commands:record_command",
     "serve": "monitoring.serve.command",
-    "shadow": "monitoring.shadow.commands.shadow",
+    "shadow": "monitoring.shadow.commands:shadow_command",
     "version": "command.version",
 }
 """Verb -> module of its command, below ``mooring``; of all others it is ``answers.VERB.command``."""
@@ -141,7 +143,8 @@ class _Verbs(click.Group):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"mooring.{_MODULES.get(cmd_name, f'answers.{cmd_name}.command')}").command
+        module, _, name = _MODULES.get(cmd_name, f"answers.{cmd_name}.command").partition(":")
+        command = getattr(import_module(f"mooring.{module}"), name or "command")
         if not isinstance(command, click.Command):
             raise TypeError(f"the verb {cmd_name} has no command")
         return command

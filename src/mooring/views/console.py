@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 
 from rich.color import Color
@@ -20,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.engine.core.errors import printable
+from mooring.lazy import dataclass
 from mooring.views.view import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
 
 STYLES = {
@@ -105,7 +105,7 @@ def plain(renderable: RenderableType, width: int) -> str:
 def markdown(renderable: RenderableType) -> str:
     r"""Return ``renderable`` as Markdown, as GitHub reads it in a pull request: no foreign text is more than text.
 
-    >>> print(markdown(Group(Text("Pods", "bold"), Text("@a rejects <b>: http://c.d")))
+    >>> print(markdown(Group(Text("Pods", "bold"), Text("@a rejects <b>: http://c.d"))))
     **Pods**
     <BLANKLINE>
     @<!-- -->a rejects \<b\>: http:\//c.d

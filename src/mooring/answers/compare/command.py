@@ -146,6 +146,8 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
 )
+@options.text("--sarif", "FILE", "Write the results for code scanning too, in the same run.", options.complete_file)
+@options.text("--junit", "FILE", "Write them as JUnit XML too, in the same run.", options.complete_file)
 @options.output(("text", "wide", "markdown", "json", "svg", "sarif", "junit"), "text")
 @options.to_file
 def command(
@@ -159,6 +161,8 @@ def command(
     by: str,
     top: int,
     jobs: int,
+    sarif: str,
+    junit: str,
     form: str,
     to: str,
     inputs: NodeOptions,
@@ -171,12 +175,13 @@ def command(
     Exit code 1 when no variant admits all pods (with --alone: a pod is admitted by none), or releases decide
     differently.
     """
-    _check_source(inputs.manifests, trace, others=bool(inputs.state or inputs.active or inputs.node))
+    checked = [(kind, path) for kind, path in (("sarif", sarif), ("junit", junit)) if path]
+    checked += [(form, to)] if form in checks.FORMS else []
+    _check_source(inputs.manifests, trace, checked, others=bool(inputs.state or inputs.active or inputs.node))
+    if checked and (vary or all_options):
+        raise click.UsageError(f"{checked[0][0]} shows configurations as given: remove --vary and --all-options")
     if cluster and (machines or alternatives or trace or versions or inputs.config or inputs.state or inputs.node):
         raise click.UsageError("--cluster describes the nodes: give no other machine, configuration, release or trace")
-    is_check = form in checks.FORMS
-    if is_check and (trace or vary or all_options):
-        raise click.UsageError(f"-o {form} shows configurations as given: remove --trace, --vary and --all-options")
     if not trace and not machines and not cluster:
         inputs = running_inputs.with_running_kubelet(inputs)
     if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
@@ -187,8 +192,7 @@ def command(
         raise click.UsageError(
             "--pair brings machines with their devices: remove --machine, --trace, --cluster and --kubelet-version"
         )
-    if paired:
-        machines = tuple(machine for machine, _ in paired)
+    machines = tuple(machine for machine, _ in paired) or machines
     releases = [version.strip() for text_ in versions for version in text_.split(",")]
     described = replace(inputs, machine=machines[0] if machines else "", kubelet_version=(releases or [""])[0])
     if len(releases) > 1:
@@ -196,10 +200,12 @@ def command(
         return _releases(described, releases, form, to, others=others)
     dimensions, devices = _dimensions(vary, all_options=all_options), tuple(devices for _, devices in paired)
     compared = compare_inputs.read_compared(described, machines, alternatives, trace, dimensions, cluster, devices)
-    check = compare_inputs.check_of(compared, described, cluster) if is_check or cluster else None
-    if check is not None and is_check:
-        checks.emit_check(check, form, to)
-        return YES if check.is_yes else NO
+    check = compare_inputs.check_of(compared, described, cluster) if checked or cluster else None
+    if check is not None:
+        for kind, path in checked:
+            checks.emit_check(check, kind, path)
+        if form in checks.FORMS:
+            return YES if check.is_yes else NO
     warn(compared.findings if check is None else check.findings)
     watched = terminal.Watched("comparing", lambda: len(compared.variants), on_screen=True)
     comparison = answer.compare(
@@ -227,8 +233,10 @@ def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, oth
     return NO if compared.differences or 0 < len(compared.start_errors) < len(plans) else YES
 
 
-def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None:
-    """Refuse a command line that names no pods, or names them twice."""
+def _check_source(manifests: Sequence[str], trace: str, checked: Sequence[tuple[str, str]], *, others: bool) -> None:
+    """Refuse a command line that names no pods, or names them twice, or checks what has no file."""
+    if trace and checked:
+        raise click.UsageError(f"{checked[0][0]} names places in files of -f: remove --trace")
     if trace and manifests:
         raise click.UsageError("-f and --trace exclude each other")
     if trace and others:

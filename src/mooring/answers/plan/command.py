@@ -46,11 +46,7 @@ Examples:
 @options.node_options("offline", "devices", "stop_at_crash")
 @checks.alone
 @click.option(
-    "--save-state",
-    "save",
-    default="",
-    metavar="DIR",
-    help="Write the state files as the kubelet writes them.",
+    "--save-state", "save", default="", metavar="DIR", help="Write the state files as the kubelet writes them."
 )
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show each field of the configuration in force, and the file that sets it."

@@ -10,12 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta
-
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_document import differing, placement_part
-from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of
+from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of, told
 from mooring.engine.checkpoint.formats import ACTUATED_FILE, ALLOCATED_FILE
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Placement
@@ -60,7 +58,7 @@ class SettingEffect(StrEnum):
 class SettingChangePart(DocumentPart):
     """A setting that the new release takes otherwise."""
 
-    name: Annotated[str, Meta(description="Such as featureGates.MemoryManager or failCgroupV1.")]
+    name: Annotated[str, told("Such as featureGates.MemoryManager or failCgroupV1.")]
     effect: Annotated[str, one_of("refused", "ignored", "takes effect", "default", "group", "computed")]
     before: str
     after: str
@@ -152,9 +150,9 @@ class StateFileFormatsPart(DocumentPart):
 
     file: str
     written_before: str
-    read_after: Annotated[list[str], Meta(description="What the new release reads, in order.")]
+    read_after: Annotated[list[str], told("What the new release reads, in order.")]
     written_after: str
-    read_before: Annotated[list[str], Meta(description="What the old release reads after a rollback, in order.")]
+    read_before: Annotated[list[str], told("What the old release reads after a rollback, in order.")]
 
 
 def state_file_formats(config: KubeletConfig, old: Release, new: Release) -> list[StateFileFormatsPart]:
@@ -179,24 +177,24 @@ class UpgradedPodPart(DocumentPart, kw_only=True):
     uid: str
     namespace: str
     name: str
-    running: Annotated[bool, Meta(description="Whether it runs before; otherwise it is admitted after the restart.")]
+    running: Annotated[bool, told("Whether it runs before; otherwise it is admitted after the restart.")]
     outcome: Annotated[str, one_of("kept", "moved", "admitted", "rejected", "not asked")]
-    changed: Annotated[bool, Meta(description="Whether the old kubelet, started again, would decide otherwise.")]
+    changed: Annotated[bool, told("Whether the old kubelet, started again, would decide otherwise.")]
     admitted: bool
-    reason: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")] = ""
-    message: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")] = ""
-    why: Annotated[str, Meta(description="One sentence for people; empty for admitted pods.")] = ""
+    reason: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
+    message: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
+    why: Annotated[str, told("One sentence for people; empty for admitted pods.")] = ""
     code: Code = ""
     before: Annotated[
         dict[str, PlacementPart],
-        Meta(description="Container -> its CPUs and memory before the upgrade; empty where it had no place."),
+        told("Container -> its CPUs and memory before the upgrade; empty where it had no place."),
     ]
-    pod_before: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
+    pod_before: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
     after: Annotated[
         dict[str, PlacementPart],
-        Meta(description="Container -> its CPUs and memory afterwards; empty if not admitted."),
+        told("Container -> its CPUs and memory afterwards; empty if not admitted."),
     ]
-    pod_after: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
+    pod_after: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
 
     @property
     def is_affected(self) -> bool:

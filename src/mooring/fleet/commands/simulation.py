@@ -20,7 +20,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.changes import configuration
     from mooring.fleet import answer, nodes, ranking, simulation, text, trials
-    from mooring.fleet.report import charts, page, report
+    from mooring.fleet.report import page
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation
@@ -53,9 +53,9 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
     result = _run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept))
     found = answer.answer_of(result)
     if kept is not None and form == "svg":
-        emit_document(charts.heatmap_svg(report.heat_of(result, kept)), to)
+        emit_document(page.heat_svg(result, kept), to)
     elif kept is not None:
-        emit_document(page.fleet_page_text(report.fleet_view(found, result, kept)), to)
+        emit_document(page.fleet_page_text(found, result, kept), to)
     else:
         document = answer.with_pods(found, result) if form == "json" else found
         common.print_answer(form, to, document, text.fleet_parts(found, result, wide=form == "wide"))
