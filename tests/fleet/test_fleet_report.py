@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Group
 from tests.fleet.clusters import ALIGNED, LOOSE, arrival, asked, cluster, group
 from tests.render.html_page import Page
 
@@ -25,8 +26,9 @@ from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.report.page import SCRIPTS, fleet_page_text, heat_svg
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.text import fleet_text
+from mooring.fleet.text import fleet_parts
 from mooring.fleet.work import PodArrival, PodPhase, Work, work_of
+from mooring.views.console import plain
 from mooring.views.html.document import script_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,7 +196,7 @@ def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration
 def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ() -> None:
     work = work_of("w", [arrival("large", asked("9")), arrival("six", asked("6", gpus=1), at=1.0)])
     result = Simulation(cluster(group("n", 2), group("m", 1, gpus=0)), work, Strategy(extender=True)).run()
-    text = " ".join(fleet_text(answer_of(result), result, to="x", wide=False).split())
+    text = " ".join(plain(Group(*fleet_parts(answer_of(result), result, wide=False)), 100).split())
     assert "default/large 0 s waits too little free cpu default/six" in text
     assert re.search(r"default/six 1 s waits .*\(MOOR-\d+\): 2 nodes; too little free example.com/gpu: 1 node", text)
 
@@ -213,4 +215,4 @@ def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ()
 )
 def test_the_text_counts_pods_in_plain_english(pods: list[PodArrival], words: str) -> None:
     result = Simulation(cluster(group("n", 2, gpus=0)), work_of("w", pods)).run()
-    assert words in " ".join(fleet_text(answer_of(result), result, to="x", wide=False).split())
+    assert words in " ".join(plain(Group(*fleet_parts(answer_of(result), result, wide=False)), 100).split())

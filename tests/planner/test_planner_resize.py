@@ -9,7 +9,7 @@ import pytest
 
 from mooring.answers.base.plan import Question
 from mooring.answers.resize.answer import ResizeDocument, resize_of
-from mooring.answers.resize.sizes import LargestAmountsPart, Wanted, wanted
+from mooring.answers.resize.sizes import LargestAmountsPart, wanted
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -175,10 +175,7 @@ def test_amounts_that_are_none_are_bad_input(text: str) -> None:
 
 
 def test_an_amount_may_name_its_container() -> None:
-    assert wanted("cpu", ["c0=2", "3"]) == [
-        Wanted("cpu", "c0", Quantity.parse("2")),
-        Wanted("cpu", "", Quantity.parse("3")),
-    ]
+    assert wanted("cpu", ["c0=2", "3"]) == [("cpu", "c0", Quantity.parse("2")), ("cpu", "", Quantity.parse("3"))]
 
 
 def test_a_resize_cannot_change_the_class() -> None:

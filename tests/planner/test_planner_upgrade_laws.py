@@ -14,8 +14,8 @@ from tests.releases.flipped import FOLDER, machines, recorded
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.upgrade.answer import UpgradeDocument, upgrade_of
+from mooring.answers.upgrade.differences import SettingEffect
 from mooring.answers.upgrade.node import KubeletSetup, NodePods, UpgradedNode
-from mooring.answers.upgrade.settings import SettingEffect
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts

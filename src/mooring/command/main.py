@@ -91,12 +91,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 """Group -> verb -> what ``mooring --help`` says; kept here so that help needs no import of the verbs."""
 VERBS: Mapping[str, str] = {verb: about for verbs in GROUPS.values() for verb, about in verbs.items()}
 
-_ANSWERS = (
-    "capacity", "collect", "compare", "demo", "doctor", "explain", "machines", "migrate", "plan", "replay", "resize",
-    "show", "status", "topology", "upgrade", "whatif",
-)  # fmt: skip
 _MODULES: Mapping[str, str] = {
-    **{verb: f"answers.{verb}.command" for verb in _ANSWERS},
     "agent": "agent.command",
     "completion": "command.completion",
     "deploy": "cluster.deployment.command",
@@ -111,7 +106,7 @@ _MODULES: Mapping[str, str] = {
     "shadow": "monitoring.shadow.commands:shadow_command",
     "version": "command.version",
 }
-"""Verb -> module of its command, below ``mooring``."""
+"""Verb -> module of its command, below ``mooring``; of all others it is ``answers.VERB.command``."""
 
 EPILOG = """\b
 Examples:
@@ -148,7 +143,7 @@ class _Verbs(click.Group):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        module, _, name = _MODULES[cmd_name].partition(":")
+        module, _, name = _MODULES.get(cmd_name, f"answers.{cmd_name}.command").partition(":")
         command = getattr(import_module(f"mooring.{module}"), name or "command")
         if not isinstance(command, click.Command):
             raise TypeError(f"the verb {cmd_name} has no command")

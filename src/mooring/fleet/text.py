@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import structs
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import duration, plural, size
@@ -34,16 +33,6 @@ _MOST_KINDS = 100
 """Kinds of waiting pods for which the nodes are asked why none of them takes one."""
 
 
-def fleet_text(answer: FleetDocument, result: Simulation, *, to: str, wide: bool) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return parts_text(_parts(answer, result, wide=wide), to)
-
-
-def parts_text(parts: Iterable[RenderableType], to: str) -> str:
-    """Return the parts of an answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*parts), to)
-
-
 def head(name: str, line: str, assumed: Iterable[str]) -> Iterator[RenderableType]:
     """Yield the name of a cluster with a line about it, and what was assumed."""
     yield Text.assemble((clean(name), "bold"), f": {line}")
@@ -59,7 +48,8 @@ def section(heading: str, content: RenderableType | None = None) -> Iterator[Ren
         yield Padding(content, INDENT)
 
 
-def _parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Iterator[RenderableType]:
+def fleet_parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Iterator[RenderableType]:
+    """Yield the answer for people."""
     ends = duration(answer.samples[-1].at if answer.samples else 0.0)
     counts = f"{plural(answer.nodes, 'node')}, {plural(created(answer.pods), 'pod')}"
     yield from head(answer.cluster, f"{counts} in {ends}, {answer.strategy}", answer.assumed)

@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.cli import options
-from mooring.cli.output import (
-    STANDARD_OUTPUT,
-    YES,
-    Verb,
-    check_destination,
-    emit,
-    emit_document,
-    json_text,
-    tell,
-    warn,
-    write_answer,
-)
+from mooring.cli import options, output
+from mooring.cli.output import STANDARD_OUTPUT, YES, Verb, emit, emit_document, json_text, tell, warn, write_answer
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.lazy import lazily
@@ -26,7 +15,6 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.answers.collect import text
-    from mooring.cli import output as verb
     from mooring.published import cluster_access as access
     from mooring.published import cluster_archive as archive
 
@@ -115,7 +103,7 @@ def command(
     if not to and not dry_run:
         raise InputError("is missing", field="--to", remedy="name the archive, such as node.tar.gz, or give --dry-run")
     if not dry_run:
-        check_destination(to)
+        output.check_destination(to)
     if whole:
         if root != "/" or kubelet_root or config or pods or node_name or version or anonymous or not cluster:
             raise click.UsageError("with --cluster only --kubeconfig, --context, --to, --dry-run and -o")
@@ -129,23 +117,22 @@ def command(
     if not dry_run:
         write_answer(packed, to)
     warn([*collection.findings, *_unread(collection.about)])
-    _report(collection.about, len(packed), "" if dry_run else to, form)
+    said = text.collect_text(collection.about, len(packed), "" if dry_run else to)
+    _show(json_text(collection.about) if form == "json" else said, "" if dry_run else to, form)
     return YES
 
 
 def _cluster(kubeconfig: str, context: str, to: str, form: str) -> int:
     """Pack a cluster."""
-    with verb.needs_extra("fleet", source="mooring collect --cluster"):
+    with output.needs_extra("fleet", source="mooring collect --cluster"):
         objects = access.read_cluster(kubeconfig, context)
     collected = archive.ClusterArchive(objects, collect_inputs.captured_now())
     packed = collected.packed() if to else b""
     if to:
         write_answer(packed, to)
     warn(Finding("warning", "the API server", f"{one}; the rest is packed") for one in objects.unread)
-    answer = (
-        json_text(collected.about) if form == "json" else text.collect_cluster_text(collected.about, len(packed), to)
-    )
-    _show(answer, to, form)
+    said = text.collect_cluster_text(collected.about, len(packed), to)
+    _show(json_text(collected.about) if form == "json" else said, to, form)
     return YES
 
 
@@ -157,11 +144,6 @@ def _unread(about: NodeArchiveDocument) -> Iterator[Finding]:
         yield Finding(
             "warning", "collect", f"{len(about.unread) - _SHOWN} more files could not be read and are not packed"
         )
-
-
-def _report(about: NodeArchiveDocument, packed: int, written: str, form: str) -> None:
-    answer = json_text(about) if form == "json" else text.collect_text(about, packed, written)
-    _show(answer, written, form)
 
 
 def _show(answer: str, written: str, form: str) -> None:

@@ -235,11 +235,9 @@ def _common_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
     """Return the reasons of rejections, the most frequent first."""
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for row in rows:
-        if row.part.starts:
-            for reason, number in row.part.rejected.items():
-                totals[reason] = totals.get(reason, 0) + number
+        totals.update(row.part.rejected if row.part.starts else {})
     return sorted(totals, key=lambda reason: (-totals[reason], reason))
 
 

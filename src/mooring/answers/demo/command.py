@@ -19,11 +19,7 @@ Examples:
 """
 _FILES = ("pods.yaml", "kubelet.yaml")
 _NODE = "-f {to}/pods.yaml --machine epyc-7763-2s-nps4 --config {to}/kubelet.yaml"
-_COMMANDS = (
-    f"plan {_NODE}",
-    f"explain ai/inference {_NODE}",
-    f"show {_NODE} -o svg --to {{to}}/node.svg",
-)
+_COMMANDS = (f"plan {_NODE}", f"explain ai/inference {_NODE}", f"show {_NODE} -o svg --to {{to}}/node.svg")
 
 
 @click.command("demo", cls=Verb, epilog=EPILOG)

@@ -6,7 +6,7 @@ looking at the other file), and about the repaired ones. A repair on which it do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,12 @@ from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.answer import (
     MISSING,
     DiagnosisDocument,
-    DroppedEntryPart,
     EntryHolder,
     ProblemPart,
     RepairedEntryPart,
     RepairPart,
     name_entries,
+    problem,
     state_file,
 )
 from mooring.answers.doctor.entry_checks import (
@@ -35,7 +35,6 @@ from mooring.answers.doctor.entry_checks import (
     seen,
 )
 from mooring.answers.doctor.joint_checks import check_together
-from mooring.answers.doctor.problems import problem
 from mooring.answers.doctor.reports import (
     Report,
     State,
@@ -264,32 +263,22 @@ def _repairs(
 ) -> list[RepairPart]:
     """Return what is to be written, when the kubelet starts on it."""
     found = []
-    if cpu.is_there and not cpu.is_sound:
-        kept, lost = (None, ()) if cpu.state is None else repair_cpu(settings, cpu.state, running)
-        text = None if kept is None else cpu_text(settings, kept)
-        found.append(_repair(cpu, kept, lost, text))
-    if memory.is_there and not memory.is_sound:
-        left, lost = (None, ()) if memory.state is None else repair_memory(settings, memory.state, running)
-        text = None if left is None else memory_text(settings, left)
-        found.append(_repair(memory, left, lost, text))
+    managers: tuple[tuple[Report[Any], Callable[..., Any], Callable[..., str]], ...] = (
+        (cpu, repair_cpu, cpu_text),
+        (memory, repair_memory, memory_text),
+    )
+    for report, repaired, text_of in managers:
+        if not report.is_there or report.is_sound:
+            continue
+        kept, lost = (None, ()) if report.state is None else repaired(settings, report.state, running)
+        text = "" if kept is None else text_of(settings, kept)
+        count = 0 if kept is None else sum(map(len, kept.assignments.values()))
+        action, diff = "delete" if kept is None else "replace", changes(report.state, kept, report.file)
+        dropped = [*report.unnamed, *lost]
+        found.append(RepairPart(report.file, action, text, count, dropped, diff, written=False, backup=""))
     # What the configuration itself is refused for is not the files' fault, and no file can mend it.
     settled = replace(ask, files=StateTexts())
     return found if _refusal(replace(ask, files=with_repairs(ask.files, found))) == _refusal(settled) else []
-
-
-def _repair(
-    report: Report[State], state: State | None, lost: Iterable[DroppedEntryPart], text: str | None
-) -> RepairPart:
-    return RepairPart(
-        report.file,
-        "delete" if text is None else "replace",
-        text or "",
-        sum(len(held) for held in state.assignments.values()) if state is not None else 0,
-        [*report.unnamed, *lost],
-        changes(report.state, state, report.file),
-        written=False,
-        backup="",
-    )
 
 
 def with_repairs(files: StateTexts, repairs: Iterable[RepairPart]) -> StateTexts:

@@ -14,9 +14,8 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from mooring.answers.doctor.answer import EntryHolder, ProblemPart
+from mooring.answers.doctor.answer import NO_ENTRY, POD_ENTRIES_IGNORED, STALE, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.memory_checks import blocks_text
-from mooring.answers.doctor.problems import NO_ENTRY, POD_ENTRIES_IGNORED, STALE, problem
 from mooring.answers.doctor.reports import Report
 from mooring.engine.checkpoint.formats import bytes_of
 from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix

@@ -134,10 +134,7 @@ class Assignments:
     @property
     def exclusive(self) -> CPUSet:
         """All CPUs with a holder."""
-        held = CPUSet()
-        for holder in self.holders:
-            held |= holder.cpus
-        return held
+        return union(holder.cpus for holder in self.holders)
 
     @property
     def owners(self) -> tuple[Owner, ...]:

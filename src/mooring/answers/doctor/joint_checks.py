@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from mooring.answers.doctor.answer import EntryHolder, ProblemPart
-from mooring.answers.doctor.problems import FILE_MISSING, LOST_ENTRIES, problem
+from mooring.answers.doctor.answer import FILE_MISSING, LOST_ENTRIES, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.reports import Report
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import list_text, mask_of
@@ -86,11 +85,7 @@ def _lost(
 
 
 def check_devices(
-    devices: DeviceRecord,
-    settings: Settings,
-    cpu: CPUState | None,
-    memory: MemoryState | None,
-    pods: Mapping[str, Pod],
+    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
 ) -> Iterator[ProblemPart]:
     """Yield what the record lost, gave twice, or has elsewhere than the state files have CPUs and memory.
 
@@ -149,11 +144,7 @@ _ALIGNED = ("restricted", "single-numa-node")
 
 
 def _apart(
-    devices: DeviceRecord,
-    settings: Settings,
-    cpu: CPUState | None,
-    memory: MemoryState | None,
-    pods: Mapping[str, Pod],
+    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
 ) -> Iterator[ProblemPart]:
     """Yield containers on one NUMA node whose devices are near others, under a policy that would have refused them."""
     if settings.config.topology_manager_policy not in _ALIGNED:

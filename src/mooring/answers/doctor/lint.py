@@ -30,7 +30,7 @@ from mooring.engine.core.errors import InputError, clean
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.topology import TopologyError, discover_topology
-from mooring.engine.extensions.interrupts import balance_finding, closed_to_others
+from mooring.engine.extensions.interrupts import balance_finding, closed_to_others, union
 from mooring.explanations.phrases import cpus_text, plural
 from mooring.inputs.machines.interrupts import file_modes, no_modes
 from mooring.inputs.machines.isolation import ControlGroup, IsolationFacts, read_isolation
@@ -101,9 +101,6 @@ def _parts(machine: str, assignments: Assignments, findings: Sequence[Finding]) 
         yield Text(f"{plural(warnings, 'warning')}. What to do: mooring explain {next(iter(codes))}")
     elif exclusive:
         yield Text("According to the machine's files, nothing else runs on the exclusive CPUs.")
-
-
-Rule = Callable[[IsolationFacts, Assignments], Iterator[Finding]]
 
 
 def lint(facts: IsolationFacts, assignments: Assignments) -> tuple[Finding, ...]:
@@ -242,9 +239,7 @@ def _hosts(groups: list[ControlGroup], exclusive: CPUSet, assignments: Assignmen
     hit = [group for group in groups if group.cpus & exclusive]
     if not hit:
         return
-    touched = CPUSet()
-    for group in hit:
-        touched |= group.cpus & exclusive
+    touched = union(group.cpus for group in hit) & exclusive
     tops = list(dict.fromkeys(group.path.split("/")[0] for group in hit))
     message = (
         f"Processes of {named(tops)} ({plural(len(hit), 'control group')}) may run on "
@@ -257,17 +252,12 @@ def _strangers(groups: list[ControlGroup], assignments: Assignments) -> Iterator
     """Tell which containers of pods without these CPUs may run there; sandboxes (pause) are among them and sleep."""
     by_pod: dict[str, CPUSet] = {}
     for group in groups:
-        foreign = CPUSet()
-        for holder in assignments.holders:
-            if holder.uid != group.pod:
-                foreign |= holder.cpus
-        reached = group.cpus & foreign
+        others = (holder.cpus for holder in assignments.holders if holder.uid != group.pod)
+        reached = group.cpus & union(others)
         if reached:
             by_pod[group.pod] = by_pod.get(group.pod, CPUSet()) | reached
     if by_pod:
-        touched = CPUSet()
-        for cpus in by_pod.values():
-            touched |= cpus
+        touched = union(by_pod.values())
         who = named([(assignments.pods or {}).get(uid, uid) for uid in by_pod])
         message = (
             f"Containers of {who} may run on {cpus_text(touched)}, held by {named(assignments.labels(touched))} "
@@ -291,17 +281,9 @@ def _misplaced(groups: list[ControlGroup], assignments: Assignments) -> Iterator
             yield Finding("warning", holder.label, message, "MOOR-613")
 
 
-_RULES: Sequence[Rule] = (
-    _nothing_exclusive,
-    _siblings,
-    _groups,
-    _interrupts,
-    _balance,
-    _services,
-    _isolated,
-    _misunderstood,
-    _workqueues,
-    _ticks,
+_RULES: Sequence[Callable[[IsolationFacts, Assignments], Iterator[Finding]]] = (
+    *(_nothing_exclusive, _siblings, _groups, _interrupts, _balance),
+    *(_services, _isolated, _misunderstood, _workqueues, _ticks),
 )
 
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart
+from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart, problem
 from mooring.answers.doctor.answer import dropped as dropped_entry
 from mooring.answers.doctor.cpu_checks import only
-from mooring.answers.doctor.problems import problem
 from mooring.engine.checkpoint.contents import MemoryContents
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import HIGHEST_NODE

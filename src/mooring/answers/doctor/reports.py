@@ -9,10 +9,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, EntryPart, ProblemPart, dropped
+from mooring.answers.doctor.answer import (
+    OLD_FORMAT,
+    DroppedEntryPart,
+    EntryHolder,
+    EntryPart,
+    ProblemPart,
+    dropped,
+    problem,
+)
 from mooring.answers.doctor.cpu_checks import Held, check_cpu_state, repaired_cpu
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
-from mooring.answers.doctor.problems import OLD_FORMAT, problem
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
 from mooring.engine.checkpoint.formats import (

@@ -11,6 +11,11 @@ from rich.text import Text
 
 from mooring.answers.base.answering import RESTART
 from mooring.answers.doctor.answer import (
+    FILE_MISSING,
+    LOST_ENTRIES,
+    NO_ENTRY,
+    POD_ENTRIES_IGNORED,
+    STALE,
     DiagnosisDocument,
     EntryHolder,
     EntryPart,
@@ -20,7 +25,6 @@ from mooring.answers.doctor.answer import (
     StateFilePart,
 )
 from mooring.answers.doctor.diagnosis import NOT_CHECKED
-from mooring.answers.doctor.problems import FILE_MISSING, LOST_ENTRIES, NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST

@@ -12,7 +12,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.migrate import migration as migrating
-    from mooring.answers.migrate import steps, text
+    from mooring.answers.migrate import steps
     from mooring.cli import terminal
 
 EPILOG = """\b
@@ -47,5 +47,5 @@ def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:
     devices = None if archive is None else archive.devices().record
     places = steps.Places(node or "NODE", root, f"{root.rstrip('/')}/config.yaml")
     document = steps.migration_document(migrating.migration_of(question, way, devices), places, node)
-    terminal.print_answer(form, to, document, text.migration_parts(document), document.findings)
+    terminal.print_answer(form, to, document, steps.migration_parts(document), document.findings)
     return YES if document.passed else NO

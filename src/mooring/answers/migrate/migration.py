@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from functools import reduce
+from operator import or_
 from typing import Annotated, Literal
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
@@ -183,10 +185,22 @@ def migration_of(question: Question, way: Way, devices: DeviceRecord | None = No
     taken, problem = _taken_over(question, running, way)
     checks = (
         MigrationCheckPart("state files", diagnosis.sound, _doctor_text(diagnosis)),
-        _kubelet_check(plan),
+        _start_check(
+            "kubelet",
+            plan,
+            "does not start without its managers",
+            "rejects {} at its restart",
+            "starts without its managers and readmits every running pod",
+        ),
         MigrationCheckPart("agent", taken is not None, problem or "its engine starts with the kubelet's policies"),
         *([_pods_check(taken)] if taken is not None else []),
-        _rollback_check(running),
+        _start_check(
+            "rollback",
+            running,
+            "the kubelet does not start again",
+            "a restart of the kubelet rejects {}",
+            "the kubelet starts again on a copy of its state files",
+        ),
     )
     with_files = refusal.message if refusal is not None else ""
     return Migration(question, way, diagnosis, plan, with_files, taken, running, checks)
@@ -210,41 +224,19 @@ def _doctor_text(diagnosis: DiagnosisDocument) -> str:
     return "; ".join(problems) or diagnosis.start_error
 
 
-def _kubelet_check(plan: AnyPlan) -> MigrationCheckPart:
-    rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in plan.answers if not one.admitted]
+def _start_check(name: str, plan: AnyPlan, fails: str, rejects: str, passes: str) -> MigrationCheckPart:
+    """Check that a kubelet starts and readmits every running pod; in the words of each outcome."""
     if isinstance(plan, RefusedPlan):
-        return MigrationCheckPart(
-            "kubelet", passed=False, message=f"does not start without its managers: {plan.refusal.message}"
-        )
-    if rejected:
-        return MigrationCheckPart("kubelet", passed=False, message=f"rejects {', '.join(rejected)} at its restart")
-    return MigrationCheckPart(
-        "kubelet", passed=True, message="starts without its managers and readmits every running pod"
-    )
+        return MigrationCheckPart(name, passed=False, message=f"{fails}: {plan.refusal.message}")
+    rejected = ", ".join(f"{one.pod.namespace}/{one.pod.name}" for one in plan.answers if not one.admitted)
+    return MigrationCheckPart(name, passed=not rejected, message=rejects.format(rejected) if rejected else passes)
 
 
 def _pods_check(taken: Takeover) -> MigrationCheckPart:
-    waiting, moved = taken.with_outcome(TakeoverOutcome.WAITS), taken.with_outcome(TakeoverOutcome.MOVED)
-    kept = taken.with_outcome(TakeoverOutcome.KEPT)
-    if waiting:
-        names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
-        return MigrationCheckPart("pods", passed=False, message=f"the agent cannot place {names}")
-    return MigrationCheckPart(
-        "pods", passed=True, message=f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
-    )
-
-
-def _rollback_check(running: AnyPlan) -> MigrationCheckPart:
-    rejected = [f"{one.pod.namespace}/{one.pod.name}" for one in running.answers if not one.admitted]
-    if isinstance(running, RefusedPlan):
-        return MigrationCheckPart(
-            "rollback", passed=False, message=f"the kubelet does not start again: {running.refusal.message}"
-        )
-    if rejected:
-        return MigrationCheckPart(
-            "rollback", passed=False, message=f"a restart of the kubelet rejects {', '.join(rejected)}"
-        )
-    return MigrationCheckPart("rollback", passed=True, message="the kubelet starts again on a copy of its state files")
+    waiting, moved, kept = map(taken.with_outcome, (TakeoverOutcome.WAITS, TakeoverOutcome.MOVED, TakeoverOutcome.KEPT))
+    names = ", ".join(dict.fromkeys(f"{one.namespace}/{one.name} ({one.reason})" for one in waiting))
+    stay = f"{len(kept)} containers keep their CPUs and memory, {len(moved)} move"
+    return MigrationCheckPart("pods", not waiting, f"the agent cannot place {names}" if waiting else stay)
 
 
 def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -> Takeover:
@@ -269,10 +261,7 @@ def take_over(question: Question, before: Kubelet, *, recreated: bool = False) -
         listed = [one for pod in question.active for one in _listed(before, pod)]
         state = synchronize(state, sandboxes, listed, pods, running=frozenset(one.id for one in listed)).state
     found = tuple(one for pod in question.active for one in _migrated(before, state, pod))
-    cpus = state.kubelet.node.cpu.assignments
-    exclusive = CPUSet()
-    for held in cpus.values():
-        exclusive |= _joined(held.values())
+    exclusive = _joined(mask for held in state.kubelet.node.cpu.assignments.values() for mask in held.values())
     return Takeover(found, DesiredSettings.now(state).pool, exclusive, dict(_ended(state, question.active)))
 
 
@@ -289,10 +278,7 @@ def _ended(state: AgentState, pods: Iterable[Pod]) -> Iterator[tuple[str, CPUSet
 
 
 def _joined(masks: Iterable[CPUMask]) -> CPUSet:
-    joined = CPUSet()
-    for mask in masks:
-        joined |= CPUSet(mask)
-    return joined
+    return CPUSet(CPUMask(reduce(or_, masks, 0)))
 
 
 def _running(pod: Pod) -> Iterator[Container]:

@@ -1,11 +1,15 @@
-"""The steps of a migration in order: what to type, which file to write, and what the engine says that it does."""
+"""The steps of a migration in order: what to type, which file to write, what the engine says that it does; as text."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from mooring.answers.base.plan import start_error
 from mooring.answers.migrate.migration import (
@@ -243,3 +247,42 @@ def _expected(migration: Migration) -> Iterator[str]:
     if migration.takeover is None:
         return
     yield f"mooring status prints ready, and CPUs {migration.takeover.exclusive or 'none'} as exclusive."
+
+
+_INDENT = (0, 0, 0, 3)
+
+
+def migration_parts(migration: MigrationDocument) -> Iterator[RenderableType]:
+    """Yield the migration for people."""
+    name = clean(migration.node or migration.machine)
+    yield Text.assemble((name, "bold"), f": from the kubelet's managers to the agent, {migration.way}")
+    failed = [check for check in migration.checks if not check.passed]
+    verdict = f"Do not start: {failed[0].name}." if failed else "Every check has passed. Nothing was changed."
+    yield Text(verdict, "bold red" if failed else "bold")
+    yield Text("")
+    for check in migration.checks:
+        word, style = ("ok    ", "green") if check.passed else ("FAILED", "bold red")
+        yield Text.assemble((word, style), f" {check.name}: {clean(check.message)}")
+    yield from _section("Steps", migration.steps)
+    yield from _section("The way back", migration.rollback)
+
+
+def _section(title: str, steps: Iterable[MigrationStepPart]) -> Iterator[RenderableType]:
+    yield Text("")
+    yield Text(title, "bold")
+    for number, step in enumerate(steps, 1):
+        yield Text("")
+        yield Text(f"{number}. {step.title}")
+        for path, content in step.files.items():
+            yield Padding(Text(f"{path}:", "dim"), _INDENT)
+            yield Padding(Text(clean_lines(content)), (0, 0, 0, 5))
+        for command in step.commands:
+            # In one line whatever the terminal's width: it is there to be copied, and a padding would cut it off.
+            yield Text(" " * _INDENT[-1] + clean(command), "cyan", no_wrap=True, overflow="ignore")
+        for line in step.outcome:
+            yield Padding(Text(f"→ {clean(line)}"), _INDENT)
+
+
+def clean_lines(content: str) -> str:
+    """Return a text with its lines, and nothing that a terminal would obey."""
+    return "\n".join(clean(line) for line in content.rstrip("\n").split("\n"))

@@ -6,8 +6,8 @@ The engine is asked about every size and every alternative that is named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, TypeAlias
 
 from msgspec import field
 
@@ -46,14 +46,8 @@ class LargestAmountsPart(DocumentPart):
     ] = field(default=None, name="milliCPUs")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """An amount of one resource."""
-
-    resource: str
-    container: str
-    """Empty for the container that is meant anyway."""
-    amount: Quantity
+Wanted: TypeAlias = tuple[str, str, Quantity]
+"""A resource, a container, empty for the one that is meant anyway, and an amount."""
 
 
 def wanted(resource: str, texts: Iterable[str]) -> list[Wanted]:
@@ -62,7 +56,7 @@ def wanted(resource: str, texts: Iterable[str]) -> list[Wanted]:
     Raises:
         InputError: a value is no amount.
 
-    >>> [(one.container, str(one.amount)) for one in wanted("cpu", ["4", "app=2"])]
+    >>> [(container, str(amount)) for _, container, amount in wanted("cpu", ["4", "app=2"])]
     [('', '4'), ('app', '2')]
     """
     found = []
@@ -74,7 +68,7 @@ def wanted(resource: str, texts: Iterable[str]) -> list[Wanted]:
             raise InputError(error.problem, field=f"--{resource}", remedy=error.remedy) from None
         if quantity.nano <= 0:
             raise InputError(f"must be more than 0, but is {amount:.40}", field=f"--{resource}")
-        found.append(Wanted(resource, container.strip(), quantity))
+        found.append((resource, container.strip(), quantity))
     return found
 
 
@@ -93,15 +87,15 @@ def resizing_of(pod: Pod, container: str, asked: Iterable[Wanted]) -> Resizing:
             is given twice.
     """
     amounts: dict[str, dict[str, Quantity]] = {}
-    for one in asked:
-        if container and one.container not in ("", container):
-            problem = f"names container {one.container:.60}, but POD names {container}"
-            raise InputError(problem, field=f"--{one.resource}", remedy=f"write POD without /{container}")
-        name = one.container or container or _only_container(pod, one.resource)
+    for resource, named, amount in asked:
+        if container and named not in ("", container):
+            problem = f"names container {named:.60}, but POD names {container}"
+            raise InputError(problem, field=f"--{resource}", remedy=f"write POD without /{container}")
+        name = named or container or _only_container(pod, resource)
         mine = amounts.setdefault(name, {})
-        if one.resource in mine:
-            raise InputError(f"is given twice for container {name}", field=f"--{one.resource}", remedy="give it once")
-        mine[one.resource] = one.amount
+        if resource in mine:
+            raise InputError(f"is given twice for container {name}", field=f"--{resource}", remedy="give it once")
+        mine[resource] = amount
     known = {one.name: one for one in pod.containers}
     for name in amounts:
         if name not in known:
@@ -154,28 +148,19 @@ def largest_of(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gat
     def has_milli(milli: int) -> bool:
         return fits(CPU, Quantity.of_milli(milli))
 
-    def has_cpus(count: int) -> bool:
-        return has_milli(1000 * count)
-
-    def has_memory(mib: int) -> bool:
-        return fits(MEMORY, Quantity.of_bytes(mib * MIB))
-
     reservation = kubelet.settings.reservation
     cpus = memory = milli = None
     has, most = now.get(CPU, Quantity.of_milli(0)).milli, reservation.allocatable(CPU)
     if CPU in amounts.requests and has % 1000 and pod.qos is QoS.GUARANTEED:
         milli = _largest_fraction(has_milli, has, most)
     elif CPU in amounts.requests:
-        cpus = _largest_counted(has_cpus, has // 1000, most // 1000)
+        # Downwards one by one: nothing is assumed about which ones fit.
+        cpus = next((one for one in range(most // 1000, has // 1000, -1) if has_milli(1000 * one)), has // 1000)
     if MEMORY in amounts.requests:
         least = now[MEMORY].units // MIB if MEMORY in now else 0
-        memory = _largest_halved(has_memory, least, reservation.allocatable(MEMORY) // MIB) * MIB
+        most = reservation.allocatable(MEMORY) // MIB
+        memory = MIB * _largest_halved(lambda mib: fits(MEMORY, Quantity.of_bytes(mib * MIB)), least, most)
     return LargestAmountsPart(cpus, memory, milli)
-
-
-def _largest_counted(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """Return the largest number that fits, downwards one by one: nothing is assumed about which ones do."""
-    return next((count for count in range(most, least, -1) if fits(count)), least)
 
 
 def _largest_fraction(fits: Callable[[int], bool], least: int, most: int) -> int:

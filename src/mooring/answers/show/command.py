@@ -95,7 +95,8 @@ def _drawn(view: NodeView, form: str, width: int | None, to: str, *, is_yes: boo
     if form == "svg":
         emit_document(svg.svg_text(view), to)
     else:
-        emit(_terminal(view, width, to), to)
+        columns = width or terminal.width_for(to)
+        emit(terminal.text_for(render_terminal.picture(view, columns), to, columns), to)
     return YES if is_yes else NO
 
 
@@ -128,11 +129,6 @@ def _report(inputs: NodeOptions, to: str) -> int:
     plan = planning.make_plan(question_of(inputs))
     emit_document(html.html_text(report.report_of(plan)), to)
     return YES if plan.is_yes else NO
-
-
-def _terminal(view: NodeView, width: int | None, to: str) -> str:
-    columns = width or terminal.width_for(to)
-    return terminal.text_for(render_terminal.picture(view, columns), to, columns)
 
 
 def _present_moment() -> Moment | None:

@@ -231,29 +231,24 @@ def _both(placement: CPUsAndNodesPart | UnsetType) -> str:
 
 
 def _remark(container: AgentContainerPart) -> str:
-    overlap = _text(container.overlap)
-    remarks = [f"overlaps on {overlap}"] if overlap else []
-    if container.claimed is not UNSET:
-        remarks.append(f"{container.claimed} by claims")
-    if container.alignment == "elsewhere":
-        remarks.append("not near its devices")
-    elif container.alignment == "unknown":
-        remarks.append("devices unknown")
     pending, resize = container.pending, container.resize
-    if container.lost is not UNSET:
-        remarks.append(f"{container.lost} offline")
-    if container.original is not UNSET:
-        remarks.append(f"in place of {container.original}")
-    if container.mixed is not UNSET:
-        remarks.append("mixed: runs in the shared pool too")
-    if container.baseline is not UNSET:
-        remarks.append(f"baseline {container.baseline}")
+    release = ""
     if pending is not UNSET:
         left = f"in {pending.seconds_left:.1f} s" if pending.seconds_left else "now"
-        remarks.append(f"{pending.releases} released {left}")
-    if resize is not UNSET:
-        remarks.append(f"resize {resize.reason.lower()}")
-    return "; ".join(remarks)
+        release = f"{pending.releases} released {left}"
+    near = {"elsewhere": "not near its devices", "unknown": "devices unknown"}.get(_text(container.alignment), "")
+    remarks = (
+        f"overlaps on {_text(container.overlap)}" if _text(container.overlap) else "",
+        "" if container.claimed is UNSET else f"{container.claimed} by claims",
+        near,
+        "" if container.lost is UNSET else f"{container.lost} offline",
+        "" if container.original is UNSET else f"in place of {container.original}",
+        "" if container.mixed is UNSET else "mixed: runs in the shared pool too",
+        "" if container.baseline is UNSET else f"baseline {container.baseline}",
+        release,
+        "" if resize is UNSET else f"resize {resize.reason.lower()}",
+    )
+    return "; ".join(filter(None, remarks))
 
 
 def _device_rows(pods: list[AgentPodPart]) -> Iterator[tuple[str, ...]]:

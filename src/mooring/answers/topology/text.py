@@ -100,21 +100,13 @@ def _kinds(hardware: Hardware) -> Iterator[tuple[str, str]]:
 
 
 def _threads(hardware: Hardware) -> str:
-    counts: dict[int | None, int] = {}
-    for cpu in hardware.cpus:
-        counts[cpu.core] = counts.get(cpu.core, 0) + 1
-    kinds = sorted(set(counts.values()), reverse=True)
-    words = " or ".join(str(kind) for kind in kinds) or "0"
-    return f"{words} CPU{'' if kinds == [1] else 's'} each"
+    kinds = sorted(set(Counter(cpu.core for cpu in hardware.cpus).values()), reverse=True)
+    return f"{' or '.join(map(str, kinds)) or '0'} CPU{'' if kinds == [1] else 's'} each"
 
 
 def _sharers(hardware: Hardware) -> str:
-    counts: dict[int, int] = {}
-    for cpu in hardware.cpus:
-        if cpu.l3 is not None:
-            counts[cpu.l3] = counts.get(cpu.l3, 0) + 1
-    kinds = sorted(set(counts.values()))
-    return " to ".join(str(kind) for kind in (kinds if len(kinds) <= 1 else (kinds[0], kinds[-1])))
+    kinds = sorted(set(Counter(cpu.l3 for cpu in hardware.cpus if cpu.l3 is not None).values()))
+    return " to ".join(map(str, kinds if len(kinds) <= 1 else (kinds[0], kinds[-1])))
 
 
 def _nodes(hardware: Hardware) -> Table:

@@ -13,15 +13,16 @@ from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
 from mooring.answers.upgrade.causes import UpgradeCausePart, causes
-from mooring.answers.upgrade.decisions import UpgradedPodPart, pod_upgrades
-from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
-from mooring.answers.upgrade.settings import (
+from mooring.answers.upgrade.differences import (
     SettingChangePart,
     SettingEffect,
     StateFileFormatsPart,
+    UpgradedPodPart,
+    pod_upgrades,
     setting_changes,
     state_file_formats,
 )
+from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
 from mooring.documents.plan import (
     API_VERSION,
     APIVersion,

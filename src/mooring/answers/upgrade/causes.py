@@ -13,8 +13,8 @@ from typing import Annotated, TypeAlias
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, start_error
 from mooring.answers.base.plan_document import decided, placement_part
+from mooring.answers.upgrade.differences import gate_value
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
-from mooring.answers.upgrade.settings import gate_value
 from mooring.documents.plan import DocumentPart, PlacementPart, one_of, told
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet

@@ -12,9 +12,14 @@ from rich.text import Text
 
 from mooring.answers.upgrade.answer import HopPart, RollbackPart, UpgradeDocument
 from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, placements_text
-from mooring.answers.upgrade.decisions import UpgradedPodPart
+from mooring.answers.upgrade.differences import (
+    UNKNOWN,
+    SettingChangePart,
+    SettingEffect,
+    StateFileFormatsPart,
+    UpgradedPodPart,
+)
 from mooring.answers.upgrade.node import UpgradeSituation
-from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect, StateFileFormatsPart
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE

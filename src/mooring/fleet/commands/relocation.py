@@ -39,14 +39,7 @@ Examples:
 @options.output(("text", "markdown", "json", "evictions"), "text")
 @options.to_file
 def fit_command(
-    inputs: FleetOptions,
-    files: tuple[str, ...],
-    replicas: int | None,
-    movable: str,
-    form: str,
-    to: str,
-    *,
-    moves: bool,
+    inputs: FleetOptions, files: tuple[str, ...], replicas: int | None, movable: str, form: str, to: str, *, moves: bool
 ) -> int:
     """Count the replicas that the nodes would admit now, and plan the fewest moves of pods for the rest.
 

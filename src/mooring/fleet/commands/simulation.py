@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, Seconds, Verb, emit, emit_document, json_text, tell
+from mooring.cli.output import NO, YES, Seconds, Verb, emit_document, tell
 from mooring.cli.terminal import Watched
 from mooring.engine.core.release import NEWEST
 from mooring.fleet import MOST_SECONDS
@@ -56,10 +56,9 @@ def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, 
         emit_document(page.heat_svg(result, kept), to)
     elif kept is not None:
         emit_document(page.fleet_page_text(found, result, kept), to)
-    elif form == "json":
-        emit_document(json_text(answer.with_pods(found, result)), to)
     else:
-        emit(text.fleet_text(found, result, to=to, wide=form == "wide"), to)
+        document = answer.with_pods(found, result) if form == "json" else found
+        common.print_answer(form, to, document, text.fleet_parts(found, result, wide=form == "wide"))
     return NO if found.pods.refused or found.pods.waits or found.cut_short else YES
 
 
