@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +27,7 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
 from mooring.engine.releases.flags import is_lasting
+from mooring.lazy import dataclass, field
 
 
 def _pairs(text: str, sign: str = "=") -> dict[str, str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -26,6 +25,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.workloads import PodObject, pod_objects
+from mooring.lazy import dataclass, field
 
 LIMITED: Final = "MOOR-541"
 INJECTED: Final = "MOOR-542"

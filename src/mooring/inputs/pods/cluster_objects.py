@@ -13,7 +13,6 @@ Claims and slices in documents, as kubectl prints them: alone, in lists, beside 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.dynamic import ResourceClaim
@@ -28,6 +27,7 @@ from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mappin
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.claims import CLAIM, SLICE, ResourceSlice, claim_of, slice_of
 from mooring.inputs.pods.defaults import is_supported, total_limits, total_requests
+from mooring.lazy import dataclass
 
 KINDS: Final = frozenset({CLAIM, SLICE})
 _DEEPEST: Final = 8
@@ -237,7 +237,7 @@ def large_quantities(content: Mapping[str, Any], place: str, places: Places) -> 
     found = dict(_large(content["spec"], f"{place}.spec" if place else "spec"))
     lines = places(list(found)) if found else {}
     for field, problem in found.items():
-        yield Finding("warning", field, f"{lines[field]}: {problem}", TOO_LARGE)
+        yield Finding("warning", field, f"{lines[field]}: {problem}", TOO_LARGE, lines[field])
 
 
 def _large(spec: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:

@@ -7,11 +7,11 @@ Source: v1 PodSpec; kube-scheduler v1.37.1, plugins InterPodAffinity and PodTopo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at, within
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, requirement_of
+from mooring.lazy import dataclass
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"

@@ -12,13 +12,13 @@ Source: v1 Taint and Toleration; Kubernetes v1.37.1, pkg/apis/core/validation an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, text_at, within
+from mooring.lazy import dataclass, field
 
 
 class TaintEffect(Enum):

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, structs
+from msgspec import structs
 
-from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart
+from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart, told
 from mooring.engine.checkpoint.salvage import BACKUP
 from mooring.engine.checkpoint.store import read_state_file, system_words, write_atomically
 from mooring.engine.core.errors import InputError
@@ -33,15 +33,15 @@ class RecordedNodePart(DocumentPart):
     """A node, and how often the engine decided as its kubelet did."""
 
     node: str
-    release: Annotated[str, Meta(description="Of its kubelet; empty while nothing was seen of it.")]
-    since: Annotated[str, Meta(description="Time from which decisions are counted.")]
-    folder: Annotated[str, Meta(description="Where its recordings lie.")]
-    scenarios: Annotated[Count, Meta(description="Written since the start.")]
-    left_out: Annotated[Count, Meta(description="Stretches of which no scenario can be made.")]
+    release: Annotated[str, told("Of its kubelet; empty while nothing was seen of it.")]
+    since: Annotated[str, told("Time from which decisions are counted.")]
+    folder: Annotated[str, told("Where its recordings lie.")]
+    scenarios: Annotated[Count, told("Written since the start.")]
+    left_out: Annotated[Count, told("Stretches of which no scenario can be made.")]
     agreed: Count
     differs: Count
     unknown: Count
-    blind: Annotated[Count, Meta(description="Looks at which nothing could be seen.")]
+    blind: Annotated[Count, told("Looks at which nothing could be seen.")]
 
 
 class RecordingDocument(DocumentPart, kw_only=True):

@@ -22,6 +22,7 @@ from threading import Timer
 from typing import Any, Final
 from urllib.parse import quote
 
+from mooring.answers.base.inputs.configuration import version_of
 from mooring.documents.machine import ArchivePart
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -324,11 +325,3 @@ def _has_claims(pod: object) -> bool:
     return bool(isinstance(spec, dict) and spec.get("resourceClaims")) or bool(
         isinstance(status, dict) and status.get("extendedResourceClaimStatus")
     )
-
-
-def version_of(node: object) -> str:
-    """Return the version of a Node's kubelet; empty where it has none."""
-    found = node
-    for name in ("status", "nodeInfo", "kubeletVersion"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else ""
