@@ -21,7 +21,7 @@ from mooring.fleet.inputs.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import PodArrival, PodPhase, work_of
-from mooring.inputs.pods.steps import resizing
+from mooring.inputs.pods.pods import resizing
 
 SIX = asked("6")
 FOUR = asked("4")

@@ -11,7 +11,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Online
 from mooring.inputs.configuration.mooring_config import mooring_config
-from mooring.inputs.pods.steps import hotplug_step
+from mooring.inputs.pods.pods import hotplug_step
 
 ON = MooringConfig(frozenset({CPU_HOTPLUG}))
 

@@ -18,8 +18,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.events import Amounts, Resizing
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.steps import resized_pod
+from mooring.inputs.pods.pods import pod_from_object, resized_pod
 
 CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
 MACHINE = load_machine("sockets=2 numa=2 cores=16 threads=2 memory=32Gi")

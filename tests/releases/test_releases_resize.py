@@ -22,7 +22,7 @@ from mooring.engine.node.resize.resizing import resize
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.gates import known_gates
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import resized_pod
+from mooring.inputs.pods.pods import resized_pod
 
 GATE = {"InPlacePodVerticalScaling": True}
 EVERY = "Resize is infeasible for Guaranteed Pods alongside {} Manager static policy"

@@ -24,8 +24,8 @@ from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeChange, NodeEven
 from mooring.fleet.states import changing_cpus, restarting
 from mooring.fleet.work import REMADE, ControllerKind, PodArrival, PodDemand, PodPhase, Workload, asked_of
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import resized_pod
 from mooring.inputs.pods.scheduling_fields import Taint
-from mooring.inputs.pods.steps import resized_pod
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

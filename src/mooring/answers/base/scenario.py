@@ -43,8 +43,8 @@ from mooring.engine.topologymanager import Hint, merge_hints
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pods import resized_pod
 from mooring.inputs.pods.scenario import MergeCase, Scenario
-from mooring.inputs.pods.steps import resized_pod
 
 BOOT = "boot-{}"
 """Name of each boot of the machine, counted from 1."""

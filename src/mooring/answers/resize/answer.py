@@ -49,7 +49,7 @@ from mooring.explanations.phrases import plural
 from mooring.explanations.reason import Reason
 from mooring.explanations.why import ACCEPTED, why_beyond_node, why_out_of
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import resized_pod
+from mooring.inputs.pods.pods import resized_pod
 
 
 class ResizedPlacePart(DocumentPart):

@@ -28,7 +28,7 @@ from mooring.explanations.phrases import plural
 from mooring.explanations.reason import Reason
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.steps import resized_pod
+from mooring.inputs.pods.pods import resized_pod
 
 CPU = "cpu"
 MEMORY = "memory"

@@ -50,8 +50,7 @@ from mooring.fleet.cluster import Member
 from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import FINISHED
-from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.steps import cpu_list
+from mooring.inputs.pods.pods import cpu_list, pod_from_object
 from mooring.published.objects import NodeFacts, NodeState
 from mooring.published.restored import NodeKind, restored
 from mooring.service.apiserver import ClusterError

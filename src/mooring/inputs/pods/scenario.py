@@ -36,8 +36,7 @@ from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text
 from mooring.inputs.decoding.files import STANDARD_INPUT, check_regular, open_problem, read_standard_input, shown
 from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pods import pod_from_object
-from mooring.inputs.pods.steps import hotplug_step, resizing
+from mooring.inputs.pods.pods import hotplug_step, pod_from_object, resizing
 from mooring.lazy import dataclass, field, replace
 
 LONGEST_LINE = 32 * 1024**2

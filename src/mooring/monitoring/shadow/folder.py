@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
 from mooring.engine.core.errors import InputError, MooringError

@@ -39,10 +39,10 @@ with lazily():
         defaults,
         pod_files,
         pod_status,
-        steps,
         virtual_machines,
         workloads,
     )
+    from mooring.inputs.pods import pods as pod_objects
 
 if TYPE_CHECKING:
     from mooring.engine.core.decision import Rejection
@@ -259,7 +259,7 @@ def question_from(inputs: NodeInputs, *, counts_scaled_down: bool = False) -> qu
         InputError: a pod cannot be understood, or ``--strict`` refuses a field.
     """
     options, configuration, noticed, machine = inputs.options, inputs.configuration, inputs.findings, inputs.machine
-    cpus = steps.cpu_list(options.offline, "--offline") if options.offline else CPUSet()
+    cpus = pod_objects.cpu_list(options.offline, "--offline") if options.offline else CPUSet()
     if cpus and CPU_HOTPLUG not in configuration.mooring.extensions:
         # A kubelet reads the machine once: it can only be asked what it would do without these CPUs from the start.
         machine, cpus = loader.without_cpus(machine, cpus), CPUSet()
