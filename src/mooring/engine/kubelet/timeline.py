@@ -34,11 +34,6 @@ class Timeline:
     again: Mapping[str, Pod] = field(default_factory=dict)
     """Pods that wanted other resources before a restart, by uid: not yet considered again."""
 
-    @staticmethod
-    def of(kubelet: Kubelet, again: Mapping[str, Pod] | None = None) -> Timeline:
-        """Return the timeline of a kubelet that starts now."""
-        return Timeline(kubelet, kubelet.node.moment.since_boot, again or {})
-
     @property
     def now(self) -> Moment:
         """The time."""
@@ -49,11 +44,6 @@ class Timeline:
         """Tell whether a resize is to be tried again."""
         waiting = self.kubelet.node.waiting
         return bool(self.again) or any(one.reason == DEFERRED for one in waiting.values())
-
-    def wanting(self) -> dict[str, Pod]:
-        """Return the pods that want other resources than they have, by uid."""
-        node = self.kubelet.node
-        return {**self.again, **{uid: one.pod for uid, one in node.waiting.items()}}
 
 
 def resized(

@@ -6,9 +6,8 @@ conformance recordings ("What a step does").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from importlib import import_module
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import ClassVar, Protocol
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -98,10 +97,12 @@ class Node:
         """Name what a reader of a notebook asks about; the fields are pages long."""
         return f"<Node: {len(self.active)} pods, shared pool {self.shared_pool}>"
 
-    def _repr_svg_(self) -> str:
-        """Return the picture that a notebook shows: it is drawn above the engine."""
-        drawn: str = import_module("mooring.library").node_svg(self)
-        return drawn
+    drawn_by: ClassVar[Callable[[Node], str] | None] = None
+    """Draws a node for a notebook: what stands above the engine says how."""
+
+    def _repr_svg_(self) -> str | None:
+        """Return the picture that a notebook shows; None where nothing draws."""
+        return None if Node.drawn_by is None else Node.drawn_by(self)
 
     @staticmethod
     def fresh(
