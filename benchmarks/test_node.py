@@ -40,10 +40,11 @@ def folder(request: pytest.FixtureRequest) -> Iterator[StateFolder]:
 
 def admit_and_write(kubelet: Kubelet, asked: Pod, folder: StateFolder) -> Kubelet:
     after, decision = kubelet.admit(asked)
+    files = after.files
     assert decision.admitted
-    assert after.files.cpu is not None
-    assert after.files.memory is not None
-    folder.write_both(after.files.cpu, after.files.memory)
+    assert files.cpu is not None
+    assert files.memory is not None
+    folder.write_both(files.cpu, files.memory)
     return after
 
 
@@ -96,4 +97,5 @@ def test_a_thousand_pods_admitted_and_removed_on_8_nodes(benchmark: BenchmarkFix
 
 
 def write(kubelet: Kubelet, folder: StateFolder) -> None:
-    folder.write_both(kubelet.files.cpu or "", kubelet.files.memory or "")
+    files = kubelet.files
+    folder.write_both(files.cpu or "", files.memory or "")

@@ -13,6 +13,7 @@ state-files.md sections 2-4.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from mooring.engine.core.bits import members
@@ -174,6 +175,7 @@ CPU_LEGACY_NAME = "CPUManagerCheckpoint"
 MEMORY_LEGACY_NAME = "MemoryManagerCheckpoint"
 """The same for the memory manager."""
 
+_optional = partial(GoField, omit_empty=True)
 _POLICY_NAME = GoField("policyName", "PolicyName", STRING)
 _CHECKSUM = GoField("checksum", "Checksum", CHECKSUM)
 _DATA = GoField("data", "Data", STRING)
@@ -189,6 +191,10 @@ def fresh(struct: GoStruct) -> dict[str, GoValue]:
     {'policyName': '', 'defaultCpuSet': '', 'entries': {}, 'checksum': 0}
     """
     return {f.member: {} if isinstance(f.type, GoMap) else zero(f.type) for f in struct.fields}
+
+
+def _struct(name: str, *fields: tuple[str, str, GoType]) -> GoStruct:
+    return GoStruct(name, tuple(GoField(*field) for field in fields))
 
 
 def _embedded(struct: GoStruct) -> tuple[GoField, ...]:
@@ -213,38 +219,23 @@ def _dump_pod_entry(mask: int) -> str:
 
 
 _DEFAULT_SET = GoField("defaultCpuSet", "DefaultCPUSet", STRING)
-_CPU_ENTRIES = GoField(
-    "entries",
-    "Entries",
-    GoMap("map[string]map[string]string", GoMap("map[string]string", STRING)),
-    omit_empty=True,
+_CPU_ENTRIES = _optional(
+    "entries", "Entries", GoMap("map[string]map[string]string", GoMap("map[string]string", STRING))
 )
-_CPU_POD_ENTRIES = GoField(
+_POD_SET = GoStruct("podEntryJSON", (_optional("cpuSet", "CPUSet", STRING),))
+_CPU_POD_ENTRIES = _optional(
     "podEntries",
     "PodEntries",
-    GoMap(
-        "state.PodCPUAssignments",
-        GoSelfDecoding(
-            GoStruct("podEntryJSON", (GoField("cpuSet", "CPUSet", STRING, omit_empty=True),)),
-            read=_read_pod_entry,
-            dump=_dump_pod_entry,
-            zero=0,
-        ),
-    ),
-    omit_empty=True,
+    GoMap("state.PodCPUAssignments", GoSelfDecoding(_POD_SET, read=_read_pod_entry, dump=_dump_pod_entry, zero=0)),
 )
 # The names of the baseline types are inferred; they show only in messages about baselines of a wrong JSON type.
-_BASELINES = GoField(
+_BASELINE = GoStruct("ContainerCPUBaseline", (GoField("baseline", "Baseline", STRING),))
+_BASELINES = _optional(
     "baselines",
     "Baselines",
     GoMap(
-        "map[string]map[string]state.ContainerCPUBaseline",
-        GoMap(
-            "map[string]state.ContainerCPUBaseline",
-            GoStruct("ContainerCPUBaseline", (GoField("baseline", "Baseline", STRING),)),
-        ),
+        "map[string]map[string]state.ContainerCPUBaseline", GoMap("map[string]state.ContainerCPUBaseline", _BASELINE)
     ),
-    omit_empty=True,
 )
 
 CPU_V1 = GoStruct(
@@ -252,7 +243,7 @@ CPU_V1 = GoStruct(
     (
         _POLICY_NAME,
         _DEFAULT_SET,
-        GoField("entries", "Entries", GoMap("map[string]string", STRING), omit_empty=True),
+        _optional("entries", "Entries", GoMap("map[string]string", STRING)),
         _CHECKSUM,
     ),
 )
@@ -269,24 +260,18 @@ CPU_DATA = GoStruct(
 )
 """What the ``data`` member of V4 holds."""
 
-RELEASE = GoStruct(
-    "ContainerCPUPreAssignment",
-    (
-        GoField("cpuSet", "CPUSet", STRING),
-        GoField("applyAt", "ApplyAt", INT),
-        GoField("bootId", "BootID", STRING),
-    ),
+RELEASE = _struct(
+    "ContainerCPUPreAssignment", ("cpuSet", "CPUSet", STRING), ("applyAt", "ApplyAt", INT), ("bootId", "BootID", STRING)
 )
 """A pending release (KEP-6122, extension scale-down-delay). No kubelet writes any yet: the names are this project's."""
 
-_RELEASES = GoField(
+_RELEASES = _optional(
     "preAssignments",
     "PreAssignments",
     GoMap(
         "map[string]map[string]state.ContainerCPUPreAssignment",
         GoMap("map[string]state.ContainerCPUPreAssignment", RELEASE),
     ),
-    omit_empty=True,
 )
 CPU_DATA_WITH_RELEASES = GoStruct(CPU_DATA.name, (*CPU_DATA.fields, _RELEASES))
 """The data with pending releases."""
@@ -299,10 +284,6 @@ CPU_STRUCTURES: Mapping[str, GoStruct] = {"V1": CPU_V1, "V2": CPU_V2, "V3": CPU_
 
 
 # --- memory manager ---
-
-
-def _struct(name: str, *fields: tuple[str, str, GoType]) -> GoStruct:
-    return GoStruct(name, tuple(GoField(*field) for field in fields))
 
 
 _TABLE = _struct(
@@ -321,30 +302,15 @@ _NODE = _struct(
 )
 BLOCKS = GoSlice(
     "[]state.Block",
-    _struct(
-        "Block",
-        ("numaAffinity", "NUMAAffinity", INTS),
-        ("type", "Type", RESOURCE_NAME),
-        ("size", "Size", UINT64),
-    ),
+    _struct("Block", ("numaAffinity", "NUMAAffinity", INTS), ("type", "Type", RESOURCE_NAME), ("size", "Size", UINT64)),
 )
 NODES = GoMap("state.NUMANodeMap", GoPointer(_NODE), integer_keys=True)
 _MACHINE_STATE = GoField("machineState", "MachineState", NODES)
-_MEMORY_ENTRIES = GoField(
-    "entries",
-    "Entries",
-    GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", BLOCKS)),
-    omit_empty=True,
+_MEMORY_ENTRIES = _optional(
+    "entries", "Entries", GoMap("state.ContainerMemoryAssignments", GoMap("map[string][]state.Block", BLOCKS))
 )
-_MEMORY_POD_ENTRIES = GoField(
-    "podEntries",
-    "PodEntries",
-    GoMap(
-        "state.PodMemoryAssignments",
-        GoStruct("PodEntry", (GoField("memoryBlocks", "MemoryBlocks", BLOCKS, omit_empty=True),)),
-    ),
-    omit_empty=True,
-)
+_POD_BLOCKS = GoStruct("PodEntry", (_optional("memoryBlocks", "MemoryBlocks", BLOCKS),))
+_MEMORY_POD_ENTRIES = _optional("podEntries", "PodEntries", GoMap("state.PodMemoryAssignments", _POD_BLOCKS))
 
 MEMORY_V1 = GoStruct("MemoryManagerCheckpointV1", (_POLICY_NAME, _MACHINE_STATE, _MEMORY_ENTRIES, _CHECKSUM))
 """Blocks by pod and container: kubelets up to 1.35, and 1.36 without PodLevelResourceManagers."""

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from mooring.engine.core.bits import NUMAMask, members
+from mooring.engine.core.bits import NUMAMask, mask_of, members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import uint64
 from mooring.engine.core.observer import Observer
@@ -65,10 +65,9 @@ def start(policy: MemoryPolicy, state: MemoryState, observer: Observer | None = 
     # Up to v1.31 every number of every node is compared (rule memory-file-compared-by-number; spec: releases.md
     # section 8).
     by_number = policy.older.memory_file_compared_by_number
-    is_equal = _is_equal_by_number if by_number else _is_equal
 
     def is_recorded(expected: Nodes) -> bool:
-        return all(is_equal(expected, state.nodes, node) for node in expected)
+        return all(_is_equal(expected, state.nodes, node, by_number=by_number) for node in expected)
 
     # 3. Is it the state?
     if contested_nodes(pods):
@@ -121,20 +120,14 @@ def _fixed(node: NUMANodeState) -> dict[str, tuple[int, int, int]]:
     return {name: (table.total, table.system_reserved, table.allocatable) for name, table in node.memory.items()}
 
 
-def _is_equal(expected: Nodes, real: Nodes, node: int) -> bool:
-    """Compare what assignments change: free and reserved memory only as sums over the node's group."""
+def _is_equal(expected: Nodes, real: Nodes, node: int, *, by_number: bool) -> bool:
+    """Compare what assignments change: each number, or free and reserved memory only as sums over the node's group."""
     left, right = expected[node], real[node]
     if left.assignments != right.assignments or sorted(left.cells) != sorted(right.cells):
         return False
+    if by_number:
+        return left.memory == right.memory
     return all(_sums(expected, left.cells, name) == _sums(real, right.cells, name) for name in left.memory)
-
-
-def _is_equal_by_number(expected: Nodes, real: Nodes, node: int) -> bool:
-    """Compare what assignments change, each number of the node alone."""
-    left, right = expected[node], real[node]
-    if left.assignments != right.assignments or sorted(left.cells) != sorted(right.cells):
-        return False
-    return left.memory == right.memory
 
 
 def _sums(nodes: Nodes, cells: tuple[int, ...], resource: str) -> tuple[int, int]:
@@ -202,15 +195,8 @@ def nodes_left_to_chance(pods: Sequence[Containers], recorded: Nodes) -> tuple[i
     for containers in pods:
         for blocks in containers:
             last = {node: block.mask for block in blocks for node in block.numa}
-            found.update(node for node, mask in last.items() if mask != _group(recorded, node))
+            found.update(node for node, mask in last.items() if mask != mask_of(recorded[node].cells))
     return tuple(sorted(found))
-
-
-def _group(nodes: Nodes, node: int) -> int:
-    mask = 0
-    for cell in nodes[node].cells:
-        mask |= 1 << cell
-    return mask
 
 
 def replayed_to(
@@ -225,7 +211,7 @@ def replayed_to(
         is_recorded: whether a state counts as the recorded one.
     """
     # Every node has to end in its recorded group.
-    ordered = order_from_the_end(pods, lambda node, block: _group(recorded, node) == block.mask)
+    ordered = order_from_the_end(pods, lambda node, block: mask_of(recorded[node].cells) == block.mask)
     if ordered is None:
         return None
     found = replayed(empty, ordered)

@@ -55,8 +55,6 @@ class StartCheck:
     """One or several checks of one or several fields."""
 
     fields: str
-    texts: str
-    """Of the kubelet without its prefix, ``%v`` for a value, or what the texts are about."""
     errors: Errors | None = None
     """None when nothing is decided here."""
     since: str = ""
@@ -92,7 +90,7 @@ def number_check(name: str, least: int, most: int, words: str, *, zero: bool = F
         if value is not None and not (zero and value == 0) and not least <= value <= most:
             yield text.replace("%v", str(value))
 
-    return StartCheck(field, text, errors, since)
+    return StartCheck(field, errors, since)
 
 
 def range_check(name: str, kind: str, *, zero: bool = False) -> StartCheck:

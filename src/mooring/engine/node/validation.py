@@ -172,182 +172,74 @@ def _is_zero(text: str) -> bool:
         return False
 
 
-_DEFAULTED: Final = "the kubelet fills in a default"
 _ROUTINE: Final = "checks objects of another API"
 
 CHECKS: Final[tuple[StartCheck, ...]] = (
     number_check("nodeLeaseDurationSeconds", 1, 2**31, "nodeLeaseDurationSeconds must be greater than 0", zero=True),
-    StartCheck(
-        "systemCgroups cgroupRoot",
-        "systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was not specified",
-        checks.cgroup_root_errors,
-    ),
+    StartCheck("systemCgroups cgroupRoot", checks.cgroup_root_errors),
     range_check("eventBurst (--event-burst)", "negative"),
     range_check("eventRecordQPS (--event-qps)", "negative"),
     range_check("healthzPort (--healthz-port)", "port", zero=True),
-    StartCheck(
-        "cpuCFSQuotaPeriod",
-        "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %v requires feature gate CustomCPUCFSQuotaPeriod; ... must be "
-        "between 1ms and 1sec, inclusive",
-        _quota_period_errors,
-    ),
+    StartCheck("cpuCFSQuotaPeriod", _quota_period_errors),
     range_check("imageGCHighThresholdPercent (--image-gc-high-threshold)", "percent"),
     range_check("imageGCLowThresholdPercent (--image-gc-low-threshold)", "percent"),
-    StartCheck(
-        "imageGCLowThresholdPercent imageGCHighThresholdPercent",
-        "imageGCLowThresholdPercent (--image-gc-low-threshold) %v must be less than imageGCHighThresholdPercent "
-        "(--image-gc-high-threshold) %v",
-        checks.image_thresholds_errors,
-    ),
-    StartCheck(
-        "defaultPodSysctls",
-        "DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls",
-        _sysctl_errors,
-        "1.37",
-        "the names of sysctls are not checked here",
-    ),
-    StartCheck("imageMinimumGCAge", "imageMinimumGCAge %v must not be negative", _minimum_age_errors, "1.36"),
-    StartCheck(
-        "imageMaximumGCAge",
-        "imageMaximumGCAge %v must not be negative; ... must be greater than imageMinimumGCAge %v; gate "
-        "ImageMaximumGCAge",
-        checks.image_age_errors,
-    ),
+    StartCheck("imageGCLowThresholdPercent imageGCHighThresholdPercent", checks.image_thresholds_errors),
+    StartCheck("defaultPodSysctls", _sysctl_errors, "1.37", "the names of sysctls are not checked here"),
+    StartCheck("imageMinimumGCAge", _minimum_age_errors, "1.36"),
+    StartCheck("imageMaximumGCAge", checks.image_age_errors),
     range_check("iptablesDropBit (--iptables-drop-bit)", "bit"),
     range_check("iptablesMasqueradeBit (--iptables-masquerade-bit)", "bit"),
     range_check("kubeAPIBurst (--kube-api-burst)", "negative"),
     range_check("kubeAPIQPS (--kube-api-qps)", "negative"),
     number_check("nodeStatusMaxImages (--node-status-max-images)", -1, 2**31, "must be -1 or greater"),
     range_check("maxOpenFiles (--max-open-files)", "negative"),
-    StartCheck("maxPods", "maxPods (--max-pods) %v must not be a negative number", _max_pods_errors),
+    StartCheck("maxPods", _max_pods_errors),
     number_check("oomScoreAdj (--oom-score-adj)", -1000, 1000, "must be between -1000 and 1000, inclusive"),
-    StartCheck("podsPerCore", "podsPerCore (--pods-per-core) %v must not be a negative number", _pods_per_core_errors),
+    StartCheck("podsPerCore", _pods_per_core_errors),
     range_check("port (--port)", "port", zero=True),
     number_check("readOnlyPort (--read-only-port)", 1, 65535, "must be between 0 and 65535, inclusive", zero=True),
     range_check("registryBurst (--registry-burst)", "negative"),
     range_check("registryPullQPS (--registry-qps)", "negative"),
+    StartCheck("maxParallelImagePulls serializeImagePulls", checks.parallel_pulls_errors),
+    StartCheck("serverTLSBootstrap", checks.tls_bootstrap_errors),
     StartCheck(
-        "maxParallelImagePulls serializeImagePulls",
-        "maxParallelImagePulls %v must be a positive number; maxParallelImagePulls cannot be larger than 1 unless "
-        "SerializeImagePulls (--serialize-image-pulls) is set to false",
-        checks.parallel_pulls_errors,
+        "clientCertificateKeyAlgorithm serverCertificateKeyAlgorithm tlsMinVersion", checks.certificate_errors, "1.38"
     ),
+    StartCheck("runOnce", _run_once_errors, "1.32"),
+    StartCheck("registerWithTaints", note=_ROUTINE),
+    StartCheck("topologyManagerPolicy topologyManagerScope", _policy_errors),
     StartCheck(
-        "serverTLSBootstrap",
-        "serverTLSBootstrap %v requires feature gate RotateKubeletServerCertificate",
-        checks.tls_bootstrap_errors,
-    ),
-    StartCheck(
-        "clientCertificateKeyAlgorithm serverCertificateKeyAlgorithm tlsMinVersion",
-        "clientCertificateKeyAlgorithm %q is not a supported algorithm; the same of server; tlsMinVersion %q is "
-        "incompatible with serverCertificateKeyAlgorithm %q, ML-DSA requires VersionTLS13",
-        checks.certificate_errors,
-        "1.38",
-    ),
-    StartCheck(
-        "runOnce",
-        "runOnce (--runOnce) %v, Runonce mode has been deprecated and should not be set",
-        _run_once_errors,
-        "1.32",
-    ),
-    StartCheck("registerWithTaints", "invalid taint: %v", note=_ROUTINE),
-    StartCheck(
-        "topologyManagerPolicy topologyManagerScope",
-        "topologyManagerPolicy (--topology-manager-policy) %q must be one of: %q; topologyManagerScope "
-        '(--topology-manager-scope) %q must be one of: "container", or "pod"',
-        _policy_errors,
-    ),
-    StartCheck(
-        "shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority",
-        "shutdownGracePeriodCriticalPods %v must be <= shutdownGracePeriod %v; ... must be either zero or otherwise "
-        ">= 1 sec; gates GracefulNodeShutdown and GracefulNodeShutdownBasedOnPodPriority",
-        checks.shutdown_errors,
+        "shutdownGracePeriod shutdownGracePeriodCriticalPods shutdownGracePeriodByPodPriority", checks.shutdown_errors
     ),
     StartCheck(
         "memorySwap.swapBehavior",
-        'memorySwap.swapBehavior %q must be one of: "", "LimitedSwap" or "NoSwap"; memorySwap.swapBehavior cannot be '
-        "set when NodeSwap feature flag is disabled",
         checks.swap_errors,
         note="LimitedSwap on cgroup v1 is not decided: the cgroup version is unknown",
     ),
-    StartCheck(
-        "crashLoopBackOff.maxContainerRestartPeriod",
-        "CrashLoopBackOff.MaxContainerRestartPeriod (got: %v seconds) must be set between 1s and 300s; gate "
-        "KubeletCrashLoopBackOffMax",
-        checks.crash_loop_errors,
-        "1.32",
-    ),
+    StartCheck("crashLoopBackOff.maxContainerRestartPeriod", checks.crash_loop_errors, "1.32"),
     StartCheck(
         "enforceNodeAllocatable kubeReservedCgroup systemReservedCgroup cgroupsPerQOS",
-        'kubeReservedCgroup (--kube-reserved-cgroup) must be specified when "kube-reserved" or '
-        '"kube-reserved-compressible" included in enforceNodeAllocatable (--enforce-node-allocatable); the same of '
-        "system; cgroupsPerQOS (--cgroups-per-qos) must be set to true when %q contained in ...; unknown, double and "
-        "excluded keys",
         checks.enforcement_errors,
         note="v1.31 has no compressible keys and words two texts differently",
     ),
-    StartCheck(
-        "hairpinMode",
-        'option %q specified for hairpinMode (--hairpin-mode). Valid options are "none", "hairpin-veth" or '
-        '"promiscuous-bridge"',
-        checks.hairpin_errors,
-    ),
+    StartCheck("hairpinMode", checks.hairpin_errors),
     StartCheck(
         "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist",
-        "option %q specified for imagePullCredentialsVerificationPolicy. Valid options are ...; gate "
-        "KubeletEnsureSecretPulledImages",
         checks.pull_credentials_errors,
         "1.33",
         "patterns of images are not checked here",
     ),
-    StartCheck(
-        "reservedSystemCPUs",
-        "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) or "
-        "kubeReservedCgroup (--kube-reserved-cgroup); unable to parse reservedSystemCPUs (--reserved-cpus) %v",
-        _reserved_cpus_errors,
-    ),
-    StartCheck(
-        "reservedMemory",
-        "the limit type %q for NUMA node %d is not supported; reserved memory may not be zero ...; the reserved "
-        "memory has a duplicate value ...",
-        _reserved_memory_errors,
-    ),
-    StartCheck(
-        "failCgroupV1 singleProcessOOMKill",
-        "kubelet is configured to not run on a host using cgroup v1",
-        note="the cgroup version is unknown",
-    ),
-    StartCheck(
-        "userNamespaces.idsPerPod",
-        "userNamespaces.idsPerPod must not be less than 65536; ... must be a multiple of 65536",
-        checks.ids_per_pod_errors,
-        "1.33",
-    ),
-    StartCheck("showHiddenMetricsForVersion logging tracing", "texts of component-base", note=_ROUTINE),
-    StartCheck(
-        "memoryThrottlingFactor memoryReservationPolicy",
-        "memoryThrottlingFactor %v must be greater than 0 and less than or equal to 1.0; gate MemoryQoS; option %q "
-        "specified for memoryReservationPolicy",
-        _memory_qos_errors,
-    ),
-    StartCheck("containerRuntimeEndpoint", "the containerRuntimeEndpoint was not specified or empty", note=_DEFAULTED),
-    StartCheck(
-        "enableSystemLogQuery enableSystemLogHandler",
-        "NodeLogQuery feature gate is required for enableSystemLogQuery; enableSystemLogHandler is required for "
-        "enableSystemLogQuery",
-        _log_query_errors,
-    ),
+    StartCheck("reservedSystemCPUs", _reserved_cpus_errors),
+    StartCheck("reservedMemory", _reserved_memory_errors),
+    StartCheck("failCgroupV1 singleProcessOOMKill", note="the cgroup version is unknown"),
+    StartCheck("userNamespaces.idsPerPod", checks.ids_per_pod_errors, "1.33"),
+    StartCheck("showHiddenMetricsForVersion logging tracing", note=_ROUTINE),
+    StartCheck("memoryThrottlingFactor memoryReservationPolicy", _memory_qos_errors),
+    StartCheck("containerRuntimeEndpoint", note="the kubelet fills in a default"),
+    StartCheck("enableSystemLogQuery enableSystemLogHandler", _log_query_errors),
     number_check("containerLogMaxWorkers", 1, 2**31, "containerLogMaxWorkers must be greater than or equal to 1"),
-    StartCheck(
-        "containerLogMonitorInterval",
-        "containerLogMonitorInterval must be a positive time duration greater than or equal to 3s",
-        checks.log_interval_errors,
-    ),
+    StartCheck("containerLogMonitorInterval", checks.log_interval_errors),
     number_check("containerLogMaxFiles", 2, 2**31, "containerLogMaxFiles must be greater than 1", since="1.33"),
-    StartCheck(
-        "podLogsDir",
-        "pod logs path %q must be absolute path; ... must be normalized; ... mut contains ASCII characters only",
-        checks.logs_dir_errors,
-    ),
+    StartCheck("podLogsDir", checks.logs_dir_errors),
 )
 """In the kubelet's order; gates come before all of them."""

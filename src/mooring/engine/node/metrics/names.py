@@ -308,35 +308,9 @@ DEVICES = Metric(
     "Devices that the plugin of a resource has registered, healthy and unhealthy.",
     ("health_state", "resource_name"),
 )
-METRICS: tuple[Metric, ...] = (
-    CPU_PINNING_REQUESTS,
-    CPU_PINNING_ERRORS,
-    CPU_SHARED_POOL,
-    CPU_EXCLUSIVE,
-    CPU_PER_NUMA,
-    ALIGNED,
-    ALIGNED_FAILURE,
-    MEMORY_PINNING_REQUESTS,
-    MEMORY_PINNING_ERRORS,
-    ADMISSION_REQUESTS,
-    ADMISSION_ERRORS,
-    ADMISSION_DURATION,
-    REJECTIONS,
-    ALLOCATIONS,
-    ALLOCATION_ERRORS,
-    ASSIGNMENTS,
-    POD_LEVEL_ADMISSIONS,
-    RESIZES_REQUESTED,
-    RESIZE_DURATION,
-    RESIZES_PENDING,
-    RESIZES_INFEASIBLE,
-    RESIZES_IN_PROGRESS,
-    RESIZES_DEFERRED_ACCEPTED,
-    RESIZE_DEFERRED_DURATION,
-    DEVICES,
-)
-"""All metrics of the newest release and of the preview, in the order of the specification. Of those of resize the
-infeasible ones are counted."""
+METRICS: tuple[Metric, ...] = tuple(one for one in dict(globals()).values() if isinstance(one, Metric))
+"""All metrics of the newest release and of the preview, which stand above in the order of the specification. Of those
+of resize the infeasible ones are counted."""
 
 SCALE_DOWN_STARTED = Metric(
     "kubelet_cpu_manager_scale_down_delay_started_total",

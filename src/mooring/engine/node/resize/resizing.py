@@ -95,7 +95,7 @@ class ResizeAdmission:
         Raises:
             KubeletCrashError: the kubelet would not return.
         """
-        if self.settings.release.rules.resize_asks_like_admission and not self._is_extended:
+        if self.settings.release.rules.resize_asks_like_admission and not _is_extended(self.settings):
             return self._as_admission()
         by_pod = self.settings.pod_scope and self.settings.topology_policy != NONE
         refused = self._merge_pod() if by_pod else None
@@ -104,7 +104,7 @@ class ResizeAdmission:
         for container in self.pod.containers:
             policy = policy_of(self.settings, self.providers, self.pod, container.name)
             if policy != NONE and not by_pod:
-                given = self._container_hints(container)
+                given = self._hints(container)
                 self.hints[container.name] = joined(given)
                 self.scored[container.name] = HintsAsked(self.settings, self.providers, given, policy)
                 hint = self._merged(given, policy)
@@ -115,11 +115,6 @@ class ResizeAdmission:
             if refused is not None:
                 return refused
         return None
-
-    @property
-    def _is_extended(self) -> bool:
-        cpu, memory = self.settings.cpu, self.settings.memory
-        return (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
 
     def _as_admission(self) -> Rejection | None:
         admission = Admission(
@@ -140,7 +135,7 @@ class ResizeAdmission:
         return verdict
 
     def _merge_pod(self) -> Rejection | None:
-        given, policy = self._pod_hints(), policy_of(self.settings, self.providers, self.pod, "")
+        given, policy = self._hints(None), policy_of(self.settings, self.providers, self.pod, "")
         self.pod_hints = joined(given)
         self.scored[""] = HintsAsked(self.settings, self.providers, given, policy)
         hint = self._merged(given, policy)
@@ -153,25 +148,19 @@ class ResizeAdmission:
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
         return merged.hint if merged.admitted else None
 
-    def _container_hints(self, container: Container) -> tuple[ResourceHints | None, ...]:
+    def _hints(self, container: Container | None) -> tuple[ResourceHints | None, ...]:
+        """Return the hints of each manager for one container, or for the whole pod."""
         given, pod, observer = self.providers, self.pod, self.observer
         cpu, memory = self.settings.cpu, self.settings.memory
         devices = hints_of_devices(self.settings, given, pod, container, observer)
         cpus = blocks = None
-        if cpu is not None and cpu.resizes:
+        if cpu is not None and cpu.resizes and container is not None:
             cpus = cpu_resize.container_hints(cpu, given.cpu, pod, container, observer)
-        if memory is not None and memory.resizes:
-            blocks = memory_resize.container_hints(memory, given.memory, pod, container, observer)
-        return devices, cpus, blocks
-
-    def _pod_hints(self) -> tuple[ResourceHints | None, ...]:
-        given, pod, observer = self.providers, self.pod, self.observer
-        cpu, memory = self.settings.cpu, self.settings.memory
-        devices = hints_of_devices(self.settings, given, pod, None, observer)
-        cpus = blocks = None
-        if cpu is not None and cpu.resizes:
+        elif cpu is not None and cpu.resizes:
             cpus = cpu_resize.pod_hints(cpu, given.cpu, pod, observer)
-        if memory is not None and memory.resizes:
+        if memory is not None and memory.resizes and container is not None:
+            blocks = memory_resize.container_hints(memory, given.memory, pod, container, observer)
+        elif memory is not None and memory.resizes:
             blocks = memory_resize.pod_hints(memory, given.memory, pod, observer)
         return devices, cpus, blocks
 
@@ -257,7 +246,8 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
     refused = admission.run()
     if refused is not None:
-        return _refused(idle, pod, refused, _reason_of_managers(node), waiting, observer)
+        reason = INFEASIBLE if _is_extended(node.settings) else DEFERRED
+        return _refused(idle, pod, refused, reason, waiting, observer)
     others = [one for uid, one in node.active.items() if uid != pod.uid]
     short = check_fit(pod, others, node.settings.reservation, node.settings.max_pods)
     if short is not None:
@@ -320,11 +310,10 @@ def _same(before: Pod, after: Pod) -> bool:
     )
 
 
-def _reason_of_managers(node: Node) -> str:
+def _is_extended(settings: Settings) -> bool:
     """With the extension a refusal of the managers is final: room that others release later is not waited for."""
-    cpu, memory = node.settings.cpu, node.settings.memory
-    is_extended = (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
-    return INFEASIBLE if is_extended else DEFERRED
+    cpu, memory = settings.cpu, settings.memory
+    return (cpu is not None and cpu.resizes) or (memory is not None and memory.resizes)
 
 
 def _refused(
