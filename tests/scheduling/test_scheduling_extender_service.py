@@ -297,3 +297,23 @@ def test_pods_of_one_shape_share_everything_but_their_names() -> None:
     other = seen_pod(json.dumps(pod_body("two", "2")).encode(), shapes).pod
     assert one.containers is other.containers
     assert one.uid != other.uid
+
+
+@pytest.mark.parametrize("change", [{}, {"status": {"qosClass": "Guaranteed", "phase": "Running"}}, {"spec": {}}])
+def test_a_pod_is_read_alike_whether_one_like_it_was_read_before_or_not(change: dict[str, Any]) -> None:
+    shapes, content = Shapes(), pod_body("two", "2")
+    seen_pod(json.dumps(pod_body("one", "2")).encode(), shapes)
+    content["metadata"] |= {"namespace": "shop", "annotations": {"kubernetes.io/config.mirror": "own"}}
+    content["spec"] |= change.get("spec", {"nodeName": "node-a", "priority": 7})
+    data = json.dumps({**content, "status": change.get("status", content["status"])}).encode()
+    assert seen_pod(data, shapes) == seen_pod(data, shapes) == seen_pod(data, Shapes())
+
+
+def test_what_is_known_is_answered_without_the_engines_thread(extender: Extender) -> None:
+    asked = body(Pod=pod_body("p", "20"), NodeNames=["node-a", "node-b"])
+    good = body(Pod=pod_body("p", "20"), NodeNames=["node-a"])
+    before = ask(extender, "/filter", asked), ask(extender, "/prioritize", good)
+    extender.service.close()
+    assert (ask(extender, "/filter", asked), ask(extender, "/prioritize", good)) == before
+    with pytest.raises(RuntimeError):
+        ask(extender, "/filter", body(Pod=pod_body("p", "19"), NodeNames=["node-b"]))

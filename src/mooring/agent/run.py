@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -15,15 +14,13 @@ from types import FrameType
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
-from mooring.service.daemon import notify, settle, watchdog_seconds
+from mooring.service.daemon import notify, settle, short_turns, watchdog_seconds
 from mooring.service.logs import LAST_LINES, Lines, Log, open_log, open_traces
 
 PERIOD = 0.5
 """Seconds between two checks of what is due."""
 _WAITING = 10.0
 """Seconds after which a start counts as done without a runtime; the service manager is not kept waiting."""
-_TURN = 0.0005
-"""Seconds that a thread may compute while others wait. With Python's 5 ms, a reply can wait for two such turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def run_agent(
     """
     environment = os.environ if environment is None else environment
     asks = _Asks()
-    with _signals(asks), _short_turns():
+    with _signals(asks), short_turns():
         made: _Made | None = None
         try:
             made = _put_together(asked, publish, given)
@@ -100,17 +97,6 @@ def run_agent(
             made.lines.finish(LAST_LINES)
     if agent.failure is not None:
         raise agent.failure
-
-
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let no thread compute for long while a reply to the runtime waits."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def _put_together(asked: AgentCommand, publish: StartPublisher | None, given: Session | None) -> _Made:
