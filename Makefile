@@ -34,7 +34,7 @@ help:
 	@echo "make e2e-kubelet   run kubelet, API server and agent against each other on machines that are played (root on Debian, Go)"
 	@echo "make e2e-shadow    hold each decision of real kubelets against the engine: PODS, TOPOLOGIES, KUBELETS, SEED"
 	@echo "make e2e-kube      let the real scheduler and the extender place pods on nodes whose kubelets are the engine (Go)"
-	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, IMAGE)"
+	@echo "make image         build the container image: build/image/mooring.tar, an OCI archive (buildah; BASE, SUITE, ARCH, IMAGE)"
 	@echo "make e2e-image     run that image on a real containerd, and build it twice (root on Debian)"
 	@echo "make e2e-chart     install, upgrade, roll back and uninstall the Helm chart on a real cluster of one node (root on Debian, Go)"
 	@echo "make observability check the rules and dashboards of deploy/observability with promtool and Prometheus (Go)"
@@ -175,15 +175,15 @@ e2e-kubelet: $(STAMP)
 	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kubelet kubelet@v1.34.4
 	$(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/kubelet --ignore tests/e2e/kubelet/shadow
 
-# Builds API server, scheduler and kwok once. MOORING_E2E_KUBE=full takes 100 nodes and 2,000 pods in each run; the second
+# Builds API server and scheduler once. MOORING_E2E_KUBE=full takes 100 nodes and 2,000 pods in each run; the second
 # file has a real kubelet and needs root on Debian.
 e2e-kube: $(STAMP)
-	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kwok
+	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler
 	$(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/kube tests/e2e/kubelet/test_e2e_kubelet_scheduled.py
 
 # Without BASE the base is made of Debian's packages (of SUITE), without root; with it, any image that has Python 3.11.
 image: $(STAMP)
-	$(BIN)/python scripts/image/build.py $(if $(BASE),--base $(BASE)) $(if $(SUITE),--suite $(SUITE)) $(if $(IMAGE),--image $(IMAGE))
+	$(BIN)/python scripts/image/build.py $(if $(BASE),--base $(BASE)) $(if $(SUITE),--suite $(SUITE)) $(if $(ARCH),--arch $(ARCH)) $(if $(IMAGE),--image $(IMAGE))
 
 # Skipped by name where promtool and Prometheus cannot be built; their first build takes five to fifteen minutes.
 observability: $(STAMP)
@@ -301,7 +301,7 @@ reproducible: $(STAMP)
 
 # Dask and NumPy stay out; so fleet says that it needs its extra.
 MACHINE := $(shell uname -m)
-ONEFILE = dist/mooring-$(VERSION)-linux-$(MACHINE)
+ONEFILE = dist/mooring-$(VERSION)-$(SYSTEM)-$(MACHINE)
 build/onefile/mooring/mooring: .venvs/release/.installed wheel
 	$(BIN)/pip --python .venvs/release install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEEL)
 	PYTHONHASHSEED=1 .venvs/release/bin/pyinstaller --noconfirm --log-level ERROR --workpath build/onefile/work \
@@ -312,15 +312,18 @@ onefile: build/onefile/mooring/mooring
 	cp build/onefile/mooring-onefile $(ONEFILE)
 	$(BIN)/python scripts/release/try_executable.py $(ONEFILE)
 
-# krew unpacks folders and plain files, no links. Platforms have Go's names. DOWNLOADS: where the archives will be.
+# krew unpacks folders and plain files, no links. Platforms have Go's names. DOWNLOADS: where the archives will be; those of other machines
+# that are in dist are in the manifest too.
 export DOWNLOADS ?= https://example.org/mooring/releases/download/v$(VERSION)
-PLUGIN = dist/kubectl-mooring-$(VERSION)-linux-$(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE))).tar.gz
+SYSTEM := $(shell uname -s | tr A-Z a-z)
+PLUGIN = dist/kubectl-mooring-$(VERSION)-$(SYSTEM)-$(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE))).tar.gz
+TAR ?= $(if $(filter darwin,$(SYSTEM)),gtar,tar)
 krew: build/onefile/mooring/mooring
-	rm -rf build/krew && cp -rL build/onefile/mooring build/krew && cp LICENSE build/onefile/LICENCES.txt build/krew
-	tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$(SOURCE_DATE_EPOCH) -C build/krew -c . \
+	rm -rf build/krew && cp -RL build/onefile/mooring build/krew && cp LICENSE build/onefile/LICENCES.txt build/krew
+	$(TAR) --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$(SOURCE_DATE_EPOCH) -C build/krew -c . \
 	  | gzip -9n > $(PLUGIN)
 	$(BIN)/python scripts/release/try_executable.py build/krew/mooring
-	$(BIN)/python scripts/release/krew.py "$$DOWNLOADS" $(PLUGIN)
+	$(BIN)/python scripts/release/krew.py "$$DOWNLOADS" dist/kubectl-mooring-$(VERSION)-*.tar.gz
 
 sbom: .venvs/runtime/.installed .venvs/release/.installed
 	@mkdir -p dist
@@ -362,14 +365,22 @@ checksums:
 	cd dist && rm -f SHA256SUMS* && sha256sum * > ../build/SHA256SUMS && mv ../build/SHA256SUMS .
 
 # Without a key in the release workflow; elsewhere COSIGN_FLAGS="--key cosign.key --tlog-upload=false".
+COSIGN ?= cosign
 sign:
-	cosign sign-blob --yes $(COSIGN_FLAGS) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
+	$(COSIGN) sign-blob --yes $(COSIGN_FLAGS) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
 
-# The image keeps its digest, which is what is signed.
+# The image of each architecture that was built keeps its digest, which is what is signed; the tag names all of them.
 push:
-	skopeo copy --preserve-digests $(SKOPEO_FLAGS) oci-archive:build/image/mooring.tar docker://$(IMAGE):$(VERSION)
-	cosign sign --yes $(COSIGN_FLAGS) $(IMAGE)@$(DIGEST)
-	cosign attest --yes $(COSIGN_FLAGS) --type cyclonedx --predicate build/image/mooring.cdx.json $(IMAGE)@$(DIGEST)
+	-buildah rmi --force mooring:$(VERSION) 2>/dev/null
+	buildah manifest create mooring:$(VERSION)
+	for built in build/image build/image-*; do test -f $$built/digest || continue; image=$(IMAGE)@$$(cat $$built/digest); \
+	  skopeo copy --preserve-digests $(SKOPEO_FLAGS) oci-archive:$$built/mooring.tar docker://$$image && \
+	  buildah manifest add $(BUILDAH_FLAGS) mooring:$(VERSION) docker://$$image && \
+	  $(COSIGN) sign --yes $(COSIGN_FLAGS) $$image && \
+	  $(COSIGN) attest --yes $(COSIGN_FLAGS) --type cyclonedx --predicate $$built/mooring.cdx.json $$image || exit 1; done
+	buildah manifest push $(BUILDAH_FLAGS) --digestfile build/digest mooring:$(VERSION) docker://$(IMAGE):$(VERSION)
+	$(COSIGN) sign --yes $(COSIGN_FLAGS) $(IMAGE)@$$(cat build/digest)
+	buildah rmi mooring:$(VERSION)
 
 # Everything that a release publishes, without tests, signatures and publishing.
 release: notes compatibility reproducible dist onefile krew sbom licences image chart

@@ -1,8 +1,9 @@
 """Runs in the build stage of ``Containerfile``: installs Mooring in a virtual environment of the base's Python.
 
 ``python3 install.py CONTEXT PREFIX`` installs ``CONTEXT/requirements.txt`` by hash and Mooring's wheel from
-``CONTEXT/wheels``. Bytecode, of the modules of the standard library too, is compiled to ``PREFIX/bytecode``: its
-validity depends on no file's time. pip and the packages' own tests stay out. The same input gives the same bytes.
+``CONTEXT/wheels``; ``CONTEXT/platforms`` has pip's words for wheels of another architecture. Bytecode, of the modules
+of the standard library too, is compiled to ``PREFIX/bytecode``: its validity depends on no file's time. pip and the
+packages' own tests stay out. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -52,10 +53,16 @@ def main(context: Path, prefix: Path) -> None:
         "--no-deps",
     ]
     install += ["--disable-pip-version-check", "--quiet", "--no-index", "--find-links", str(wheels)]
-    run(*install, "--require-hashes", "-r", str(context / "requirements.txt"), PYTHONPATH=str(pip))
+    packages = next(prefix.glob("lib/python3*/site-packages"))
+    platforms = (context / "platforms").read_text(encoding="ascii").split()
+    if platforms:
+        install += [*platforms, f"--target={packages}"]
     (own,) = wheels.glob("*mooring*.whl")
     run(*install, str(own), PYTHONPATH=str(pip))
-    packages = next(prefix.glob("lib/python3*/site-packages"))
+    run(*install, "--require-hashes", "-r", str(context / "requirements.txt"), PYTHONPATH=str(pip))
+    # Of what is installed for another architecture, pip leaves the programs of the first wheel here, and no others.
+    for path in (packages / "bin").glob("*"):
+        path.rename(prefix / "bin" / path.name)
     for folder in sorted(packages.rglob("*")):
         if folder.name in UNUSED_FOLDERS and folder.is_dir() and folder.parent != packages:
             shutil.rmtree(folder)

@@ -1,6 +1,6 @@
 """Build the image of ``packaging/image/Containerfile`` with buildah, without a daemon and without root.
 
-Into ``build/image``:
+Into ``build/image``, or ``build/image-arm64`` for another architecture:
 
 * ``mooring.tar``, an OCI archive: ``ctr images import``, ``podman load``, ``skopeo copy oci-archive:``;
 * ``mooring.cdx.json``, what is in it (CycloneDX), and ``mooring.provenance.json``, what it was made of (SLSA);
@@ -37,7 +37,10 @@ PIP = "pip==25.3"
 """Installs within the build; it is not in the image."""
 # Wheels for the C library of Debian 12 and older ones.
 GLIBC = tuple(range(36, 16, -1))
-DEBIAN_ROOT = "localhost/mooring-root:build"
+DEBIAN_ROOT = "localhost/mooring-root:"
+"""With the architecture as its tag."""
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""The kernel's name of each architecture; the key is Debian's and OCI's."""
 UNAVAILABLE = 2
 """Exit code where this machine cannot build an image."""
 
@@ -48,6 +51,7 @@ class Build:
 
     folder: Path
     epoch: int
+    architecture: str
 
     def buildah(self, *words: str) -> str:
         """Run buildah on images of its own, away from the user's."""
@@ -57,7 +61,14 @@ class Build:
 
     def image(self, context: Path, file: Path, name: str, arguments: Mapping[str, str]) -> None:
         """Build an image of a Containerfile."""
-        words = ["--quiet", "--isolation=chroot", "--network=host", "--no-cache", "--format=oci"]
+        words = [
+            "--quiet",
+            f"--arch={self.architecture}",
+            "--isolation=chroot",
+            "--network=host",
+            "--no-cache",
+            "--format=oci",
+        ]
         words += [f"--build-arg={one}={value}" for one, value in arguments.items()]
         self.buildah("build", *words, f"--timestamp={self.epoch}", f"--file={file}", f"--tag={name}", str(context))
 
@@ -71,25 +82,34 @@ def main() -> int:
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     given.add_argument("--base", default="", help="name of a base image; by default a Debian root is made")
     given.add_argument("--suite", default="", help="Debian suite of that root; by default this machine's")
+    own = {machine: name for name, machine in MACHINES.items()}.get(os.uname().machine, "")
+    given.add_argument("--arch", default=own, choices=MACHINES, help="architecture; by default this machine's")
     given.add_argument("--image", default="", help="name and tag; localhost/mooring:VERSION by default")
-    given.add_argument("--folder", default=ROOT / "build" / "image", type=Path, help="what is written goes there")
+    given.add_argument("--folder", type=Path, help="what is written goes there")
     chosen = given.parse_args()
     if shutil.which("buildah") is None:
         print("make image: buildah is missing (Debian: apt-get install buildah)", file=sys.stderr)
         return UNAVAILABLE
+    if chosen.base and chosen.arch != own:
+        given.error("--base takes this machine's architecture only: the Debian root is the one that others have")
     try:
-        build(chosen.folder.resolve(), chosen.base, chosen.suite, chosen.image)
+        name = "image" if chosen.arch == own else f"image-{chosen.arch}"
+        folder = (chosen.folder or ROOT / "build" / name).resolve()
+        build(folder, chosen.base, chosen.suite, chosen.image, chosen.arch, own)
     except UnavailableError as why:
         print(f"make image: {why}", file=sys.stderr)
         return UNAVAILABLE
     return 0
 
 
-def build(folder: Path, base: str, suite: str, image: str) -> None:
-    """Build the image; an empty text takes what :func:`main` says."""
+def build(folder: Path, base: str, suite: str, image: str, architecture: str, own_architecture: str) -> None:
+    """Build the image; an empty text takes what :func:`main` says.
+
+    For another architecture, this machine's Python of the same version installs and compiles; nothing is emulated.
+    """
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or said("git", "log", "-1", "--format=%ct"))
     os.environ["SOURCE_DATE_EPOCH"] = str(epoch)
-    built = Build(folder, epoch)
+    built = Build(folder, epoch, architecture)
     changed = bool(said("git", "status", "--porcelain", "--untracked-files=no"))
     revision = said("git", "rev-parse", "HEAD") + ("-dirty" if changed else "")
     context = folder / "context"
@@ -99,10 +119,21 @@ def build(folder: Path, base: str, suite: str, image: str) -> None:
         shutil.copy(SOURCES / name, context)
     own = _own_wheel(context / "wheels")
     image = image or f"localhost/mooring:{own.version}"
-    packages = () if base else _debian_base(built, suite)
-    _download(context / "wheels", _python_of(built, base or DEBIAN_ROOT))
+    packages = () if base else _debian_base(built, suite, architecture)
+    installing = packages if architecture == own_architecture else _debian_base(built, suite, own_architecture)
+    if {_source_of(one) for one in installing} != {_source_of(one) for one in packages}:
+        raise UnavailableError(
+            f"Debian has other versions for {architecture} than for {own_architecture} at the moment"
+        )
+    installer = base or DEBIAN_ROOT + own_architecture
+    version = _python_of(built, installer)
+    platforms = _download(context / "wheels", version, MACHINES[architecture])
+    (context / "platforms").write_text(
+        "\n".join(platforms) if architecture != own_architecture else "", encoding="ascii"
+    )
     arguments = {
-        "BASE": base or DEBIAN_ROOT,
+        "BASE": base or DEBIAN_ROOT + architecture,
+        "INSTALLER": installer,
         "BASE_NAME": base or "scratch",
         "VERSION": own.version,
         "REVISION": revision,
@@ -112,7 +143,7 @@ def build(folder: Path, base: str, suite: str, image: str) -> None:
     digest = _archive(built, image)
     built.buildah("rmi", "--all", "--force")
     wheels = sorted(_installed(context / "wheels"), key=lambda one: one.purl)
-    parameters = {"base": base, "suite": suite, "sourceDateEpoch": str(epoch)}
+    parameters = {"base": base, "suite": suite, "architecture": architecture, "sourceDateEpoch": str(epoch)}
     tools = {"buildah": said("buildah", "--version"), "python": sys.version.split()[0]}
     built.write("mooring.cdx.json", bill_of_materials(image, digest, base, wheels, packages))
     built.write("mooring.provenance.json", provenance(image, digest, parameters, revision, wheels, packages, tools))
@@ -121,14 +152,21 @@ def build(folder: Path, base: str, suite: str, image: str) -> None:
     print(f"{image} {digest}\n{folder / 'mooring.tar'}: {size / 1e6:.1f} MB")
 
 
-def _debian_base(built: Build, suite: str) -> tuple[Package, ...]:
-    """Make the base image :data:`DEBIAN_ROOT`; return its packages."""
-    root = built.folder / "root"
+def _debian_base(built: Build, suite: str, architecture: str) -> tuple[Package, ...]:
+    """Make the base image :data:`DEBIAN_ROOT` of an architecture; return its packages.
+
+    buildah takes a base only if it is marked as of the architecture that it builds for, so this one is too.
+    """
+    root = built.folder / f"root-{architecture}"
     root.mkdir(exist_ok=True)
-    packages = write_root(root / "root.tar", suite, built.folder / "apt", built.epoch)
+    packages = write_root(root / "root.tar", suite, architecture, built.folder / "apt", built.epoch)
     (root / "Containerfile").write_text("FROM scratch\nADD root.tar /\n", encoding="utf-8")
-    built.image(root, root / "Containerfile", DEBIAN_ROOT, {})
+    built.image(root, root / "Containerfile", DEBIAN_ROOT + architecture, {})
     return packages
+
+
+def _source_of(package: Package) -> tuple[str, str]:
+    return package.source, package.version.partition("+b")[0]  # rebuilds of one architecture have the same sources
 
 
 def _python_of(built: Build, base: str) -> str:
@@ -147,14 +185,16 @@ def _own_wheel(folder: Path) -> Wheel:
     return read_wheel(made)
 
 
-def _download(folder: Path, version: str) -> None:
-    """Fetch pip, and all wheels for a version of Python, each checked by its hash."""
-    machine = os.uname().machine
+def _download(folder: Path, version: str, machine: str) -> list[str]:
+    """Fetch pip, and all wheels for a version of Python, each checked by its hash; return pip's words for them."""
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
     said(*words, PIP)
-    words += ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp"]
-    words += [f"--platform=manylinux_2_{minor}_{machine}" for minor in GLIBC] + [f"--platform=manylinux2014_{machine}"]
-    said(*words, "--require-hashes", "-r", str(SOURCES / "requirements.txt"))
+    platforms = ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp"]
+    platforms += [f"--platform=manylinux_2_{minor}_{machine}" for minor in GLIBC] + [
+        f"--platform=manylinux2014_{machine}"
+    ]
+    said(*words, *platforms, "--require-hashes", "-r", str(SOURCES / "requirements.txt"))
+    return platforms
 
 
 def _installed(folder: Path) -> list[Wheel]:

@@ -55,19 +55,20 @@ class Package:
     """Of the .deb file."""
 
 
-def write_root(tar: Path, suite: str, folder: Path, epoch: int) -> tuple[Package, ...]:
+def write_root(tar: Path, suite: str, architecture: str, folder: Path, epoch: int) -> tuple[Package, ...]:
     """Write the root as a tar file and return its packages by name; the same packages give the same bytes.
 
     Args:
         tar: to write.
         suite: code name; empty means this machine's.
+        architecture: as Debian names it, such as ``arm64``; nothing of it runs here.
         folder: for apt's index and packages, kept between runs.
         epoch: seconds; newer files get this time.
 
     Raises:
         UnavailableError: no Debian, or a package is missing.
     """
-    debs = _downloaded(suite, folder)
+    debs = _downloaded(suite, architecture, folder)
     fields = {deb: _fields(deb) for deb in debs}
     used = sorted((deb for deb in debs if not _matches(fields[deb]["Package"])), key=lambda deb: fields[deb]["Package"])
     members: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
@@ -89,13 +90,13 @@ def write_root(tar: Path, suite: str, folder: Path, epoch: int) -> tuple[Package
     return tuple(_package(deb, fields[deb]) for deb in used)
 
 
-def _downloaded(suite: str, folder: Path) -> list[Path]:
+def _downloaded(suite: str, architecture: str, folder: Path) -> list[Path]:
     """Return the .deb files of the wanted packages and of all that they depend on, verified by apt."""
     if any(shutil.which(name) is None for name in ("apt-get", "dpkg-deb")):
         raise UnavailableError("no apt-get and dpkg-deb: this is no Debian; name a base image (BASE=...)")
     own = _own_suite()
     suite = suite or own
-    view = folder / suite
+    view = folder / f"{suite}-{architecture}"
     shutil.rmtree(view / "archives", ignore_errors=True)
     for name in ("state/lists/partial", "archives/partial", "sources"):
         (view / name).mkdir(parents=True, exist_ok=True)
@@ -111,6 +112,8 @@ def _downloaded(suite: str, folder: Path) -> list[Path]:
         "Dir::Cache::archives": view / "archives",
         "Dir::Etc::sourcelist": "/dev/null",
         "Dir::Etc::sourceparts": view / "sources",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
         "APT::Sandbox::User": "",
         "APT::Install-Recommends": "false",
         "Acquire::Languages": "none",
@@ -126,7 +129,7 @@ def _downloaded(suite: str, folder: Path) -> list[Path]:
         )
         if done.returncode:
             last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise UnavailableError(f"apt-get {words[0]} for Debian {suite}: {last[0]}")
+            raise UnavailableError(f"apt-get {words[0]} for Debian {suite} on {architecture}: {last[0]}")
     return sorted((view / "archives").glob("*.deb"))
 
 

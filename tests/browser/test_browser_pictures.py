@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser
@@ -87,7 +88,7 @@ def test_labels_are_whole_or_not_there(drawn: Mapping[str, str], name: str) -> N
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280, 1920])
 def test_no_text_lies_on_another_or_leaves_its_box(
-    chromium: Browser, drawn: Mapping[str, str], width: int, scheme: str
+    chromium: Browser, drawn: Mapping[str, str], width: int, scheme: Literal["light", "dark"]
 ) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page, found = context.new_page(), {}

@@ -74,6 +74,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "fleet": "Simulate a whole cluster: compare, size, what it does with its work.",
         "publish": "Publish what this node has allocated and what is left.",
         "extender": "Run the scheduler extender: filter nodes that reject a pod.",
+        "play": "Play nodes at an API server that refuse pods like kubelets.",
         "dra": "Run the DRA driver: publish this node's CPUs as devices.",
         "deploy": "Run a task of the Helm chart's pods.",
     },
@@ -103,10 +104,11 @@ _MODULES: Mapping[str, str] = {
     "extender": "cluster.extender.command",
     "fleet": "fleet.commands.fleet",
     "heal": "answers.doctor.heal",
+    "play": "cluster.play.command",
     "publish": "cluster.publisher.command",
-    "record": "monitoring.shadow.commands.record",
+    "record": "monitoring.shadow.commands:record_command",
     "serve": "monitoring.serve.command",
-    "shadow": "monitoring.shadow.commands.shadow",
+    "shadow": "monitoring.shadow.commands:shadow_command",
     "version": "command.version",
 }
 """Verb -> module of its command, below ``mooring``."""
@@ -146,7 +148,8 @@ class _Verbs(click.Group):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"mooring.{_MODULES[cmd_name]}").command
+        module, _, name = _MODULES[cmd_name].partition(":")
+        command = getattr(import_module(f"mooring.{module}"), name or "command")
         if not isinstance(command, click.Command):
             raise TypeError(f"the verb {cmd_name} has no command")
         return command
@@ -211,7 +214,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     """
     instruction = os.environ.get(COMPLETION)
     if instruction:
-        return shell_completion.shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
+        return completion.answer(instruction)
     # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.pod import ContainerKind
@@ -19,7 +18,7 @@ from mooring.explanations.phrases import device_words, joined, nodes, only, per_
 from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion, Taking
 from mooring.explanations.why_memory import nothing_to_share, used_up_memory, why_no_memory
-from mooring.lazy import lazily
+from mooring.lazy import lazily, replace
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts
@@ -238,9 +237,7 @@ def why_empty_shared_pool(circumstances: Circumstances) -> Reason:
     of_memory = any(isinstance(fact, MemoryPinningFailed) for fact in circumstances.facts)
     cause = nothing_to_share(used_up_memory(circumstances) if of_memory else "cpu")
     return Reason(
-        cause.code,
-        f"The pod as a whole {cause.sentence}: request more in the pod's own resources.",
-        cause.remedy,
+        cause.code, f"The pod as a whole {cause.sentence}: request more in the pod's own resources.", cause.remedy
     )
 
 

@@ -80,7 +80,21 @@ def _parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Iterator
     yield from section("Use of the cluster, over time", _uses(answer))
     if wide:
         yield from section("Period by period", _periods(answer))
-    yield from _reasons(answer)
+    codes = {code for group in answer.groups for code in group.refused} | set(answer.filtered)
+    if codes:
+        yield from section("Causes")
+    for code in sorted(codes):
+        kept = answer.filtered.get(code, 0)
+        said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
+        yield Padding(Text(f"{code}  {page(code).title}{said}"), INDENT)
+    runaways = answer.runaways
+    if runaways:
+        first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
+        more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
+        times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
+        yield from section(f"Runaways: {first}{more}: {times}.")
+    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.failed_jobs)
+    yield from _listed("Nodes and pods whose change did not go well", answer.problems)
     yield from _pods(result, len(result.records) if wide else _MOST_PODS)
 
 
@@ -143,10 +157,9 @@ def _uses(answer: FleetDocument) -> RenderableType:
 def _periods(answer: FleetDocument) -> RenderableType:
     headings = ("until", "running", "waiting", "admitted", "refused", "waited (99 %)", "refused by")
     table = new_table(*headings, right=range(1, 6))
-    for row in joined_periods(answer.periods, answer.samples, _MOST_PERIODS):
-        causes = ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(row.refused.items()))
-        counts = (row.running, row.waiting, row.admitted, row.refused.total() or "–")
-        table.add_row(row.until, *map(str, counts), row.waited, causes)
+    for until, *counts, refused, waited in joined_periods(answer.periods, answer.samples, _MOST_PERIODS):
+        causes = ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(refused.items()))
+        table.add_row(until, *map(str, (*counts, refused.total() or "–")), waited, causes)
     return table
 
 
@@ -154,24 +167,6 @@ def _amount(resource: str, amount: int) -> str:
     if resource == "cpu":
         return f"{amount / 1000:g}"
     return size(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
-
-
-def _reasons(answer: FleetDocument) -> Iterator[RenderableType]:
-    codes = {code for group in answer.groups for code in group.refused} | set(answer.filtered)
-    if codes:
-        yield from section("Causes")
-    for code in sorted(codes):
-        kept = answer.filtered.get(code, 0)
-        said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
-        yield Padding(Text(f"{code}  {page(code).title}{said}"), INDENT)
-    runaways = answer.runaways
-    if runaways:
-        first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
-        more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
-        times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
-        yield from section(f"Runaways: {first}{more}: {times}.")
-    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.failed_jobs)
-    yield from _listed("Nodes and pods whose change did not go well", answer.problems)
 
 
 def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
@@ -184,7 +179,7 @@ def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _pods(result: Simulation, most: int) -> Iterator[RenderableType]:
-    found = unhappy(result)
+    found = unhappy(result.records)
     if not found:
         return
     members = result.nodes.table.members

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx2
@@ -74,17 +73,18 @@ class Cluster:
 
     http: httpx2.Client
     """With base URL, credentials and certificates set."""
+    is_shared: bool = False
+    """Whether others use it too, so that it stays open."""
 
     def close(self) -> None:
         """Close all connections."""
-        self.http.close()
+        if not self.is_shared:
+            self.http.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 

@@ -34,6 +34,13 @@ class Image:
                 with tarfile.open(fileobj=blob, mode="r|*") as layer:
                     yield from layer
 
+    def unpack(self, folder: Path) -> None:
+        """Write the files of all layers into a folder."""
+        with tarfile.open(self.path) as archive:
+            for digest in self.layers:
+                with tarfile.open(fileobj=archive.extractfile(_blob(digest)), mode="r|*") as layer:
+                    layer.extractall(folder, filter="tar")
+
 
 def read_image(path: Path = ARCHIVE) -> Image:
     """Return the image of an archive."""

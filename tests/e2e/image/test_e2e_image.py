@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from tests.e2e.containerd.agent_process import pod_on, whole_cpus
 from tests.e2e.containerd.cri import MESSAGES
 from tests.e2e.containerd.runtime import Runtime
-from tests.e2e.image.archive import ROOT, Image
+from tests.e2e.image.archive import ROOT, Image, read_image
 from tests.e2e.image.containers import output_of, pod_template, printed, start
 from tests.patience import until
 
@@ -39,6 +41,11 @@ _MACHINE = "sockets=2 numa=2 cores=8 threads=2 memory=64Gi"
 
 def here(*words: str) -> str:
     return subprocess.run([sys.executable, "-m", "mooring", *words], capture_output=True, text=True, check=False).stdout
+
+
+def build(folder: Path, *words: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "image" / "build.py"), "--folder", str(folder), *words]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
 
 
 def test_without_root_and_on_a_read_only_root_the_image_says_its_version(node: Runtime, image: Image) -> None:
@@ -120,6 +127,43 @@ def test_the_agent_of_the_image_pins_a_container_with_the_rights_of_its_manifest
     assert '"level": "error"' not in printed(log)
 
 
+def test_the_unit_of_the_chart_heals_a_torn_file_by_the_image(node: Runtime, image: Image, tmp_path: Path) -> None:
+    kubelet, noted, programs = (tmp_path / name for name in ("kubelet", "noted", "bin"))
+    for folder in (kubelet, noted, programs):
+        folder.mkdir()
+    (kubelet / "config.yaml").write_text(_CONFIGURATION.partition("---")[0], encoding="utf-8")
+    state = kubelet / "cpu_manager_state"
+    state.write_text('{"policyName":"static"', encoding="utf-8")
+    (programs / "ctr").write_text(
+        f'#!/bin/sh\nexec nsenter -t {node.holder.pid} -m {node.parts.ctr} -a {node.cri_socket} "$@"\n',
+        encoding="utf-8",
+    )
+    (programs / "kubelet").write_text("#!/bin/sh\necho Kubernetes v1.37.1\n", encoding="utf-8")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    unit = (ROOT / "charts" / "mooring" / "files" / "mooring-heal.service").read_text("utf-8").replace("\\\n", " ")
+    (command,) = (line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecStart="))
+    for name, folder in (("src=/var/lib/kubelet", kubelet), ("src=/var/lib/mooring", noted)):
+        assert name in command
+        command = command.replace(name, f"src={folder}")
+    root = tmp_path / "root"
+    for name in ("proc", "sys", "var/lib/kubelet", "var/lib/mooring"):
+        (root / name).mkdir(parents=True)
+    of_kernel = " ".join(f"--mount type=bind,src=/{name},dst=/host/{name},options=rbind:ro" for name in ("proc", "sys"))
+    command = command.replace(
+        "--mount type=bind,src=/,dst=/host,options=rbind:ro",
+        f"--mount type=bind,src={root},dst=/host,options=rbind:ro {of_kernel}",
+    )
+    command = command.replace(" IMAGE ", f" {image.name} ").replace("$$", "$")
+    path = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run(shlex.split(command), env=path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(state.read_text("utf-8"))["policyName"] == "static"
+    assert "MOOR-301" in (noted / "heal.json").read_text("utf-8")
+    again = subprocess.run(shlex.split(command), env=path, capture_output=True, text=True, check=False, timeout=120)
+    assert (again.returncode, "nothing is written" in again.stdout) == (0, True), again.stdout + again.stderr
+
+
 def test_the_image_is_small_and_belongs_to_no_user(image: Image) -> None:
     assert sum(one.size for one in image.files()) < 120e6
     settings = image.config["config"]
@@ -150,7 +194,29 @@ def test_the_provenance_names_the_image_and_the_digest_of_each_input(image: Imag
 
 
 def test_two_builds_give_the_same_bytes(image: Image, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "image" / "build.py"), "--folder", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    build(tmp_path)
     assert (tmp_path / "mooring.tar").read_bytes() == image.path.read_bytes()
     assert (tmp_path / "mooring.cdx.json").read_bytes() == (image.path.parent / "mooring.cdx.json").read_bytes()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or os.uname().machine != "x86_64", reason="chroot needs root; built on x86-64")
+@pytest.mark.usefixtures("image")  # where one was built
+def test_an_image_for_arm64_is_built_here_and_plans_under_an_emulator(tmp_path: Path) -> None:
+    fetch = f"cd {tmp_path} && apt-get download -qq qemu-user-static && dpkg-deb -x qemu-user-static_*.deb ."
+    fetched = subprocess.run(["/bin/sh", "-c", fetch], check=False, capture_output=True, text=True, timeout=300)
+    if fetched.returncode:
+        pytest.skip(f"e2e image: no emulator of arm64: {fetched.stderr}")
+    build(tmp_path / "built", "--arch", "arm64")
+    made, root = read_image(tmp_path / "built" / "mooring.tar"), tmp_path / "root"
+    assert (made.config["architecture"], made.config["config"]["Entrypoint"]) == ("arm64", ["mooring"])
+    made.unpack(root)
+    shutil.copy(tmp_path / "usr" / "bin" / "qemu-aarch64-static", root)
+    shutil.copytree(ROOT / "examples", root / "examples", ignore=lambda *_: ["node"])
+    program = root / "opt" / "mooring" / "bin" / "mooring"
+    assert program.read_text("utf-8").splitlines()[0] == "#!/opt/mooring/bin/python3"
+    words = ["plan", "--machine", _MACHINE, "-o", "json"]
+    emulated = ["/qemu-aarch64-static", "/opt/mooring/bin/python3", "/opt/mooring/bin/mooring", *words]
+    emulated += ["--config", "/examples/kubelet.yaml", "-f", "/examples/pods.yaml"]
+    done = subprocess.run(["/usr/sbin/chroot", str(root), *emulated], capture_output=True, check=False, timeout=300)
+    own = here(*words, "--config", f"{ROOT}/examples/kubelet.yaml", "-f", f"{ROOT}/examples/pods.yaml")
+    assert json.loads(done.stdout)["pods"] == json.loads(own)["pods"]

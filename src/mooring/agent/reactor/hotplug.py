@@ -17,19 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mooring.agent.effects import AgentReport, Effect, ReportKind, ReturnCPUs, reported, warning_about
+from mooring.agent.effects import AgentReport, Effect, ReportKind, ReturnCPUs, reported, said
+from mooring.agent.reactor import devices
 from mooring.agent.reactor.desired import DesiredSettings, write_of
-from mooring.agent.reactor.devices import (
-    CHANGED_CODE,
-    DEVICES_CHANGED,
-    DEVICES_ELSEWHERE,
-    ELSEWHERE_CODE,
-    can_be_placed_anew,
-    devices_of,
-    elsewhere,
-    with_devices,
-    without_question,
-)
 from mooring.agent.reactor.placing import Placed, place, place_waiting, started
 from mooring.agent.reactor.response import EventOutcome, enforced, outcome
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound
@@ -39,7 +29,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.hotplug import Broken, CPUsChanged, RestoredSet, known_cpus
+from mooring.engine.node.hotplug import CPUsChanged, known_cpus
 from mooring.explanations.phrases import nodes
 
 
@@ -76,56 +66,39 @@ def cpus_changed(state: AgentState, online: int, observer: Observer | None = Non
     kubelet, lost = kubelet.offline(gone, observer) if gone else (kubelet, CPUsChanged(0))
     placed = place_waiting(replace(state, kubelet=kubelet), observer)
     after, changed = enforced(state, placed.state)
-    effects: list[Effect] = [_said(gone, back, offline)]
-    for change in (gained, lost):
-        for broken in change.broken:
-            effects += _of_broken(after.kubelet, broken)
-        for restored in change.restored:
-            effects += _of_restored(after.kubelet, restored)
-    returned = (_returned(after, back),) if back else ()
-    return outcome(state, after, None, (*returned, *changed, *placed.effects, *effects))
-
-
-def _returned(state: AgentState, back: int) -> ReturnCPUs:
-    """Return what gives CPUs to the groups above containers, without which the containers cannot have them."""
-    wanted = DesiredSettings.now(state)
-    live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    return ReturnCPUs(CPUSet(CPUMask(back)), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
-
-
-def _said(gone: int, back: int, offline: int) -> AgentReport:
     parts = [f"CPUs {list_text(gone)} went offline"] if gone else []
     parts += [f"CPUs {list_text(back)} came online"] if back else []
     rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
-    return AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
+    told = AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
+    effects = [effect for change in (gained, lost) for effect in _change_said(after, change)]
+    wanted = DesiredSettings.now(after)
+    live = [one for one in after.containers.values() if one.phase in HAS_CGROUP]
+    writes = tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live)
+    # The groups above containers, without which the containers cannot have them
+    returned = (ReturnCPUs(CPUSet(CPUMask(back)), writes),) if back else ()
+    return outcome(state, after, None, (*returned, *changed, *placed.effects, told, *effects))
 
 
-def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
-    what = f"{one.container or 'the pod'} lost CPUs {list_text(one.lost)} of {list_text(one.cpus)}, which are offline"
-    if one.replaced_by:
-        yield from _said_of(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} replace them", "CPUsReplaced")
-    else:
-        why = f": {one.why}" if one.why else ""
-        yield from _said_of(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
-
-
-def _of_restored(kubelet: Kubelet, one: RestoredSet) -> Iterator[Effect]:
-    instead = "" if one.before == one.cpus else f" instead of {list_text(one.before)}"
-    text = f"{one.container or 'the pod'} has all of its CPUs again, {list_text(one.cpus)}{instead}"
-    yield from _said_of(kubelet, one.pod, text, "CPUsRestored")
-
-
-def _said_of(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
-    yield AgentReport(ReportKind.CPUS_CHANGED, text, uid, "", reason)
-    pod = kubelet.node.active.get(uid)
-    if pod is not None:
-        yield warning_about(pod, reason, text)
+def _change_said(state: AgentState, change: CPUsChanged) -> Iterator[Effect]:
+    """Yield what a change came to for pods."""
+    for one in change.broken:
+        lost, had = list_text(one.lost), list_text(one.cpus)
+        text = f"{one.container or 'the pod'} lost CPUs {lost} of {had}, which are offline"
+        if one.replaced_by:
+            reason, text = "CPUsReplaced", f"{text}; {list_text(one.replaced_by)} replace them"
+        else:
+            reason, text = "CPUsOffline", f"{text}; no CPUs replace them{f': {one.why}' if one.why else ''}"
+        yield from said(state, AgentReport(ReportKind.CPUS_CHANGED, text, one.pod, "", reason), reason)
+    for each in change.restored:
+        instead = "" if each.before == each.cpus else f" instead of {list_text(each.before)}"
+        text = f"{each.container or 'the pod'} has all of its CPUs again, {list_text(each.cpus)}{instead}"
+        yield from said(state, AgentReport(ReportKind.CPUS_CHANGED, text, each.pod, "", "CPUsRestored"), "CPUsRestored")
 
 
 def is_news_of_devices(state: AgentState, found: Mapping[str, DevicesFound]) -> bool:
     """Tell whether :func:`devices_learned` would change anything."""
     return any(
-        with_devices(state, uid, _seen(state.kubelet, uid, each)) is not state
+        devices.with_devices(state, uid, _seen(state.kubelet, uid, each)) is not state
         or (uid in state.without_devices and not each.unknown)
         for uid, each in _known(state, found)
     )
@@ -144,7 +117,7 @@ def devices_learned(
     effects: list[Effect] = []
     after = state
     for uid, each in _known(state, found):
-        if can_be_placed_anew(after, uid, each):
+        if devices.can_be_placed_anew(after, uid, each):
             step = _placed_anew(after, after.kubelet.node.active[uid], each, observer)
         else:
             step = _recorded(after, after.kubelet.node.active[uid], each)
@@ -174,19 +147,21 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
     """Write down what a pod holds, and report what is not as it was, and what is elsewhere than was decided."""
     was_unknown = pod.uid in state.without_devices
     seen = _seen(state.kubelet, pod.uid, found)
-    after = with_devices(state, pod.uid, seen)
+    after = devices.with_devices(state, pod.uid, seen)
     effects: list[Effect] = []
     changed = False
     for what in _changes(state.kubelet, pod.uid, seen):
         changed = True
-        text = f"{what} ({CHANGED_CODE})"
-        effects += reported(pod, ReportKind.DEVICES_CHANGED, DEVICES_CHANGED, text, CHANGED_CODE)
+        text = f"{what} ({devices.CHANGED_CODE})"
+        effects += reported(pod, ReportKind.DEVICES_CHANGED, devices.DEVICES_CHANGED, text, devices.CHANGED_CODE)
     if not found.unknown:
-        after = without_question(after, pod.uid)
+        after = devices.without_question(after, pod.uid)
     if changed or (was_unknown and not found.unknown):
-        for _, what in elsewhere(after, pod):
-            text = f"{what}; nothing moves while it runs ({ELSEWHERE_CODE})"
-            effects += reported(pod, ReportKind.DEVICES_ELSEWHERE, DEVICES_ELSEWHERE, text, ELSEWHERE_CODE)
+        for _, what in devices.elsewhere(after, pod):
+            text = f"{what}; nothing moves while it runs ({devices.ELSEWHERE_CODE})"
+            effects += reported(
+                pod, ReportKind.DEVICES_ELSEWHERE, devices.DEVICES_ELSEWHERE, text, devices.ELSEWHERE_CODE
+            )
     return Placed(after, None, tuple(effects))
 
 
@@ -199,7 +174,7 @@ def _seen(kubelet: Kubelet, uid: str, found: DevicesFound) -> DevicesFound:
     ending = {one.name for one in pod.containers if one.kind is ContainerKind.INIT}
     held = {name: dict(resources) for name, resources in found.held.items()}
     for container in kubelet.node.providers.devices.held.get(uid, {}):
-        for resource, known in devices_of(kubelet, uid, container).items():
+        for resource, known in devices.devices_of(kubelet, uid, container).items():
             told = {one.id for one in held.get(container, {}).get(resource, ())}
             lost = tuple(
                 one if found.unknown or container in ending else replace(one, healthy=False)
@@ -215,10 +190,10 @@ def _seen(kubelet: Kubelet, uid: str, found: DevicesFound) -> DevicesFound:
 def _changes(kubelet: Kubelet, uid: str, seen: DevicesFound) -> Iterator[str]:
     """Yield in words what is not as it was of devices that were known."""
     for container, resources in seen.held.items():
-        before = devices_of(kubelet, uid, container)
-        for resource, devices in resources.items():
+        before = devices.devices_of(kubelet, uid, container)
+        for resource, reported_now in resources.items():
             known = {one.id: one for one in before.get(resource, ())}
-            for one in devices:
+            for one in reported_now:
                 if one.id not in known or known[one.id] == one:
                     continue
                 name = f"{resource} {one.id} of {container}"

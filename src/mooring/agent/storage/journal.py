@@ -89,7 +89,12 @@ class JournalWriter:
         # Until the first Synchronize the pods are remembered and not active, and what runs is only what ran.
         pods = {**state.remembered, **state.kubelet.node.active}
         boxes = {**state.last_seen.sandboxes, **state.sandboxes}
-        made = {uid: self._document(pod) for uid, pod in pods.items()}
+        made = {
+            uid: known
+            if (known := self._made.get(uid)) is not None and known[0] is pod
+            else (pod, msgspec.Raw(msgspec.json.encode(text_of_pod(pod))))
+            for uid, pod in pods.items()
+        }
         self._made = made
         body = msgspec.json.encode(
             _Body(
@@ -115,20 +120,13 @@ class JournalWriter:
         for one in (*state.last_seen.containers.values(), *state.containers.values()):
             if one.phase in LIVE:
                 known = self._rows.get(one.id)
-                made[one.id] = known if known is not None and known[0] is one else (one, _row(one))
+                if known is None or known[0] is not one:
+                    cpus, mems = list_of(one.record.cpus.mask), nodes_of(one.record.mems)
+                    row = ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
+                    known = one, row
+                made[one.id] = known
         self._rows = made
         return {id_: row for id_, (_, row) in made.items()}
-
-    def _document(self, pod: Pod) -> tuple[Pod, msgspec.Raw]:
-        known = self._made.get(pod.uid)
-        if known is not None and known[0] is pod:
-            return known
-        return pod, msgspec.Raw(msgspec.json.encode(text_of_pod(pod)))
-
-
-def _row(one: KnownContainer) -> ContainerRow:
-    cpus, mems = list_of(one.record.cpus), nodes_of(one.record.mems)
-    return ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
 
 
 def read_newest(text: str) -> tuple[Stored, str]:

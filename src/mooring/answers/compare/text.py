@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
-from rich.console import Group as Lines
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.changes.configuration import AlignmentPromise
@@ -26,7 +26,7 @@ from mooring.answers.compare.plot import (
     variant_words,
 )
 from mooring.answers.compare.releases import ReleaseComparisonDocument, ReleaseDecisionPart, ReleasePodPart
-from mooring.cli.terminal import text_for, width_for
+from mooring.cli.terminal import width_for
 from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
@@ -79,56 +79,19 @@ def _share(found: VariantPart, part: int, whole: int, *, is_luck: bool | None = 
     return f"{mark}{part}/{whole}" if whole else "–"
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of one answer, and their widths."""
-
-    widths: dict[str, int]
-    rank: int
-    """Width of the ranks."""
-
-    def heading(self) -> Text:
-        """Return the first line."""
-        return self._joined(" " * self.rank, self.widths, "dim")
-
-    def line(self, row: Row) -> Text:
-        """Return the figures of one entry; none of a kubelet that would not start."""
-        rank = f"{row.rank}.".rjust(self.rank)
-        if not row.part.starts:
-            return Text(f"{rank}{' ' * GAP}not started", "bold")
-        return self._joined(rank, [CELLS[name](row.part) for name in self.widths], "bold" if row.is_given else "")
-
-    def _joined(self, rank: str, cells: Sequence[str] | dict[str, int], style: str) -> Text:
-        padded = [cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=True)]
-        return Text((" " * GAP).join([rank, *padded]), style)
-
-    @property
-    def total(self) -> int:
-        """Width of a line."""
-        return self.rank + sum(self.widths.values()) + GAP * len(self.widths)
-
-
-def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
-    """Return the columns that say something and fit into ``width``."""
+def _widths(rows: Sequence[Row], width: int) -> dict[str, int]:
+    """Return the columns that say something and fit into ``width``, those of ranks under no name, with their widths."""
     measures = [row.part for row in rows]
-    names = [name for name in CELLS if name not in _silent(measures)]
-    widths = {name: max(len(text) for text in (name, *(CELLS[name](found) for found in measures))) for name in names}
-    columns = Columns(widths, len(str(max(row.rank for row in rows))) + 1)
+    counts = {"lost": "lost", "memory": "memory_containers", "devices": "device_containers"}
+    silent = {name for name, count in counts.items() if not any(getattr(found, count) for found in measures)}
+    widths = {"": len(str(max(row.rank for row in rows))) + 1}
+    for name, cell in CELLS.items():
+        if name not in silent:
+            widths[name] = max(len(text) for text in (name, *map(cell, measures)))
     for name in _DISPENSABLE:
-        if columns.total > width and name in columns.widths:
-            rest = {other: wide for other, wide in columns.widths.items() if other != name}
-            columns = replace(columns, widths=rest)
-    return columns
-
-
-def _silent(measures: Sequence[VariantPart]) -> set[str]:
-    """Return the columns that can be left out here."""
-    said = {
-        "lost": any(found.lost for found in measures),
-        "memory": any(found.memory_containers for found in measures),
-        "devices": any(found.device_containers for found in measures),
-    }
-    return {name for name, is_said in said.items() if not is_said}
+        if sum(widths.values()) + GAP * (len(widths) - 1) > width:
+            widths.pop(name, None)
+    return widths
 
 
 WIDE = ("RANK", "SAME", "NAME", "MACHINE", "ADMITTED", "ASKED", "LOST", "EXCLUSIVE", "NUMA", "SOCKET", "L3", "CORE")
@@ -172,20 +135,21 @@ _NAMED_PODS = 8
 _INDENT = 6
 
 
-def comparison_text(comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+def comparison_parts(
+    comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str
+) -> Iterator[RenderableType]:
+    """Return the answer for people.
 
     Args:
         comparison: what was compared.
         top: how many of the best to show; 0 for all.
         wide: whether every variant is one long line.
         grouped: whether variants that decide alike are one entry.
-        to: the destination.
+        to: the destination, which has a width.
     """
     rows = rows_of(comparison, grouped=grouped)
     shown = rows[:top] if top else rows
-    parts = _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
-    return text_for(Lines(*parts), to)
+    return _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
 
 
 def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
@@ -210,16 +174,11 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
             f"{admitted.asked}), and guarantees {_promise_words(admitted)}."
         )
     yield Text("")
-    columns = _chosen_columns([*shown, *given], width)
-    yield columns.heading()
-    for row in shown:
-        yield from _entry(row, rows, columns)
-    yield from (Text(line) for line in _rest(rows, shown))
-    for row in given:
-        yield from _entry(row, rows, columns)
+    widths = _widths([*shown, *given], width)
+    yield _Ranking(widths, rows, shown, given)
     yield Text("")
     yield from (Text(line) for line in _remarks(comparison.document, rows, [*shown, *given]))
-    notes = [text for names, text in _NOTES.items() if columns.widths.keys() & names]
+    notes = [text for names, text in _NOTES.items() if widths.keys() & names]
     yield Text(f"Columns: {'; '.join(notes)}.", "dim")
 
 
@@ -232,22 +191,57 @@ def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
     return f"{what} under {plural(variants, 'variant')}{kubelets}{different}."
 
 
-def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[RenderableType]:
-    yield columns.line(row)
-    yield _below(variant_words(row, rows))
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The entries: figures in columns, and below them what each is; in Markdown a table."""
+
+    widths: Mapping[str, int]
+    rows: Sequence[Row]
+    shown: Sequence[Row]
+    given: Sequence[Row]
+
+    def table(self) -> Table:
+        """Return the entries as a table."""
+        found = new_table(*self.widths, "what it is", right=range(len(self.widths)))
+        for row in (*self.shown, *self.given):
+            figures = self._figures(row) or [""] * (len(self.widths) - 1)
+            found.add_row(f"{row.rank}.", *figures, "; ".join(_entry(row, self.rows)))
+        return found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the lines."""
+        del console, options
+        yield self._line(self.widths, "dim")
+        yield from self._entries(self.shown)
+        yield from (Text(line) for line in _rest(self.rows, self.shown))
+        yield from self._entries(self.given)
+
+    def _figures(self, row: Row) -> list[str]:
+        """Return the figures of an entry; none of a kubelet that would not start."""
+        return [CELLS[name](row.part) for name in self.widths if name and row.part.starts]
+
+    def _entries(self, entries: Sequence[Row]) -> Iterator[RenderableType]:
+        for row in entries:
+            rank, figures = f"{row.rank}.".rjust(self.widths[""]), self._figures(row)
+            line = self._line((rank, *figures), "bold" if row.is_given else "")
+            yield line if figures else Text(f"{rank}{' ' * GAP}not started", "bold")
+            yield from (Padding(Text(text, "dim"), (0, 0, 0, _INDENT)) for text in _entry(row, self.rows))
+
+    def _line(self, cells: Iterable[str], style: str) -> Text:
+        padded = (cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=False))
+        return Text((" " * GAP).join(padded), style)
+
+
+def _entry(row: Row, rows: Sequence[Row]) -> Iterator[str]:
+    yield clean(variant_words(row, rows))
     if not row.part.starts:
-        yield _below(f"the kubelet would not start: {clean(row.part.start_error)}")
+        yield f"the kubelet would not start: {clean(row.part.start_error)}"
     elif row.part.rejected:
-        yield _below(f"rejected: {reasons_words(row.part.rejected)}")
+        yield f"rejected: {clean(reasons_words(row.part.rejected))}"
     if row.alike:
-        yield _below(f"the same figures also with: {', '.join(row.alike)}")
+        yield f"the same figures also with: {clean(', '.join(row.alike))}"
     if row.others:
-        others = plural(row.others, "other")
-        yield _below(f"and {others} that decide{'s' if row.others == 1 else ''} the same")
-
-
-def _below(text: str) -> RenderableType:
-    return Padding(Text(clean(text), "dim"), (0, 0, 0, _INDENT))
+        yield f"and {plural(row.others, 'other')} that decide{'s' if row.others == 1 else ''} the same"
 
 
 def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
@@ -292,18 +286,8 @@ _MOST_NAMED = 5
 """How many of the pods that a rule changes are named."""
 
 
-def release_comparison_text(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``.
-
-    Args:
-        plans: one a release, of which the codes of refused starts are.
-        comparison: the answer.
-        to: the destination.
-    """
-    return text_for(Group(*_parts_of_releases(plans, comparison)), to)
-
-
-def _parts_of_releases(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+    """Yield the answer about releases; the codes of refused starts are of the plans, one a release."""
     yield Text(
         f"{plural(len(comparison.pods), 'pod')} under kubelets {', '.join(comparison.kubelets)}.", STYLES["title"]
     )

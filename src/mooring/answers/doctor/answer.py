@@ -1,12 +1,10 @@
-"""``mooring doctor -o json``: what is wrong with the state files, and the repair; what the checks say, as values."""
+"""``mooring doctor -o json``: what is wrong with the state files, and the repair."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
-
-from msgspec import Meta
+from typing import Annotated, Literal
 
 from mooring.documents.plan import (
     API_VERSION,
@@ -19,14 +17,12 @@ from mooring.documents.plan import (
     KubeletRelease,
     Numbers,
     one_of,
+    told,
 )
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
-Severity: TypeAlias = Literal["error", "warning", "note"]
-"""``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.
-``note``: nothing needs to be done."""
+MISSING = "missing"
+"""Stands for the format of a file that a repair makes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,43 +35,13 @@ class EntryHolder:
     """Empty for what a pod holds as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong."""
-
-    code: str
-    """``MOOR-3xx``; its page tells what it means."""
-    severity: Severity
-    file: str
-    """Name of the state file; empty when it is about more than one."""
-    message: str
-    """One or two sentences."""
-    holders: tuple[EntryHolder, ...] = ()
-    """Entries that it concerns."""
-    cpus: CPUSet = CPUSet()  # noqa: RUF009 - frozen
-    """CPUs that it is about."""
-    nodes: tuple[int, ...] = ()
-    """NUMA nodes that it is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """An entry that a repair gives up."""
-
-    holder: EntryHolder
-    held: str
-    """What it held, in words."""
-    why: str
-    """A clause that says why it cannot stay."""
-
-
 class EntryPart(DocumentPart):
     """An entry of a state file; the names are empty when no given pod has its uid."""
 
     uid: str
     namespace: str
     name: str
-    container: Annotated[str, Meta(description="Empty for a pod as a whole.")]
+    container: Annotated[str, told("Empty for a pod as a whole.")]
 
     @property
     def holder(self) -> EntryHolder:
@@ -83,11 +49,12 @@ class EntryPart(DocumentPart):
         return EntryHolder(self.uid, self.container)
 
 
-class ProblemPart(DocumentPart):
+class ProblemPart(DocumentPart, dict=True):
     """Something that is wrong."""
 
-    file: ClassVar[str] = ""
-    """The state file that it is about; empty for more than one."""
+    file = (
+        ""  # The state file that it is about; empty for more than one. No member of the document, as files have theirs.
+    )
     code: Code
     severity: Annotated[str, one_of("error", "warning", "note")]
     message: str
@@ -96,27 +63,17 @@ class ProblemPart(DocumentPart):
     containers: list[EntryPart]
 
 
-class CPUProblemPart(ProblemPart):
-    """Something that is wrong with the CPU manager's file."""
-
-    file = CPU_FILE
-
-
-class MemoryProblemPart(ProblemPart):
-    """Something that is wrong with the memory manager's file."""
-
-    file = MEMORY_FILE
-
-
-class StateFilePart(DocumentPart):
+class StateFilePart(DocumentPart, dict=True):
     """One state file."""
 
+    version = ""
+    """Of its format, empty of a damaged one. No member: in the document it is a part of ``format``."""
     file: str
     exists: bool
     format: str
     sound: bool
-    containers: Annotated[Count, Meta(description="How many containers have an entry that can be read.")]
-    kubelet_message: Annotated[str, Meta(description="The kubelet's message about the file; empty when it takes it.")]
+    containers: Annotated[Count, told("How many containers have an entry that can be read.")]
+    kubelet_message: Annotated[str, told("The kubelet's message about the file; empty when it takes it.")]
     problems: list[ProblemPart]
 
 
@@ -132,19 +89,19 @@ class RepairPart(DocumentPart):
 
     file: str
     action: Annotated[str, one_of("replace", "delete")]
-    text: Annotated[str, Meta(description="The new text; empty for a file that is deleted.")]
-    kept: Annotated[int, Meta(description="How many containers keep what they have.")]
+    text: Annotated[str, told("The new text; empty for a file that is deleted.")]
+    kept: Annotated[int, told("How many containers keep what they have.")]
     dropped: list[DroppedEntryPart]
-    changes: Annotated[list[str], Meta(description="A unified diff of what the file says, line by line.")]
+    changes: Annotated[list[str], told("A unified diff of what the file says, line by line.")]
     written: bool
-    backup: Annotated[str, Meta(description="The copy of the old file; empty when nothing was written.")]
+    backup: Annotated[str, told("The copy of the old file; empty when nothing was written.")]
 
 
 class RepairedEntryPart(EntryPart):
     """What a container has after the repair."""
 
     cpus: str
-    refused: Annotated[str, Meta(description="Why the kubelet refuses its pod; empty when it does not.")]
+    refused: Annotated[str, told("Why the kubelet refuses its pod; empty when it does not.")]
 
 
 class DiagnosisDocument(DocumentPart, kw_only=True):
@@ -153,22 +110,20 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["Diagnosis"] = "Diagnosis"
     kubelet: KubeletRelease
-    release: Annotated[str, Meta(description="The release for which the files are repaired.")]
+    release: Annotated[str, told("The release for which the files are repaired.")]
     machine: str
     sound: bool
     starts: bool
     start_error: str
     start_error_stage: str
-    remedy: Annotated[str, Meta(description="What to do if the configuration is wrong.")]
+    remedy: Annotated[str, told("What to do if the configuration is wrong.")]
     files: list[StateFilePart]
-    problems: Annotated[
-        list[ProblemPart], Meta(description="About both files or none; those of one file are in its object.")
-    ]
+    problems: Annotated[list[ProblemPart], told("About both files or none; those of one file are in its object.")]
     repairs: list[RepairPart]
     afterwards: Annotated[
-        list[RepairedEntryPart], Meta(description="Running containers when the kubelet starts on the (repaired) files.")
+        list[RepairedEntryPart], told("Running containers when the kubelet starts on the (repaired) files.")
     ]
-    findings: Annotated[list[FindingPart], Meta(description="About the input.")]
+    findings: Annotated[list[FindingPart], told("About the input.")]
 
     @property
     def all_problems(self) -> list[ProblemPart]:
@@ -176,25 +131,31 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
         return [*(problem for file in self.files for problem in file.problems), *self.problems]
 
 
-_PARTS: Final = {CPU_FILE: CPUProblemPart, MEMORY_FILE: MemoryProblemPart}
+def state_file(
+    file: str, form: tuple[str, str], problems: list[ProblemPart], words: str, held: int = 0
+) -> StateFilePart:
+    """Return one state file.
+
+    Args:
+        file: its name.
+        form: what it is in words, and the version of its format.
+        problems: what is wrong with it.
+        words: the kubelet's message about it.
+        held: how many containers have an entry.
+    """
+    exists, sound = form[0] not in ("", MISSING), not any(one.severity == "error" for one in problems)
+    part = StateFilePart(file, exists, ", ".join(filter(None, form)), sound, held, words, problems)
+    part.version = form[1]
+    return part
 
 
-def problem_parts(problems: Iterable[Problem], pods: Mapping[str, Pod]) -> list[ProblemPart]:
-    """Return problems with the names of their pods."""
-    return [
-        _PARTS.get(problem.file, ProblemPart)(
-            problem.code,
-            problem.severity,
-            problem.message,
-            str(problem.cpus),
-            list(problem.nodes),
-            [EntryPart(*names(holder, pods)) for holder in problem.holders],
-        )
-        for problem in problems
-    ]
+def dropped(holder: EntryHolder, held: str, why: str) -> DroppedEntryPart:
+    """Return an entry that a repair gives up: what it held in words, and a clause that says why it cannot stay."""
+    return DroppedEntryPart(holder.uid, "", "", holder.container, held, why)
 
 
-def names(holder: EntryHolder, pods: Mapping[str, Pod]) -> tuple[str, str, str, str]:
-    """Return the uid of an entry, namespace and name of its pod, and its container."""
-    pod = pods.get(holder.uid)
-    return holder.uid, pod.namespace if pod is not None else "", pod.name if pod is not None else "", holder.container
+def name_entries(entries: Iterable[EntryPart], pods: Mapping[str, Pod]) -> None:
+    """Write the names of their pods into entries."""
+    for one in entries:
+        if pod := pods.get(one.uid):
+            one.namespace, one.name = pod.namespace, pod.name

@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue
 from mooring.engine.checkpoint.gotypes import (
@@ -37,6 +37,7 @@ from mooring.engine.checkpoint.gotypes import (
 )
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import GoSyntaxError, atoi
+from mooring.lazy import dataclass, replace
 
 # Only two characters outside ASCII have an ASCII letter as their other case: the long s and the Kelvin sign.
 _FOLD = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZſ\u212a", "abcdefghijklmnopqrstuvwxyzsk")
@@ -271,6 +272,7 @@ def _word_for(found: JSONValue) -> str:
             return "object"
 
 
+@lru_cache(maxsize=1024)
 def quoted(text: str) -> str:
     r"""Return ``text`` as a JSON string as Go writes it: what HTML or JavaScript might trip over is escaped.
 

@@ -8,13 +8,13 @@ as the kubelet sees them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from typing import TypeVar
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.quantity import Quantity
+from mooring.lazy import dataclass, field, replace
 
 ResourceList = Mapping[str, Quantity]
 """Resource name -> quantity."""
@@ -188,7 +188,7 @@ class PodLevelGates:
 
     def leaves_out(self, pod: Pod) -> bool:
         """Tell whether the managers keep their hands off the pod: a pod-level pod without both gates."""
-        return not ((self.resources and self.managers) or self.unknown_to_managers) and pod.is_pod_level
+        return pod.is_pod_level and not ((self.resources and self.managers) or self.unknown_to_managers)
 
     def manages(self, pod: Pod) -> bool:
         """Tell whether the pod takes the path of KEP-5526."""

@@ -17,7 +17,6 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuarant
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -38,6 +37,7 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.lazy import dataclass, field
 
 STATIC = "static"
 
@@ -191,6 +191,9 @@ def whole_cpus(resources: ResourceList) -> int:
     cpu = resources.get("cpu")
     if cpu is None:
         return 0
+    units, rest = divmod(cpu.nano, 10**9)
+    if not rest and 0 <= units < 10**9:
+        return units
     units, milli = cpu.units, cpu.milli
     return units if units * 1000 == milli or int64(units * 1000) == milli else 0
 

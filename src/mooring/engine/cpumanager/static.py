@@ -6,7 +6,6 @@ Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md secti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
 from mooring.engine.core.decision import Cause, Endless, Fault
@@ -40,6 +39,7 @@ from mooring.engine.cpumanager.policy import (
 )
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.take import take
+from mooring.lazy import dataclass, replace
 
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 
@@ -351,7 +351,7 @@ def taken_near(
         missing = wanted.need - first.bit_count()
         if observer is not None and missing > 0:
             observer(TakeBegun(wanted.uid, wanted.container, missing, pool & ~first, "anywhere"))
-        rest = take(policy.topology, pool & ~first, missing, policy.rules, observer)
+        rest = take(policy.topology, pool & ~first, missing, policy.rules, observer) if missing > 0 else NO_CPUS
         result = first | rest if isinstance(rest, int) else rest
     if observer is not None:
         first, taken = (one if isinstance(one, int) else NO_CPUS for one in (first, result))

@@ -8,7 +8,6 @@ makes. A text is made when it is first read, so that a search through thousands 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import MooringConfig
@@ -25,7 +24,7 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Decision, Node, Readmission, Removal
 from mooring.engine.node.resources import pod_requests, total_requests
 from mooring.engine.node.settings import Settings
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 if TYPE_CHECKING:
     from mooring.engine.checkpoint.cpu_file import ContainerIDs
@@ -135,8 +134,8 @@ class Kubelet:
 
     def admit(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
         """Let the managers decide about a pod, start the containers of an admitted one, and write the files."""
-        kubelet, decision = self.decide(pod, observer)
-        return (kubelet.start_containers(pod.uid, observer) if decision.admitted else kubelet), decision
+        node, decision = self.node.admit(pod, observer)
+        return self._after(node), decision
 
     def decide(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
         """Let the managers decide about a pod and write the files, without starting its containers."""
@@ -286,10 +285,6 @@ def memory_text(settings: Settings, state: MemoryState) -> str:
     """Return the text of the memory manager's state file."""
     pod_level = settings.gates["PodLevelResourceManagers"]
     return memory_checkpoint.memory_text_of(settings.release.name, state, pod_level=pod_level)
-
-
-def _read(file: DeferredText | str | None) -> str | None:
-    return file.read() if isinstance(file, DeferredText) else file
 
 
 def reserved_cpus(kubelet: Kubelet) -> CPUSet:

@@ -10,10 +10,10 @@ Source: kubelet v1.37.1, topologymanager numa_info.go and policy.go; spec: topol
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.errors import KubeletCrashError
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +115,7 @@ def best_of_size(info: NUMAInfo, masks: tuple[int, ...]) -> int:
 
 def narrowest(info: NUMAInfo, masks: tuple[int, ...]) -> int:
     """Return the best of several masks: the fewest nodes first, then as :func:`best_of_size`."""
+    if len(masks) == 1:
+        return masks[0]
     size = min(mask.bit_count() for mask in masks)
     return best_of_size(info, tuple(mask for mask in masks if mask.bit_count() == size))

@@ -8,11 +8,11 @@ The configuration of a kubelet for a node archive: from the first source that ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Place
 from mooring.engine.extensions import interrupts
 from mooring.engine.node import isolation
 from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
@@ -31,6 +31,7 @@ from mooring.inputs.machines.tree import Tree
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.workloads import PodObject, pod_objects
+from mooring.lazy import dataclass
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (
@@ -245,9 +246,9 @@ def _of_files(tree: Tree, flags: KubeletFlags | None, usual: str) -> Found:
         if isinstance(found, str):
             # Half a configuration is worse than none: it looks like one.
             return Found({}, "", found)
-        layers.append(Layer(Tier.FILE if number < files else Tier.DROP_IN, found, partial(FieldPlace, path)))
+        layers.append(Layer(Tier.FILE if number < files else Tier.DROP_IN, found, partial(FieldPlace, Place(path))))
     if flags:
-        layers.append(Layer(Tier.FLAGS, flags.fields, partial(FieldPlace, "the command line")))
+        layers.append(Layer(Tier.FLAGS, flags.fields, partial(FieldPlace, Place("the command line"))))
     content = merged_layers(layers, has_file=files > 0)
     origins = [f"/{path.lstrip('/')}" for path in paths[:1]] + (["flags"] if flags and flags.fields else [])
     return Found(_reduced(content), " and ".join(origins) or "defaults")

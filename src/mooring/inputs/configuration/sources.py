@@ -15,24 +15,18 @@ import urllib.parse
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.configuration import devices
-from mooring.inputs.configuration.kubelet_flags import (
-    LOGGED,
-    bootstrap_arguments_in,
-    kubelet_arguments_in,
-    pasted_arguments_in,
-)
+from mooring.engine.core.machine import Place
+from mooring.inputs.configuration import devices, kubelet_flags
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Value, within
 from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, pasted, read_bytes, read_standard_input, shown
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     import tomllib
@@ -155,7 +149,7 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
             return [flags]
         if devices.MATRIX.search(text):
             matrix = Document(devices.matrix_document(text, name), name, 1, 1)
-            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, name))]
+            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, Place(name)))]
     problem: InputError | None = None
     given: list[ConfigurationSource] = []
     if not json_only and _TOML.search(text) and not _YAML.search(text):
@@ -196,9 +190,9 @@ def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
         elif inline := _INLINE.search(line):
             text = "\n" * start + inline[2]
             yield from _written(text.encode(), text, name, json_only=False)
-    arguments = pasted_arguments_in("\n".join(lines), name)
-    if arguments or any(map(LOGGED.search, lines)):
-        yield _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+    arguments = kubelet_flags.pasted_arguments_in("\n".join(lines), name)
+    if arguments or any(map(kubelet_flags.LOGGED.search, lines)):
+        yield _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
 
 
 def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
@@ -208,7 +202,7 @@ def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
         made = devices.devices_in(document.content)
     if made is None:
         return source
-    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.source))
+    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.place))
 
 
 def _toml(text: str, name: str) -> ConfigurationSource:
@@ -224,14 +218,13 @@ def _toml(text: str, name: str) -> ConfigurationSource:
         raise InputError(f"not valid TOML: {problem}", source=name, remedy="check the quotes and brackets") from None
     lines = text.split("\n")
 
-    def places(fields: Iterable[str]) -> dict[str, str]:
+    def places(fields: Iterable[str]) -> dict[str, Place]:
         found = {}
         for field in fields:
             words = [re.escape(word) for word in re.sub(r"\[.*?\]", "", field).split(".") if word]
             forms = [rf'\s*(?:\[.*{word}"?\]|(?:[\w.-]+\.)?"?{word}"?\s*=)' for word in reversed(words)]
             hits = (number for form in forms for number, one in enumerate(lines, 1) if re.match(form, one))
-            line = next(hits, 0)
-            found[field] = f"{name}:{line}" if line else name
+            found[field] = Place(name, next(hits, 0))
         return found
 
     return ConfigurationSource(Document(content, name, 1, 1), places)
@@ -239,23 +232,23 @@ def _toml(text: str, name: str) -> ConfigurationSource:
 
 def _flags_in(text: str, name: str) -> ConfigurationSource | None:
     """Return a text of flags, or a start script, as a document."""
-    if (options := bootstrap_arguments_in(text, name)) is not None:
-        content: list[Value] = [{option: argument.text} for option, argument in options]
-        return _listed(BOOTSTRAP_OPTIONS, content, name, [argument.line for _, argument in options])
-    if (arguments := kubelet_arguments_in(text, name)) is not None:
-        return _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+    if (options := kubelet_flags.bootstrap_arguments_in(text, name)) is not None:
+        content: list[Value] = [{option: word} for option, (word, _) in options]
+        return _listed(BOOTSTRAP_OPTIONS, content, name, [line for _, (_, line) in options])
+    if (arguments := kubelet_flags.kubelet_arguments_in(text, name)) is not None:
+        return _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
     return None
 
 
 def _listed(key: str, content: list[Value], name: str, lines: list[int]) -> ConfigurationSource:
     document = Document({key: content}, name, 1, 1)
 
-    def places(fields: Iterable[str]) -> dict[str, str]:
+    def places(fields: Iterable[str]) -> dict[str, Place]:
         found = {}
         for field in fields:
             number = field.removeprefix(f"{key}[").partition("]")[0]
             known = number.isdigit() and int(number) < len(lines)
-            found[field] = f"{name}:{lines[int(number)]}" if known else name
+            found[field] = Place(name, lines[int(number)] if known else 0)
         return found
 
     return ConfigurationSource(document, places)

@@ -141,7 +141,7 @@ def read_release(
 def _versions(
     options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document], given: Sequence[ConfigurationSource]
 ) -> Iterator[KubeletVersion]:
-    yield requested_version(options.kubelet_version, options.version_option)
+    yield requested_version(options.kubelet_version)
     if archive is not None:
         yield KubeletVersion(archive.about.kubelet, options.node)
     versions = node_versions(active)
@@ -154,7 +154,7 @@ def _versions(
             f"the {len(versions)} nodes have kubelets of different versions",
             source=", ".join(options.active),
             field="--active",
-            remedy=f"choose a node with --node-name, or a release with {options.version_option}",
+            remedy=f"choose a node with --node-name, or a release with {_OPTION}",
         )
     name = known or next(iter(versions), "")
     yield KubeletVersion(versions.get(name, ""), f"node {name}")
@@ -199,7 +199,7 @@ def configured_versions(given: Sequence[ConfigurationSource]) -> Iterator[Kubele
 
 
 def requested_version(text: str, option: str = _OPTION) -> KubeletVersion:
-    """Return the version that an option names; it may be empty.
+    """Return the version that an option or argument names; it may be empty.
 
     Raises:
         InputError: it is no version.
@@ -232,18 +232,18 @@ def node_versions(documents: Iterable[Document]) -> dict[str, str]:
     Raises:
         InputError: something in a document is no object.
     """
-    return dict(_nodes_by_name(documents))
-
-
-def _nodes_by_name(documents: Iterable[Document]) -> Iterator[tuple[str, str]]:
+    found: dict[str, str] = {}
     for document in documents:
         with within(source=document.source):
-            for found in pod_objects(document.content):
-                if isinstance(found, OtherObject) and found.kind == "Node":
-                    yield found.name, _reported(found.content)
+            nodes = (
+                one for one in pod_objects(document.content) if isinstance(one, OtherObject) and one.kind == "Node"
+            )
+            found |= {one.name: version_of(one.content) for one in nodes}
+    return found
 
 
-def _reported(node: object) -> str:
+def version_of(node: object) -> str:
+    """Return the version of a Node's kubelet; empty where it has none."""
     for name in ("status", "nodeInfo", "kubeletVersion"):
         node = node.get(name) if isinstance(node, dict) else None
     return node if isinstance(node, str) else ""
