@@ -157,10 +157,10 @@ class ClusterView:
 
     # What this extender does.
 
-    def lock_of(self, name: str) -> threading.Lock:
-        """Return the lock that is held while a pod is bound to a node."""
+    def lock_of(self, name: str, *, checks: bool = False) -> threading.Lock:
+        """Return the lock that is held while a pod is bound to a node, or while it is checked for the last time."""
         with self._lock:
-            return self._node(name).binding
+            return self._node(name).checking if checks else self._node(name).binding
 
     def assume(self, pod: Pod, name: str) -> None:
         """Count a pod as bound from now on, before the request to the API server; its outcome is still open."""
