@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from msgspec import structs
 from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
 from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
+from mooring.cluster.extender import binding
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.run import Extender
+from mooring.cluster.extender.wire import BindArguments
+from mooring.engine.core.pod import QoS
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts
@@ -223,6 +228,32 @@ def test_what_is_said_about_nodes_of_which_nothing_is_known(unknown: str, exclus
     made.stop()
 
 
+def test_only_pods_that_get_something_wait_for_one_another_on_a_node(
+    extender: Extender, server: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go, send = threading.Event(), threading.Event(), server.bind
+
+    def slowly(asked: BindArguments) -> None:
+        if asked.PodUID == "first":
+            begun.set()
+            assert may_go.wait(60)
+        send(asked)
+
+    monkeypatch.setattr(server, "bind", slowly)
+    monkeypatch.setattr(binding, "_WAIT", 0.1)
+    for uid in ("first", "pinned"):
+        extender.view.put_pod(Seen(guaranteed(uid, 2)))
+    extender.view.put_pod(Seen(replace(guaranteed("plain", 2), qos=QoS.BURSTABLE)))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(bind, extender, "first", "node-a")
+        assert begun.wait(60)
+        assert bind(extender, "pinned", "node-a") == "mooring: other pods are being bound to the node"
+        assert bind(extender, "plain", "node-a") == bind(extender, "pinned", "node-c") == ""
+        may_go.set()
+        assert first.result() == ""
+    assert server.bound == [("plain", "node-a"), ("pinned", "node-c"), ("first", "node-a")]
+
+
 def test_preemption_adds_the_victims_without_which_the_pod_would_be_refused(extender: Extender) -> None:
     kubelet = started(FACTS)
     for uid, cpus in (("low-1", 25), ("low-2", 25)):
@@ -297,3 +328,23 @@ def test_pods_of_one_shape_share_everything_but_their_names() -> None:
     other = seen_pod(json.dumps(pod_body("two", "2")).encode(), shapes).pod
     assert one.containers is other.containers
     assert one.uid != other.uid
+
+
+@pytest.mark.parametrize("change", [{}, {"status": {"qosClass": "Guaranteed", "phase": "Running"}}, {"spec": {}}])
+def test_a_pod_is_read_alike_whether_one_like_it_was_read_before_or_not(change: dict[str, Any]) -> None:
+    shapes, content = Shapes(), pod_body("two", "2")
+    seen_pod(json.dumps(pod_body("one", "2")).encode(), shapes)
+    content["metadata"] |= {"namespace": "shop", "annotations": {"kubernetes.io/config.mirror": "own"}}
+    content["spec"] |= change.get("spec", {"nodeName": "node-a", "priority": 7})
+    data = json.dumps({**content, "status": change.get("status", content["status"])}).encode()
+    assert seen_pod(data, shapes) == seen_pod(data, shapes) == seen_pod(data, Shapes())
+
+
+def test_what_is_known_is_answered_without_the_engines_thread(extender: Extender) -> None:
+    asked = body(Pod=pod_body("p", "20"), NodeNames=["node-a", "node-b"])
+    good = body(Pod=pod_body("p", "20"), NodeNames=["node-a"])
+    before = ask(extender, "/filter", asked), ask(extender, "/prioritize", good)
+    extender.service.close()
+    assert (ask(extender, "/filter", asked), ask(extender, "/prioritize", good)) == before
+    with pytest.raises(RuntimeError):
+        ask(extender, "/filter", body(Pod=pod_body("p", "19"), NodeNames=["node-b"]))

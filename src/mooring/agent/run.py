@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
 from mooring.agent.startup import AgentCommand, Startup, read_startup
-from mooring.service.daemon import notify, settle, watchdog_seconds
+from mooring.service.daemon import notify, settle, short_turns, watchdog_seconds
 from mooring.service.logs import LAST_LINES, Lines, Log, open_log, open_traces
 
 PERIOD = 0.5
 """Seconds between two checks of what is due."""
 _WAITING = 10.0
 """Seconds after which a start counts as done without a runtime; the service manager is not kept waiting."""
-_TURN = 0.0005
-"""Seconds that a thread may compute while others wait. With Python's 5 ms, a reply can wait for two such turns."""
 
 
 class _StoppedError(BaseException):
@@ -42,10 +39,7 @@ def run_agent(asked: AgentCommand, environment: Mapping[str, str] | None = None,
     """
     environment = os.environ if environment is None else environment
     stop, reload, begun = threading.Event(), threading.Event(), threading.Event()
-    with _signals(stop, reload, begun), ExitStack() as turns:
-        # No thread may compute for long while a reply to the runtime waits.
-        turns.callback(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(_TURN)
+    with _signals(stop, reload, begun), short_turns():
         made: tuple[Startup, Agent, Log, Lines] | None = None
         try:
             made = _put_together(asked, given)

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,8 @@ SOCKET = "NOTIFY_SOCKET"
 """Environment variable with the socket; without it there is no service manager."""
 WATCHDOG = "WATCHDOG_USEC"
 """Environment variable with the microseconds after which a silent agent is restarted."""
+_TURN = 0.0005
+"""Seconds that a thread may compute while others wait. With Python's 5 ms, a reply can wait for two such turns."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -263,3 +266,14 @@ def _unusable(path: str, error: OSError | ValueError) -> InputError:
     words = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
     remedy = "check the folder and its permissions"
     return InputError(f"no socket can be created there: {words.lower()}", source=path, remedy=remedy)
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Let no thread compute for long while another one has a reply to give."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -15,6 +15,7 @@ Pods at the API server: read, and bound.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindAnswer, BindArguments
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.shapes import is_plain
 from mooring.service.apiserver import Cluster, ClusterError, asked, cluster_errors
 from mooring.service.following import PODS, mapping_of, pods_of
 from mooring.service.lease import Election
@@ -152,9 +154,25 @@ _NOT_FOUND, _CONFLICT = 404, 409
 _ANOTHER = "mooring: another replica binds pods by now"
 
 
+@contextmanager
+def _held(lock: threading.Lock | None) -> Iterator[None]:
+    """Hold a lock of a node, if there is one to be held.
+
+    Raises:
+        ClusterError: others hold it for too long.
+    """
+    if lock is not None and not lock.acquire(timeout=_WAIT):
+        raise ClusterError("other pods are being bound to the node")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """Binds pods; used by several threads, one at a time for each node."""
+    """Binds pods; used by several threads, one at a time for each node where the order matters."""
 
     view: ClusterView
     server: PodAPI
@@ -179,34 +197,40 @@ class Binder:
             asked: by the scheduler.
             in_time: tells whether the scheduler still waits for the answer.
         """
-        lock = self.view.lock_of(asked.Node)
-        if not lock.acquire(timeout=_WAIT):
-            return BindAnswer("mooring: other pods are being bound to the node")
+        # In which order pods come to a node matters only where managers give them something: others are bound at once.
+        pod = self.view.waiting(asked.PodUID) if self.claims is None else None
+        lock = self.view.lock_of(asked.Node) if pod is None or not is_plain(pod) else None
         try:
-            return self._bound(asked, in_time)
+            with _held(lock):
+                with _held(self.view.lock_of(asked.Node, checks=True)):
+                    refusal = self._checked(asked, in_time)
+                return BindAnswer(refusal) if refusal else self._sent(asked)
         except (ClusterError, InputError) as error:
             return BindAnswer(f"mooring: {error}")
-        finally:
-            lock.release()
 
-    def _bound(self, asked: BindArguments, in_time: Callable[[], bool]) -> BindAnswer:
+    def _checked(self, asked: BindArguments, in_time: Callable[[], bool]) -> str:
+        """Count a pod as bound, or return why it is not to be."""
         if not self._may_bind():
-            return BindAnswer(_ANOTHER)
+            return _ANOTHER
         self._read_others(asked.Node)
         pod = self._pod_to_bind(asked)
         if isinstance(pod, str):
-            return BindAnswer(f"mooring: {pod}")
+            return f"mooring: {pod}"
         if self.claims is not None:
             for name in pod.claims:
                 self.claims.put_claim(mapping_of(msgspec.Raw(self.server.read_claim(pod.namespace, name))))
         verdict = self.verdict(pod, asked.Node)
         if verdict.reason:
-            return BindAnswer(verdict.reason)
+            return verdict.reason
         if not self._may_bind():
-            return BindAnswer(_ANOTHER)
+            return _ANOTHER
         if not in_time():
-            return BindAnswer("mooring: not decided within the time of the request")
+            return "mooring: not decided within the time of the request"
         self.view.assume(pod, asked.Node)
+        return ""
+
+    def _sent(self, asked: BindArguments) -> BindAnswer:
+        """Bind a pod that counts as bound already."""
         try:
             self.server.bind(asked)
         except ClusterError as error:

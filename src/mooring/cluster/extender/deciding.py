@@ -255,6 +255,16 @@ class Decider:
         self.runs += 1
         return predicted(asked_node(kubelet, shape), shape.pod)
 
+    def knows(self, outlook: PossibleNode, shape: PodShape, *, merit: bool) -> bool:
+        """Tell whether a verdict or a merit takes no run of the engine."""
+        if outlook.kind is None or shape.key in (outlook.merits if merit else outlook.verdicts):
+            return True
+        keys = [(view.key, shape.key) for view in outlook.views]
+        if merit:
+            return all(key in self._merits for key in keys)
+        # Of a refusal it is asked, too, whether it would be one on an empty node.
+        return all(key in self._answers for key in keys) and self.answer(outlook, shape).admitted
+
     def admits(self, outlook: PossibleNode, shape: PodShape) -> bool | None:
         """Tell whether a node admits a pod, for less than the reason costs; None when nothing can be said."""
         if outlook.kind is None:

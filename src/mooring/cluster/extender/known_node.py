@@ -165,7 +165,9 @@ class KnownNode:
     stamp: int = 0
     """Grows with every change."""
     binding: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a pod is checked for the last time and bound."""
+    """Held while a pod is bound that managers may give something."""
+    checking: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a pod is checked for the last time, until it counts as bound."""
     _early: set[str] = field(default_factory=set)
     """Uids of pods that a state named before the API server showed them."""
     _passed: Rank = (-1, 0)
@@ -216,7 +218,7 @@ class KnownNode:
     @property
     def is_forgotten(self) -> bool:
         """Whether nothing is known about it and no pod is being bound to it."""
-        return not self.state.is_there and not self.pods and not self.binding.locked()
+        return not self.state.is_there and not self.pods and not self.binding.locked() and not self.checking.locked()
 
     def over(self, now: float, assumed_for: float) -> Collection[str]:
         """Return the uids of pods that the node has left behind for certain, and of binds that were never confirmed.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,7 @@ from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_FIELD, with_allocated
 from mooring.inputs.pods.pod_status import FINISHED
-from mooring.inputs.pods.pods import MIRROR, pod_from_object
+from mooring.inputs.pods.pods import MIRROR, identity_of, pod_from_object
 
 SOURCE: Final = "API server"
 _KEPT: Final = (MIRROR, SCALE_DOWN, device_alignment.ANNOTATION)
@@ -109,11 +110,13 @@ class Seen:
 
 
 class Shapes:
-    """Lets pods of one shape share what they have in common."""
+    """Lets pods of one shape share what they have in common: replicas are read once."""
 
     def __init__(self) -> None:
         """Begin without any."""
         self._known: dict[bytes, Pod] = {}
+        self._read: dict[bytes, Pod] = {}
+        """By all that is read of an object but its identity."""
 
     def shared(self, pod: Pod) -> Pod:
         """Return the pod with parts that are shared with other pods of its shape."""
@@ -132,19 +135,29 @@ class Shapes:
             annotations=kept or _NONE,
         )
 
+    def pod_of(self, found: _SeenPodObject) -> Pod:
+        """Return the pod as its node counts it: while a resize is on its way, with what is allocated.
+
+        Raises:
+            InputError: the object is no pod that an API server would store.
+        """
+        same = msgspec.json.encode((found.spec, found.status, found.metadata.annotations))
+        key = blake2b(same, digest_size=16).digest()
+        known = self._read.get(key)
+        with within(source=SOURCE):
+            if known is not None:
+                name, namespace, uid, _ = identity_of(msgspec.to_builtins(found.metadata))
+                return replace(known, name=name, namespace=namespace, uid=uid)
+            content = {"spec": {}, **msgspec.to_builtins(found)}
+            pod = self.shared(pod_from_object(with_allocated(content), source=SOURCE))
+        if not pod.claims and not pod.unmade_claims:
+            if len(self._read) >= _MOST_SHAPES:
+                self._read.clear()
+            self._read[key] = pod
+        return pod
+
 
 _NONE: Mapping[str, str] = {}
-
-
-def pod_of(found: _SeenPodObject, shapes: Shapes) -> Pod:
-    """Return the pod as its node counts it: while a resize is on its way, with what is allocated.
-
-    Raises:
-        InputError: the object is no pod that an API server would store.
-    """
-    content = {"spec": {}, **msgspec.to_builtins(found)}
-    with within(source=SOURCE):
-        return shapes.shared(pod_from_object(with_allocated(content), source=SOURCE))
 
 
 def seen_pod(data: bytes | msgspec.Raw, shapes: Shapes) -> Seen:
@@ -157,11 +170,12 @@ def seen_pod(data: bytes | msgspec.Raw, shapes: Shapes) -> Seen:
         found = msgspec.json.decode(data, type=_SeenPodObject)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the pod cannot be read: {error}", source=SOURCE) from None
-    status = found.status
+    status, node, nominated = found.status, found.spec.nodeName, found.status.nominatedNodeName
+    found.spec.nodeName = status.nominatedNodeName = ""  # where replicas differ
     return Seen(
-        pod_of(found, shapes),
-        found.spec.nodeName,
-        "" if found.spec.nodeName else status.nominatedNodeName,
+        shapes.pod_of(found),
+        node,
+        "" if node else nominated,
         found.metadata.deletionTimestamp is not None,
         status.phase in FINISHED,
         status.reason if status.phase == "Failed" else "",

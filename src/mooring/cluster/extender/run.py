@@ -35,7 +35,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.shapes import shape_of
 from mooring.published.possible_kubelets import NodeFaults
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
-from mooring.service.daemon import Heartbeat, settle, stop_signals
+from mooring.service.daemon import Heartbeat, settle, short_turns, stop_signals
 from mooring.service.following import Follower
 from mooring.service.http import Application, ConnectionLimits, HTTPServer, TLSFiles, listener_at, tls_context
 from mooring.service.lease import PERIOD, Election, lease_of
@@ -259,7 +259,7 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
             opened.callback(serve(options, extender.service.webhook, report=report, is_webhook=True).close)
         server = serve(options, extender.service.app, report=report)
         opened.callback(extender.stop)
-        with closing(server), stop_signals() as stop:
+        with closing(server), short_turns(), stop_signals() as stop:
             extender.start()
             log.info("extender started", listen=str(options.listen), tls=bool(options.tls.certificate))
             if election is None:

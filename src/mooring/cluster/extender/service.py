@@ -8,10 +8,12 @@ been listed. It retries the pod in all of these cases, unless the extender is ``
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -60,6 +62,8 @@ _TOO_LATE: Final = "mooring: not decided within the time of the request"
 REVIEW: Final = "validate"
 _REVIEW_SECONDS: Final = 1.5
 """Time for what an API server asks, which waits for two seconds (``timeoutSeconds`` of the chart)."""
+_SMALL: Final = 64 * 1024
+"""Bytes of a request that may be answered without the engine's thread."""
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
 
@@ -157,6 +161,8 @@ class Service:
         # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
         self._thinking = ThreadPoolExecutor(1, "mooring-engine")
         self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
+        self._engine = threading.Lock()
+        """Held while answers are made."""
         self._round: Future[int] | None = None
         open_to_all = [
             Route("/healthz", self._health),
@@ -236,8 +242,23 @@ class Service:
         shape, answer, without = _JUDGED[verb]
         if problem := self._problem():
             return without(f"mooring: {problem}")
-        late = without(_TOO_LATE)
+        found, late = self._known_at_once(verb, body), without(_TOO_LATE)
+        if found is not None:
+            return found
         return await self._thought(lambda answers: answer(answers, decoded(body, shape)), self._thinking, until, late)
+
+    def _known_at_once(self, verb: str, body: bytes) -> object | None:
+        """Answer without the engine's thread what takes no run of the engine: waking it costs more than the answer."""
+        if verb == "preempt" or len(body) > _SMALL or not self._engine.acquire(blocking=False):
+            return None
+        try:
+            asked = decoded(body, Arguments)
+            with self._answers.view.held() as is_held:
+                if is_held and self._answers.knows(asked, merit=verb == "prioritize"):
+                    return _JUDGED[verb][1](self._answers, asked)
+        finally:
+            self._engine.release()
+        return None
 
     async def _bind(self, body: bytes, until: float) -> object:
         asked = decoded(body, BindArguments)
@@ -269,7 +290,12 @@ class Service:
     async def _thought(self, ask: Callable[[Answers], object], where: Executor, until: float, late: object) -> object:
         """Ask in another thread; say that it is late when the time is over. The thread ends soon after."""
         answers = replace(self._answers, in_time=lambda: self._clock() < until)
-        future = asyncio.get_running_loop().run_in_executor(where, ask, answers)
+
+        def think() -> object:
+            with self._engine if where is self._thinking else nullcontext():
+                return ask(answers)
+
+        future = asyncio.get_running_loop().run_in_executor(where, think)
         done, _ = await asyncio.wait([future], timeout=max(until - self._clock(), 0) + self._limits.seconds * 0.2)
         return future.result() if done else late
 

@@ -8,7 +8,8 @@ named and no longer bound may leave at any moment.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from mooring.cluster.extender.claims import ClaimView
@@ -156,10 +157,10 @@ class ClusterView:
 
     # What this extender does.
 
-    def lock_of(self, name: str) -> threading.Lock:
-        """Return the lock that is held while a pod is bound to a node."""
+    def lock_of(self, name: str, *, checks: bool = False) -> threading.Lock:
+        """Return the lock that is held while a pod is bound to a node, or while it is checked for the last time."""
         with self._lock:
-            return self._node(name).binding
+            return self._node(name).checking if checks else self._node(name).binding
 
     def assume(self, pod: Pod, name: str) -> None:
         """Count a pod as bound from now on, before the request to the API server; its outcome is still open."""
@@ -182,6 +183,16 @@ class ClusterView:
         """Return a pod that is known to wait; None for one that is bound or may be."""
         with self._lock:
             return self._pods.waiting(uid)
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Let nothing change meanwhile; false at once, and nothing is held, where another thread changes something."""
+        is_held = self._lock.acquire(blocking=False)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self._lock.release()
 
     def names(self) -> list[str]:
         """Return the nodes of which anything is known."""

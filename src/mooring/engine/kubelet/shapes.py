@@ -79,6 +79,9 @@ class Memo(Generic[_Key, _Answer]):
             self.put(key, found)
         return found
 
+    def __contains__(self, key: _Key) -> bool:
+        return key in self._known
+
     def put(self, key: _Key, answer: _Answer) -> None:
         """Take an answer that is known from another question."""
         self._known[key] = answer
