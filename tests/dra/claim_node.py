@@ -13,23 +13,20 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
-from mooring.cluster.dra.allocation import CDISpecs
+from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
+from mooring.cluster.dra.health import (
+    DeviceHealth,
+    DriverMetrics,
+    NodeWatchResourcesRequestMessage,
+    NodeWatchResourcesResponseMessage,
+)
 from mooring.cluster.dra.objects import ClaimsClient
-from mooring.cluster.dra.run import DriverMetrics, Plugin
+from mooring.cluster.dra.run import Plugin
 from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
-from mooring.service.messages import (
-    DRA_SERVICE,
-    REGISTRATION_SERVICE,
-    ClaimMessage,
-    InfoRequestMessage,
-    PluginInfoMessage,
-    RegistrationStatusMessage,
-    RegistrationStatusResponseMessage,
-)
 
 DRIVER, NODE = "cpu.example", "edge-7"
 
@@ -42,6 +39,7 @@ class MadeUpObjects:
     published: dict[str, dict[str, Any]] = field(default_factory=dict)
     devices: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     away: bool = False
+    has_gates: bool = True
 
     def add(self, name: str, *results: dict[str, Any], pods: tuple[str, ...] = (), **metadata: Any) -> dict[str, Any]:
         """Add a claim, allocated when there are results."""
@@ -73,9 +71,13 @@ class MadeUpObjects:
     def node_uid(self, _name: str) -> str:
         return "uid-of-node"
 
-    def apply_slice(self, content: dict[str, Any]) -> None:
+    def apply_slice(self, content: dict[str, Any]) -> dict[str, Any]:
         self._ask()
+        if not self.has_gates:
+            devices = [{**one, "nodeAllocatableResources": {}} for one in content["spec"]["devices"]]
+            content = {**content, "spec": {**content["spec"], "devices": devices}}
         self.published[content["metadata"]["name"]] = content
+        return content
 
     def delete_slice(self, name: str) -> None:
         self.published.pop(name, None)
@@ -120,11 +122,12 @@ class ClaimNode:
         objects: Any = self.objects
         log = Log("test")
         agent = ClaimsClient(self.agent_socket)
-        driver = Driver(DRIVER, NODE, agent, objects, self.specs, log)
         publisher = SlicePublisher(DRIVER, NODE, self.grouping, objects, log)
-        reconciler = Reconciler(driver, agent, objects, self.specs, publisher, log, immediate=True)
+        driver = Driver(DRIVER, NODE, agent, objects, self.specs, publisher, log)
+        health = DeviceHealth(NODE, self.node.folder)
+        reconciler = Reconciler(driver, agent, objects, self.specs, publisher, health, log, immediate=True)
         with short_folder("dra-") as root:
-            plugin = Plugin(driver, root / "p", root / "r", log, self.metrics)
+            plugin = Plugin(driver, root / "p", root / "r", log, self.metrics, health)
             kubelet = Kubelet(self, root / "r" / f"{DRIVER}-reg.sock", reconciler, publisher, plugin)
             try:
                 yield kubelet
@@ -150,20 +153,20 @@ class Kubelet:
         self._channels: list[grpc.Channel] = []
         self.info: Any = self._call(
             str(registration),
-            REGISTRATION_SERVICE,
+            messages.REGISTRATION_SERVICE,
             "GetInfo",
-            InfoRequestMessage(),
-            PluginInfoMessage,
+            messages.InfoRequestMessage(),
+            messages.PluginInfoMessage,
         )
         self._registration = str(registration)
 
     def notify(self, *, registered: bool, error: str = "") -> None:
         self._call(
             self._registration,
-            REGISTRATION_SERVICE,
+            messages.REGISTRATION_SERVICE,
             "NotifyRegistrationStatus",
-            RegistrationStatusMessage(plugin_registered=registered, error=error),
-            RegistrationStatusResponseMessage,
+            messages.RegistrationStatusMessage(plugin_registered=registered, error=error),
+            messages.RegistrationStatusResponseMessage,
         )
 
     def prepare(self, name: str, uid: str = "") -> Any:
@@ -176,6 +179,19 @@ class Kubelet:
         self.place.now += seconds
         self.reconciler.reconcile(self.place.now)
 
+    def watch(self, service: str) -> Iterator[dict[str, tuple[int, str]]]:
+        """Yield what the driver reports of its devices."""
+        channel = grpc.insecure_channel(f"unix:{self.info.endpoint}", [("grpc.default_authority", "localhost")])
+        self._channels.append(channel)
+        call: Any = channel.unary_stream(
+            f"/{service}/NodeWatchResources",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=NodeWatchResourcesResponseMessage.FromString,
+        )
+        for report in call(NodeWatchResourcesRequestMessage(), timeout=60):
+            assert {one.device.pool_name for one in report.devices} <= {NODE}
+            yield {one.device.device_name: (one.health, one.message) for one in report.devices}
+
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
@@ -183,8 +199,8 @@ class Kubelet:
     def _claims(self, method: str, name: str, uid: str) -> Any:
         uid = uid or f"uid-{name}"
         request, response = (getattr(messages, f"{method}{what}Message") for what in ("Request", "Response"))
-        asked = request(claims=[ClaimMessage(namespace="default", uid=uid, name=name)])
-        return self._call(self.info.endpoint, DRA_SERVICE, method, asked, response).claims[uid]
+        asked = request(claims=[messages.ClaimMessage(namespace="default", uid=uid, name=name)])
+        return self._call(self.info.endpoint, messages.DRA_SERVICE, method, asked, response).claims[uid]
 
     def _call(self, path: str, service: str, method: str, request: Any, response: Any) -> Any:
         channel = grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")])

@@ -6,19 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.cli.command import mooring
 
-from mooring.cluster.dra.allocation import (
-    AllocationResult,
-    CDISpecs,
-    PreparedClaim,
-    allocation_for,
-    allocation_of,
-    is_allocated,
-    is_asked_for,
-    request_variable,
-)
+from mooring.cluster.dra.allocation import allocation_for, allocation_of, is_allocated, is_asked_for
+from mooring.cluster.dra.cdi import AllocationResult, CDISpecs, PreparedClaim, request_variable
 from mooring.cluster.dra.devices import CPUGroup, pcie_roots
 from mooring.cluster.dra.driver import own_classes
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
@@ -56,6 +49,18 @@ def test_results_of_this_driver_count() -> None:
     assert found.pods == ("pod-1",)
 
 
+def parameters(*requests: str, **more: Any) -> dict[str, Any]:
+    content = {"apiVersion": "mooring/v1alpha1", "kind": "ClaimParameters", **more}
+    own = {"requests": list(requests), "opaque": {"driver": DRIVER, "parameters": content}}
+    other = {"opaque": {"driver": "gpu.example", "parameters": {"numaNodes": 7}}}
+    return claim(result(request="fast/big"), result("numa1"), config=[{}, other, own])
+
+
+def test_parameters_are_for_the_requests_that_they_name_or_all() -> None:
+    for requests, numa_nodes in (((), [2, 2]), (("fast",), [2, 0]), (("fast/big", "r"), [2, 2]), (("big",), [0, 0])):
+        assert [one.numa_nodes for one in read(parameters(*requests, numaNodes=2)).results] == numa_nodes
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -63,9 +68,12 @@ def test_results_of_this_driver_count() -> None:
         (claim({**result(), "pool": "n2"}), "allocated on n2 and not on n1"),
         (claim(result("numa7")), "device numa7 is not on this node"),
         (claim(result(consumedCapacity={"dra.cpu/cpu": "500m"})), "which is not a number of CPUs"),
-        (claim(result(), config=[{"opaque": {"driver": DRIVER}}]), "has parameters, which this driver"),
+        (parameters(), "missing required field `numaNodes`"),
+        (parameters(numaNodes=0), "`int` >= 1 - at "),
+        (parameters(numaNodes=2, cpuset="1-4"), "unknown field `cpuset`"),
+        (parameters(numaNodes=2, kind="Other"), "Invalid enum value 'Other'"),
+        (claim(result(), config=[{"opaque": {"driver": DRIVER}}]), "parameters that this driver does not support"),
     ],
-    ids=["nothing", "elsewhere", "unknown", "half", "parameters"],
 )
 def test_what_cannot_be_prepared_says_why(content: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -85,15 +93,47 @@ PREPARED = PreparedClaim(
 )
 
 
+ATTRIBUTES = {"numa0": {"dra.cpu/numCPUs": {"int": 4}}}
+
+
+def test_a_claim_of_a_template_has_its_metadata_under_the_pods_name_for_it(tmp_path: Path) -> None:
+    specs = CDISpecs(tmp_path, DRIVER)
+    annotated = claim(result())
+    annotated["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "cpus"}
+    prepared = msgspec.structs.replace(read(annotated), given=(PreparedShare("r", "numa0", "0-3", "V"),))
+    specs.write(prepared, NODE, {})
+    [device] = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
+    metadata = device["containerEdits"]["mounts"][1]
+    assert "/resourceclaimtemplates/cpus/r/" in metadata["containerPath"]
+    newest = json.loads(Path(metadata["hostPath"]).read_text(encoding="utf-8").splitlines()[0])
+    assert newest["podClaimName"] == "cpus"
+
+
 def test_a_file_has_a_device_for_each_share_and_tells_the_next_driver_everything(tmp_path: Path) -> None:
     specs = CDISpecs(tmp_path / "cdi", DRIVER)
-    specs.write(PREPARED)
+    specs.write(PREPARED, NODE, ATTRIBUTES)
     content = json.loads(specs.path("u").read_text(encoding="utf-8"))
     assert (content["cdiVersion"], content["kind"]) == ("0.6.0", "cpu.example/claim")
     assert [one["name"] for one in content["devices"]] == ["u-0", "u-1"]
     assert content["devices"][0]["containerEdits"]["env"] == ["MOORING_CLAIM_U_0=1-2", "MOORING_REQUEST_FAST=1-2"]
-    [mount] = content["devices"][0]["containerEdits"]["mounts"]
+    mount, metadata = content["devices"][0]["containerEdits"]["mounts"]
     assert mount["containerPath"] == "/run/mooring-claims/fast"
+    assert metadata["containerPath"] == (
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/c/fast/cpu.example-metadata.json"
+    )
+    newest, older = Path(metadata["hostPath"]).read_text(encoding="utf-8").splitlines()
+    assert json.loads(newest) == {
+        "apiVersion": "metadata.resource.k8s.io/v1beta1",
+        "kind": "DeviceMetadata",
+        "metadata": {"name": "c", "namespace": "shop", "uid": "u", "generation": 1},
+        "requests": [
+            {
+                "name": "fast/big",
+                "devices": [{"driver": DRIVER, "pool": NODE, "name": "numa0", "attributes": ATTRIBUTES["numa0"]}],
+            }
+        ],
+    }
+    assert older == newest.replace("v1beta1", "v1alpha1")
     assert {"ro", "nosuid", "nodev", "noexec", "bind"} == {*mount["options"]}
     file = Path(mount["hostPath"]) / "cpuset"
     assert (file.read_text(encoding="ascii"), file.stat().st_mode & 0o777) == ("1-2", 0o644)
@@ -121,7 +161,7 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, text: str) -> None:
 def test_several_devices_of_a_request_are_one_list_for_the_program(tmp_path: Path) -> None:
     given = (PreparedShare("r", "numa0", "1", "A"), PreparedShare("r", "numa1", "4-5", "B"))
     specs = CDISpecs(tmp_path, DRIVER)
-    specs.write(PreparedClaim("u", "s", "c", (), given))
+    specs.write(PreparedClaim("u", "s", "c", (), given), NODE, {})
     devices = json.loads(specs.path("u").read_text(encoding="utf-8"))["devices"]
     assert {one["containerEdits"]["env"][1] for one in devices} == {"MOORING_REQUEST_R=1,4-5"}
     assert (specs.files("u") / "r" / "cpuset").read_text(encoding="ascii") == "1,4-5"
@@ -255,6 +295,9 @@ def test_the_verb_says_who_owns_the_cpus_and_that_no_agent_answers(tmp_path: Pat
     root.mkdir()
     answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
     assert (answered.code, "does not answer" in answered.err) == (2, True)
+    for words in (("--whole",), ("--group", "core")):
+        answered = mooring("dra", "--immediate", *words, "--kubelet-root", root, "--machine", "i7-1370p", *kept)
+        assert (answered.code, "allocates capacity" in answered.err) == (2, True)
     (root / "cpu_manager_state").write_text('{"policyName":"static"}', encoding="utf-8")
     answered = mooring("dra", "--kubelet-root", root, "--machine", "i7-1370p", *kept)
     assert (answered.code, "two cannot own them" in answered.err) == (2, True)

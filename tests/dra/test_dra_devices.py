@@ -7,7 +7,6 @@ from tests.node.nodes import machine
 
 from mooring.cluster.dra.devices import (
     CAPACITY,
-    CPUGroup,
     Grouping,
     device_cpus,
     devices_of,
@@ -29,8 +28,8 @@ NUMA0, NUMA1 = 0x0F0F, 0xF0F0
 _NUMA_NODE = "resource.kubernetes.io/numaNode"
 
 
-def amounts(devices: tuple[CPUGroup, ...], grouping: Grouping, room: ClaimableCPUs) -> dict[str, str]:
-    return {one["name"]: one["capacity"][CAPACITY]["value"] for one in offered(devices, grouping, room)}
+def amounts(room: ClaimableCPUs) -> dict[str, str]:
+    return {one["name"]: one["capacity"][CAPACITY]["value"] for one in offered(devices_of(SMALL, Grouping.NUMA), room)}
 
 
 def test_groups_are_named_by_their_numbers_and_have_all_their_cpus() -> None:
@@ -82,7 +81,7 @@ def test_a_list_of_numa_nodes_begins_with_the_own_and_has_the_nearest_of_its_soc
     assert near_nodes(load_machine("xeon-8480-2s").info) == {0: (0,), 1: (1,)}
     topology = discover_topology(machine_info)
     groups = devices_of(topology, Grouping.NUMA, near_nodes=near_nodes(machine_info))
-    rows = offered(groups, Grouping.NUMA, ClaimableCPUs(topology.all_cpus, last=False))
+    rows = offered(groups, ClaimableCPUs(topology.all_cpus, last=False))
     assert [row["attributes"][_NUMA_NODE] for row in rows] == [
         {"ints": list(two)} for two in ((0, 1), (1, 0), (2, 3), (3, 2))
     ]
@@ -111,52 +110,73 @@ def test_kinds_of_cores_are_told_where_a_group_has_one_kind() -> None:
 
 def test_pcie_roots_are_a_list() -> None:
     roots = {"pci0000:00": NUMA0, "pci0000:40": NUMA1, "pci0000:50": NUMA1}
-    [row] = offered(devices_of(SMALL, Grouping.NUMA, None, roots)[1:], Grouping.NUMA, ClaimableCPUs(NUMA1, last=False))
+    [row] = offered(devices_of(SMALL, Grouping.NUMA, None, roots)[1:], ClaimableCPUs(NUMA1, last=False))
     assert row["attributes"]["resource.kubernetes.io/pcieRoot"] == {"strings": ["pci0000:40", "pci0000:50"]}
 
 
 def test_every_capacity_has_a_default() -> None:
-    rows = offered(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, ClaimableCPUs(NUMA0 | NUMA1, last=False))
+    rows = offered(devices_of(SMALL, Grouping.NUMA), ClaimableCPUs(NUMA0 | NUMA1, last=False))
     for row in rows:
         assert row["allowMultipleAllocations"] is True
         assert row["capacity"][CAPACITY]["requestPolicy"] == {"default": "1", "validRange": {"min": "1", "step": "1"}}
 
 
 def test_capacity_is_what_claims_have_and_what_they_could_get() -> None:
-    devices = devices_of(SMALL, Grouping.NUMA)
     held = HeldClaim("u", "s", "c", (HeldShare("r", "numa1", CPUMask(0xF0)), HeldShare("r", "socket0", CPUMask(0x3))))
     # A pod has CPUs 12 to 15; two CPUs of NUMA node 0 are held by a claim of another grouping.
     room = ClaimableCPUs(0x0F0C, last=False, claims=(held,))
-    assert amounts(devices, Grouping.NUMA, room) == {"numa0": "6", "numa1": "4"}
+    assert amounts(room) == {"numa0": "6", "numa1": "4"}
 
 
 def test_a_group_with_nothing_to_give_is_left_out() -> None:
-    assert amounts(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, ClaimableCPUs(0x0F00, last=False)) == {"numa0": "4"}
+    assert amounts(ClaimableCPUs(0x0F00, last=False)) == {"numa0": "4"}
 
 
 def test_the_last_cpu_of_the_pool_is_not_offered() -> None:
     room = ClaimableCPUs(0x0F0E | NUMA1, last=True)
-    assert amounts(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, room) == {"numa0": "7", "numa1": "7"}
+    assert amounts(room) == {"numa0": "7", "numa1": "7"}
 
 
 def test_whole_cores_are_offered_in_their_size() -> None:
     room = ClaimableCPUs(0x0F0E | NUMA1, last=False, group_size=2, whole_cores=True)
-    first, second = offered(devices_of(SMALL, Grouping.NUMA), Grouping.NUMA, room)
+    first, second = offered(devices_of(SMALL, Grouping.NUMA), room)
     assert (first["capacity"][CAPACITY]["value"], second["capacity"][CAPACITY]["value"]) == ("6", "8")
     assert first["capacity"][CAPACITY]["requestPolicy"]["validRange"] == {"min": "2", "step": "2"}
 
 
 def test_single_cpus_are_offered_while_they_are_free_or_claimed() -> None:
     held = HeldClaim("u", "s", "c", (HeldShare("r", "cpu3", CPUMask(0b1000)),))
-    rows = offered(devices_of(SMALL, Grouping.CPU), Grouping.CPU, ClaimableCPUs(0b10, last=False, claims=(held,)))
+    rows = offered(devices_of(SMALL, Grouping.CPU), ClaimableCPUs(0b10, last=False, claims=(held,)), whole=True)
     assert [one["name"] for one in rows] == ["cpu1", "cpu3"]
     assert all("capacity" not in one and "allowMultipleAllocations" not in one for one in rows)
+
+
+def test_a_device_is_given_whole_while_all_of_its_cpus_are_one_claims_or_free() -> None:
+    room = ClaimableCPUs(0xF0F0, last=True, group_size=2, whole_cores=True)
+    whole = offered(devices_of(SMALL, Grouping.L3), room, whole=True, node_allocatable=True)
+    assert [one["name"] for one in whole] == ["l3-1"]
+    assert whole[0]["nodeAllocatableResources"] == {"cpu": {"mapping": {"deviceMultiplier": "8"}}}
+    assert {"capacity", "allowMultipleAllocations"}.isdisjoint(whole[0])
+    held = HeldClaim("u", "s", "c", (HeldShare("r", "l3-0", CPUMask(0x0F0F)), HeldShare("r", "l3-1", CPUMask(0x10))))
+    room = ClaimableCPUs(0xF0E0, last=False, claims=(held,))
+    # A claim has a part of l3-1, from when it was given by capacity.
+    assert [one["name"] for one in offered(devices_of(SMALL, Grouping.L3), room, whole=True)] == ["l3-0"]
+    cores = offered(devices_of(SMALL, Grouping.CORE), ClaimableCPUs(0x0E0F, last=False), whole=Grouping.CORE.is_whole)
+    assert [one["name"] for one in cores] == ["core1", "core2", "core3"]
+    assert cores[0]["attributes"].items() >= {"dra.cpu/coreID": {"int": 1}, "dra.cpu/numCPUs": {"int": 2}}.items()
+
+
+def test_a_capacity_counts_against_the_nodes_allocatable_cpus_where_that_is_wanted() -> None:
+    rows = offered(devices_of(SMALL, Grouping.MACHINE), ClaimableCPUs(0xFF, last=False), node_allocatable=True)
+    assert [(one["name"], one["nodeAllocatableResources"]) for one in rows] == [
+        ("machine0", {"cpu": {"mapping": {"capacityKey": CAPACITY, "capacityMultiplier": "1"}}})
+    ]
 
 
 def test_a_slice_has_at_most_128_devices_and_all_have_one_generation() -> None:
     topology = discover_topology(load_machine("epyc-7763-2s-nps4").info)
     devices = devices_of(topology, Grouping.CPU)
-    rows = offered(devices, Grouping.CPU, ClaimableCPUs(topology.all_cpus, last=False))
+    rows = offered(devices, ClaimableCPUs(topology.all_cpus, last=False), whole=True)
     made = slices("cpu.example", "n", rows, 7, "node-uid")
     assert [len(one["spec"]["devices"]) for one in made] == [128, 128]
     assert {one["spec"]["pool"]["resourceSliceCount"] for one in made} == {2}

@@ -29,10 +29,40 @@ def place(node: Node) -> ClaimNode:
     return ClaimNode(node, agent_on(node), MadeUpObjects())
 
 
+VERSIONS = ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
+
+
+@pytest.mark.parametrize("service", VERSIONS[1:])
+def test_a_device_is_unhealthy_while_cpus_that_a_claim_has_of_it_are_offline(place: ClaimNode, service: str) -> None:
+    online = place.node.folder / "devices/system/cpu/online"
+    online.parent.mkdir(parents=True)
+    place.objects.add("c", result("numa1", 2))
+    healthy, unknown = (1, ""), (0, "the list of online CPUs cannot be read")
+    with place.driver() as kubelet:
+        reports = kubelet.watch(service)
+        for cpus, seconds, expected in (
+            ("", 1, {"numa0": unknown, "numa1": unknown}),
+            ("0-7", 1, {"numa0": healthy, "numa1": healthy}),
+            ("0-2,4-6", 1, {"numa0": (2, "offline CPUs: 3"), "numa1": (2, "offline CPUs: 7")}),
+            ("0-7", 1, {"numa0": healthy, "numa1": healthy}),
+            ("0-7", 11, {"numa0": healthy, "numa1": healthy}),
+        ):
+            online.write_text(f"{cpus}\n", encoding="ascii")
+            kubelet.reconcile(seconds)
+            assert next(reports) == expected
+        kubelet.prepare("c")
+        online.write_text("0-6\n", encoding="ascii")
+        kubelet.reconcile(11)
+        assert next(reports) == {"numa0": healthy, "numa1": healthy}
+        online.write_text("0-3,5-7\n", encoding="ascii")
+        kubelet.reconcile(1)
+        assert next(reports) == {"numa0": healthy, "numa1": (2, "offline CPUs: 4")}
+
+
 def test_a_kubelet_registers_the_driver_with_its_interface(place: ClaimNode) -> None:
     with place.driver() as kubelet:
         info = kubelet.info
-        assert (info.type, info.name, [*info.supported_versions]) == ("DRAPlugin", DRIVER, ["v1.DRAPlugin"])
+        assert (info.type, info.name, [*info.supported_versions]) == ("DRAPlugin", DRIVER, VERSIONS)
         assert not kubelet.plugin.registered.is_set()
         kubelet.notify(registered=True)
         assert kubelet.plugin.registered.is_set()
@@ -209,6 +239,19 @@ def test_slices_follow_the_ledger_and_are_written_when_they_change(place: ClaimN
         kubelet.reconcile(40)
         [one] = place.objects.published.values()
         assert one["metadata"]["ownerReferences"][0]["uid"] == "uid-of-node"
+
+
+def test_a_driver_whose_fields_the_api_server_drops_says_so_until_they_are_kept(place: ClaimNode) -> None:
+    place.objects.has_gates = False
+    with place.driver() as kubelet:
+        kubelet.publisher.node_allocatable = True
+        for seconds in (1, 1, 40):
+            with pytest.raises(ClusterError, match="turn on the feature gate"):
+                kubelet.reconcile(seconds)
+        assert kubelet.publisher.writes == 2
+        place.objects.has_gates = True
+        kubelet.reconcile(40)
+        kubelet.reconcile(1)
 
 
 def test_a_claim_that_is_gone_from_the_cluster_is_given_back(place: ClaimNode) -> None:

@@ -57,6 +57,18 @@ def told(found: Story) -> list[str]:
     return [line.text for line in walk(story_lines(found, None))]
 
 
+def test_a_plan_names_claims_of_which_nothing_tells_what_they_get() -> None:
+    files = StateTexts(cpu_state_text(claims_state(known=0b0010), pod_level=False, baselines=False))
+    pods = pod(0, claims=("known",), uid="one"), pod(0, claims=("known", "other"), uid="two"), pod(9, claims=("no",))
+    given = replace(pod(0, claims=("gpu",), uid="three"), unmade_claims=("made",)), pod(0, claims=("gpu",), uid="four")
+    question = Question(Machine("small", MACHINE), NODE, pods=(*pods, *given), files=files, claimed={"four": {}})
+    found = [one for one in make_plan(question).findings if one.code == "MOOR-549"]
+    assert [(one.subject, one.message.partition(":")[0]) for one in found] == [
+        ("shop/two", "claims other"),
+        ("shop/three", "claims gpu, made"),
+    ]
+
+
 def test_a_refused_pod_is_told_the_claims_without_which_it_would_be_admitted() -> None:
     found = story(claims_state(one=0b0010, two=0b0100), pod(3))
     assert found.verdict == "rejected"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.agent.small_node import guaranteed
 from tests.node.nodes import config, machine
 
@@ -20,8 +21,8 @@ INFO = machine()
 NUMA0, NUMA1 = 0x0F0F, 0xF0F0
 
 
-def asked(count: int, within: int = NUMA1, *, uid: str = "u1", wished: int = 0) -> Claim:
-    return Claim(uid, "shop", "cpus", (Share("fast", "numa1", count, CPUMask(within), CPUMask(wished)),))
+def asked(count: int, within: int = NUMA1, *, uid: str = "u1", wished: int = 0, numa_nodes: int = 0) -> Claim:
+    return Claim(uid, "shop", "cpus", (Share("fast", "numa1", count, CPUMask(within), CPUMask(wished), numa_nodes),))
 
 
 def fresh(configuration: KubeletConfig | None = None) -> Node:
@@ -102,6 +103,26 @@ def test_with_full_pcpus_only_half_cores_are_refused() -> None:
     assert reason(node, asked(2, 0b11)) == "InsufficientCPUs"
     assert reason(node, asked(2, 0b110)) == "SMTAlignmentError"
     assert cpus_of(claim(node, asked(2))[0]) == "4,12"
+
+
+@pytest.mark.parametrize(
+    ("count", "numa_nodes", "options", "cpus"),
+    [
+        (4, 2, {}, "1,4,9,12"),
+        (5, 2, {}, "1,4-5,9,12"),
+        (6, 2, {"full-pcpus-only": "true"}, "1,4-5,9,12-13"),
+        (4, 1, {}, "4-5,12-13"),
+        (4, 3, {}, "InsufficientCPUs"),
+        (15, 2, {}, "1-15"),
+        (12, 1, {}, "InsufficientCPUs"),
+    ],
+)
+def test_a_claim_is_distributed_evenly_over_exactly_as_many_numa_nodes_as_it_asks_for(
+    count: int, numa_nodes: int, options: dict[str, str], cpus: str
+) -> None:
+    node = fresh(config(options=options))
+    after, decision = claim(node, asked(count, NUMA0 | NUMA1, numa_nodes=numa_nodes))
+    assert (cpus_of(after) if decision.rejection is None else decision.rejection.reason) == cpus
 
 
 def test_the_last_cpu_of_the_shared_pool_is_not_given_away() -> None:

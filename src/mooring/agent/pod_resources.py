@@ -149,6 +149,7 @@ def claim_asked(request: messages.PrepareRequestMessage) -> tuple[Claim, frozens
             one.count,
             CPUMask(_mask(one.within, "within")),
             CPUMask(_mask(one.wished, "wished")),
+            one.numa_nodes,
         )
         if (share.device, share.request) in shares:
             raise InputError("is there twice for one request", field=f"device {share.device}")

@@ -6,7 +6,7 @@ neither a traceback nor an event of the daemon.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -31,8 +31,10 @@ def serve(path: str, service: str, methods: Methods, log: Log, limits: CallLimit
     first = daemon.beside(place)
     workers = futures.ThreadPoolExecutor(limits.threads, service)
     server = grpc.server(workers, maximum_concurrent_rpcs=limits.waiting)
-    handlers = {name: _handler(f"{service}/{name}", method, log) for name, method in methods.items()}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    for key, method in methods.items():
+        own, _, name = key.rpartition("/")
+        handlers = {name: _handler(f"{own or service}/{name}", method, log)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(own or service, handlers),))
     try:
         server.add_insecure_port(f"unix:{first}")
         server.start()
@@ -87,7 +89,7 @@ def _handler(name: str, method: Method[_Request], log: Log) -> grpc.RpcMethodHan
         except DecodeError as error:
             return f"{len(data)} bytes are no {method.request.DESCRIPTOR.name}: {error}"
 
-    def called(asked: _Request | str, context: grpc.ServicerContext) -> Message:
+    def called(asked: _Request | str, context: grpc.ServicerContext) -> Message | Iterator[Message]:
         if isinstance(asked, str):
             log.warning("a malformed gRPC request was refused", method=name, problem=asked)
             _abort(context, "INVALID_ARGUMENT", asked)
@@ -103,7 +105,8 @@ def _handler(name: str, method: Method[_Request], log: Log) -> grpc.RpcMethodHan
     def written(answer: Message) -> bytes:
         return answer.SerializeToString()
 
-    return grpc.unary_unary_rpc_method_handler(called, request_deserializer=read, response_serializer=written)
+    kind = grpc.unary_stream_rpc_method_handler if method.is_stream else grpc.unary_unary_rpc_method_handler
+    return kind(called, request_deserializer=read, response_serializer=written)
 
 
 def _abort(context: grpc.ServicerContext, code: Code, text: str) -> NoReturn:

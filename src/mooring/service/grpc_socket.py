@@ -14,7 +14,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
@@ -46,14 +46,15 @@ _Request = TypeVar("_Request", bound="Message")
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[_Request]):
-    """A unary method: the class of its requests, and what answers one."""
+    """A method: the class of its requests, and what answers one, or answers it again and again."""
 
     request: type[_Request]
-    answer: Callable[[_Request], Message]
+    answer: Callable[[_Request], Message | Iterator[Message]]
+    is_stream: bool = False
 
 
 Methods: TypeAlias = Mapping[str, Method[Any]]
-"""Methods of a service by their names; each has requests of its own."""
+"""Methods of a service by their names, those of another service as SERVICE/NAME; each has requests of its own."""
 
 
 class CallRefusedError(Exception):

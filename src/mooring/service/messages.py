@@ -261,6 +261,7 @@ class ShareMessage(TypedMessage, package=CLAIMS_PACKAGE):
     count: Int64 = at(3)
     within: str = at(4)
     wished: str = at(5)
+    numa_nodes: Int64 = at(6)
 
 
 class PrepareRequestMessage(TypedMessage, package=CLAIMS_PACKAGE):

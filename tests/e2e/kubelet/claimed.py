@@ -25,6 +25,7 @@ from tests.e2e.kubelet.claiming import (
     scheduler_on,
 )
 from tests.e2e.kubelet.decided import Played, Playing
+from tests.e2e.kubelet.kubelet import NO_POLICIES
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.pinning import Pinned, pinned
 from tests.e2e.kubelet.placements import containers, given
@@ -98,7 +99,7 @@ def claims_on(
         playing: starts containerd.
         played: makes the machine's files.
         options: of the driver.
-        gates: feature gates of the scheduler.
+        gates: feature gates of scheduler and kubelet.
     """
     script = importlib.import_module("e2e_kube_parts")
     try:
@@ -111,7 +112,10 @@ def claims_on(
         node = opened.enter_context(playing())
         socket = str(node.folder / "claims.sock")
         machine = played(CASE)
-        both = opened.enter_context(pinned(node, kube.kubelet, CASE, machine, api=api, claimsSocket=socket))
+        beside = {**NO_POLICIES, "featureGates": dict.fromkeys(gates, True)}
+        both = opened.enter_context(
+            pinned(node, kube.kubelet, CASE, machine, api=api, beside=beside, claimsSocket=socket)
+        )
         opened.enter_context(scheduler_on(scheduler, api, node.folder, gates))
         give_rights(api, "dra.yaml", binding_of("mooring-dra-immediate", ACCOUNT, NAMESPACE))
         own = kubeconfig_of(api, node.folder, ACCOUNT, NAMESPACE, CASE.name)

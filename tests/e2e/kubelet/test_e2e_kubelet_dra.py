@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 from tests.cli.command import mooring
-from tests.e2e.kubelet.apiserver import PODS, APIServer
+from tests.e2e.folders import short_folder
+from tests.e2e.kubelet.apiserver import PODS, APIServer, Ports, api_server
 from tests.e2e.kubelet.arrival import runs
 from tests.e2e.kubelet.cases import Wants, pod_of
 from tests.e2e.kubelet.claimed import CASE, Claimed, claims_on
-from tests.e2e.kubelet.claiming import CLAIMS, DRIVER, GROUP, claim_of_devices, with_claims
+from tests.e2e.kubelet.claiming import CLAIMS, DRIVER, GROUP, claim_of, claim_of_devices, with_claims
 from tests.e2e.kubelet.decided import Played, Playing
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.placements import given
@@ -24,6 +26,8 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.topology import discover_topology
 from mooring.inputs.machines.loader import load_machine
 from mooring.service.apiserver import cluster_of, configuration_of
+
+GATE = "DRANodeAllocatableResources"
 
 
 @pytest.fixture
@@ -115,9 +119,9 @@ def test_a_claim_that_does_not_fit_is_left_to_the_scheduler_and_comes_in_when_th
     assert len(claimed.cpus("second/app")) == 32
 
 
-def unschedulable(pod: dict[str, Any] | None) -> bool:
+def unschedulable(pod: dict[str, Any] | None, why: str = "cannot allocate all claims") -> bool:
     conditions = [] if pod is None else pod["status"].get("conditions", [])
-    return any("cannot allocate all claims" in one.get("message", "") for one in conditions)
+    return any(why in one.get("message", "") for one in conditions)
 
 
 def test_immediate_allocation_takes_the_cpus_before_any_pod_comes(claimed: Claimed) -> None:
@@ -181,6 +185,80 @@ def test_a_claim_to_single_cpus_has_those_that_the_scheduler_chose(
         )
         claimed.api.delete(f"{PODS}/user")
         until(lambda: claimed.claims() == {}, "the claim has given back")
+
+
+@pytest.fixture
+def gated_api(cluster: APIServer, kube: Any) -> Iterator[APIServer]:  # noqa: ARG001 - the network is private from then on
+    """An API server that keeps how devices count against the node's allocatable CPUs."""
+    with short_folder("kube-") as folder, api_server(kube, folder, Ports(22379, 22380, 26443), gates=[GATE]) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("options", "count"), [(("core",), 3), (("l3", "--whole"), 2)], ids=["core", "l3"])
+def test_whole_cores_and_caches_are_given_and_count_against_the_nodes_allocatable(
+    gated_api: APIServer, kube: Any, playing: Playing, played: Played, options: tuple[str, ...], count: int
+) -> None:
+    topology = discover_topology(load_machine(CASE.machine).info)
+    reserved = CPUSet.parse(CASE.reserved).mask
+    whole = {one.name for one in devices_of(topology, Grouping(options[0])) if not one.cpus & reserved}
+    more = ("--node-allocatable", "--group", *options)
+    with claims_on(gated_api, kube, playing, played, *more, gates=[GATE]) as claimed:
+        until(lambda: claimed.capacity().keys() == whole, "all devices without a reserved CPU are offered")
+        claimed.api.post(CLAIMS, claim_of_devices("whole", "own", count))
+        claimed.pod(with_claims(pod_of("user", Wants("app")), {"cpus": "whole"}, app=[{"name": "cpus"}]))
+        devices = claimed.allocated("whole")
+        mine = claimed.cpus("user/app")
+        assert len(set(devices)) == count
+        assert mine.mask == sum(device_cpus(topology, name) for name in devices)
+        pod = claimed.api.pod("user")
+        assert pod is not None
+        [told] = pod["status"]["nodeAllocatableResourceClaimStatuses"]
+        assert [(one["name"], one["quantity"]) for one in told["mapping"]] == [("cpu", str(len(mine)))]
+        # 254 CPUs are allocatable: without the claim the pod would fit.
+        claimed.api.create_pod(pod_of("large", Wants("app", str(255 - len(mine)), "64Mi")))
+        until(lambda: unschedulable(claimed.api.pod("large"), "Insufficient cpu"), "the claim's CPUs are counted")
+
+
+def test_cpus_of_the_machine_are_spread_over_numa_nodes_and_the_pod_knows_attributes_and_health(
+    api: APIServer, kube: Any, playing: Playing, played: Played
+) -> None:
+    topology = discover_topology(load_machine(CASE.machine).info)
+    online = played(CASE) / "sys/devices/system/cpu/online"
+    everything = online.read_text(encoding="ascii")
+
+    def health() -> list[tuple[str, str]]:
+        pod = api.pod("user")
+        [container] = [] if pod is None else pod["status"]["containerStatuses"]
+        return [
+            (one["health"], one.get("message", ""))
+            for told in container.get("allocatedResourcesStatus", [])
+            for one in told["resources"]
+        ]
+
+    with claims_on(api, kube, playing, played, "--group", "machine") as claimed:
+        until(lambda: claimed.capacity() == {"machine0": 254}, "all CPUs are one device")
+        content = claim_of("spread", ("fast", 18))
+        parameters = {"apiVersion": "mooring/v1alpha1", "kind": "ClaimParameters", "numaNodes": 4}
+        content["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+        claimed.api.post(CLAIMS, content)
+        claimed.pod(with_claims(pod_of("user", Wants("app")), {"cpus": "spread"}, app=[{"name": "cpus"}]))
+        mine = claimed.cpus("user/app")
+        parts = [(mine.mask & node).bit_count() for node in topology.numa.values() if mine.mask & node]
+        assert (len(parts), sum(parts), max(parts) - min(parts)) == (4, 18, 1)
+        path = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/spread/fast/{DRIVER}-metadata.json"
+        newest, older = map(json.loads, claimed.inside("user/app", "cat", path).splitlines())
+        assert [one.pop("apiVersion").rpartition("/")[2] for one in (newest, older)] == ["v1beta1", "v1alpha1"]
+        [device] = newest["requests"][0]["devices"]
+        assert (device["name"], device["attributes"]["dra.cpu/numCPUs"]) == ("machine0", {"int": 256})
+        assert newest == older
+        until(lambda: health() == [("Healthy", "")], "the kubelet knows that the device is healthy")
+        lost = max(mine)
+        try:
+            online.write_text(f"{CPUSet.parse(everything.strip()) - CPUSet.from_ids([lost])}\n", encoding="ascii")
+            until(lambda: health() == [("Unhealthy", f"offline CPUs: {lost}")], "the pod knows that it lost a CPU")
+        finally:
+            online.write_text(everything, encoding="ascii")
+        until(lambda: health() == [("Healthy", "")], "the CPU is back")
 
 
 def test_the_driver_has_its_rights_and_no_others(claimed: Claimed) -> None:

@@ -15,14 +15,9 @@ from mooring.engine.core.decision import Rejection, is_admission_reason, is_deci
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.options import (
-    ALIGN_BY_SOCKET,
-    DISTRIBUTE_CORES,
-    DISTRIBUTE_NUMA,
-    FULL_PCPUS_ONLY,
-    UNCORE,
-)
+from mooring.engine.cpumanager import options
 from mooring.engine.devicemanager.state import Preference
+from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
@@ -49,13 +44,14 @@ _OFF = frozenset({"false", "False", "FALSE", "f", "F", "0"})
 """How a kubelet reads false, for options that it does not read under policy none."""
 _WITHOUT_SMT = "each core of this machine has one CPU online"
 RECORDED = "MOOR-519"
+CLAIMS_ASSUMED = "MOOR-549"
 OF_A_STORY = frozenset({RECORDED, RESTART, OTHER_CORES})
 """Codes of findings that the story of a pod has as remarks."""
 
 
 def machine_findings(machine: Machine, config: KubeletConfig) -> list[Finding]:
     """Return what was noticed about a machine; caches of one that is typed in decide with one option alone."""
-    aligns = config.cpu_manager_policy_options.get(UNCORE, "false") not in _OFF
+    aligns = config.cpu_manager_policy_options.get(options.UNCORE, "false") not in _OFF
     is_idle = machine.origin.format == "compact text" and not aligns
     return [one for one in machine.findings if not (is_idle and one.code == "MOOR-445")]
 
@@ -142,10 +138,10 @@ def idle_findings(settings: Settings) -> list[Finding]:
             "restricted"
         )
         rows += [
-            (ALIGN_BY_SOCKET, rules.align_by_socket and not apart, by_none or one_each),
-            (DISTRIBUTE_NUMA, rules.distribute, (single and _BY_SINGLE) or one),
-            (FULL_PCPUS_ONLY, rules.whole_cores, cores),
-            (DISTRIBUTE_CORES, rules.spread, cores),
+            (options.ALIGN_BY_SOCKET, rules.align_by_socket and not apart, by_none or one_each),
+            (options.DISTRIBUTE_NUMA, rules.distribute, (single and _BY_SINGLE) or one),
+            (options.FULL_PCPUS_ONLY, rules.whole_cores, cores),
+            (options.DISTRIBUTE_CORES, rules.spread, cores),
         ]
     return [Finding("info", name, f"has no effect: {why}", IDLE_OPTION) for name, is_on, why in rows if is_on and why]
 
@@ -221,6 +217,28 @@ def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejectio
                 "not the same then"
             )
         found.append(Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RECORDED))
+    return found
+
+
+def claim_findings(answers: Iterable[Answer], kubelet: Kubelet, claimed: Collection[str]) -> list[Finding]:
+    """Name the pods with claims of which nothing tells what they get.
+
+    Args:
+        answers: in order.
+        kubelet: has the claims that hold CPUs.
+        claimed: uids of the pods that have devices by claims.
+    """
+    held = {(claim.namespace, claim.name) for claim in claims_of(kubelet.node.cpu).values()}
+    found = []
+    for answer in answers:
+        pod = answer.pod
+        unknown = [*(name for name in pod.claims if (pod.namespace, name) not in held), *pod.unmade_claims]
+        if answer.admitted and unknown and pod.uid not in claimed:
+            message = (
+                f"claims {', '.join(unknown)}: assumed to take no CPU and no device; their devices are chosen by "
+                "selectors of the scheduler, which are not evaluated here"
+            )
+            found.append(Finding("warning", f"{pod.namespace}/{pod.name}", message, CLAIMS_ASSUMED))
     return found
 
 

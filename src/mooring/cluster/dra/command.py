@@ -21,7 +21,7 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GROUPS = ("numa", "socket", "l3", "cpu")
+GROUPS = ("numa", "socket", "l3", "machine", "core", "cpu")
 
 EPILOG = """\b
 Examples:
@@ -49,8 +49,9 @@ Examples:
     type=click.Choice(GROUPS),
     default="numa",
     show_default=True,
-    help="What a device is: a group whose CPUs the engine chooses from, or a single CPU.",
+    help="What a device is: a group whose CPUs the engine chooses from, or a whole core or CPU.",
 )
+@click.option("--whole", is_flag=True, help="Give devices whole: a claim asks for a count of them.")
 @click.option(
     "--driver-name",
     "name",
@@ -85,6 +86,12 @@ Examples:
     is_flag=True,
     help="Publish numaNode as a list, with the nearest NUMA nodes of the socket (gate DRAListTypeAttributes).",
 )
+@click.option(
+    "--node-allocatable",
+    "node_allocatable",
+    is_flag=True,
+    help="Count claims against the node's allocatable CPUs (gate DRANodeAllocatableResources).",
+)
 @click.option("--immediate", is_flag=True, help="Immediately allocate claims that request it and name this node.")
 @click.option(
     "--health-address", "health", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there."
@@ -115,5 +122,7 @@ def command(machine: str, *, pcie_roots: bool, **given: Any) -> int:
         }
         given |= {name: reader(given[name]) for name, reader in read.items()}
         roots = devices.pcie_roots() if pcie_roots else {}
-        run.run_driver(run.DriverOptions(hardware=loader.load_machine(machine).hardware, pcie_roots=roots, **given))
+        sysfs = Path("/" if machine in ("", loader.LIVE) else machine) / "sys"
+        hardware = loader.load_machine(machine).hardware
+        run.run_driver(run.DriverOptions(hardware=hardware, pcie_roots=roots, sysfs=sysfs, **given))
     return YES

@@ -6,6 +6,7 @@ are Kubernetes' own.
 
 A group's capacity is what claims have of it and what they could still get: CPUs that pods hold for themselves are not
 in it. Every capacity has a default request, because one without is consumed whole by a claim that does not name it.
+A device that is given whole has no capacity: it is listed while all of its CPUs are one claim's, or free.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology
+from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
 
 CAPACITY = "dra.cpu/cpu"
@@ -35,12 +37,19 @@ class Grouping(Enum):
     NUMA = "numa"
     SOCKET = "socket"
     L3 = "l3"
+    MACHINE = "machine"
+    CORE = "core"
     CPU = "cpu"
     """One device for each CPU: the scheduler chooses, not the engine."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether devices are always given whole."""
+        return self in (Grouping.CORE, Grouping.CPU)
+
 
 _NUMA_NODE = "resource.kubernetes.io/numaNode"
-_PREFIX = {Grouping.NUMA: "numa", Grouping.SOCKET: "socket", Grouping.L3: "l3-", Grouping.CPU: "cpu"}
+_PREFIX = {grouping: "l3-" if grouping is Grouping.L3 else grouping.value for grouping in Grouping}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,10 @@ def _groups(topology: Topology, grouping: Grouping) -> Mapping[int, int]:
             return topology.sockets
         case Grouping.L3:
             return topology.uncores
+        case Grouping.MACHINE:
+            return {0: topology.all_cpus}
+        case Grouping.CORE:
+            return topology.cores
         case Grouping.CPU:
             return {cpu: 1 << cpu for cpu in topology.places}
 
@@ -117,9 +130,10 @@ def _attributes(
     yield "dra.cpu/smtEnabled", any(mask.bit_count() > 1 for mask in topology.cores.values())
     if grouping is Grouping.CPU:
         yield "dra.cpu/cpuID", number
-        yield "dra.cpu/coreID", topology.places[number].core
     else:
         yield "dra.cpu/numCPUs", cpus.bit_count()
+    if grouping in (Grouping.CPU, Grouping.CORE):
+        yield "dra.cpu/coreID", topology.places[cpus.bit_length() - 1].core
     numa, socket, cache = (_only(groups, cpus) for groups in (topology.numa, topology.sockets, topology.uncores))
     if numa is not None and numa >= 0:
         yield "dra.cpu/numaNodeID", numa
@@ -130,7 +144,7 @@ def _attributes(
         yield _NUMA_NODE, numa
     if socket is not None and socket >= 0:
         yield "dra.cpu/socketID", socket
-    if cache is not None and grouping in (Grouping.L3, Grouping.CPU):
+    if cache is not None and grouping in (Grouping.L3, Grouping.CORE, Grouping.CPU):
         yield "dra.cpu/cacheL3ID", cache
     kind = next((name for name, mask in kinds.items() if not cpus & ~mask), "")
     if kind:
@@ -200,15 +214,27 @@ _MOST_DEVICES: Final = 128
 """Devices of one slice; the API server refuses more."""
 
 
-def offered(devices: Iterable[CPUGroup], grouping: Grouping, room: ClaimableCPUs) -> list[dict[str, Any]]:
+def offered(
+    devices: Iterable[CPUGroup], room: ClaimableCPUs, *, whole: bool = False, node_allocatable: bool = False
+) -> list[dict[str, Any]]:
     """Return the devices that can be allocated, as a slice lists them.
 
     A group that has nothing to give, and gave nothing, is left out: a capacity below the smallest request is refused by
     the API server.
+
+    Args:
+        devices: of the node.
+        room: what claims have and can get.
+        whole: whether a claim gets a device with all of its CPUs.
+        node_allocatable: whether a claim counts against the node's allocatable CPUs (KEP-5517).
     """
-    step = room.group_size if room.whole_cores else 1
-    amounts = {one.name: _capacity(one, grouping, room) for one in devices}
-    if room.last and grouping is not Grouping.CPU:
+    step = 1 if whole or not room.whole_cores else room.group_size
+    amounts = {}
+    for one in devices:
+        given = sum(share.cpus for claim in room.claims for share in claim.shares if share.device == one.name)
+        both = given.bit_count(), (one.cpus & room.claimable).bit_count()
+        amounts[one.name] = max(both) if whole else sum(both)
+    if room.last and not whole:
         # Keep one CPU back, where most are free: the last one of the shared pool is never given
         free = {one.name: (one.cpus & room.claimable).bit_count() for one in devices}
         most = max(free, key=lambda name: free[name], default="")
@@ -217,16 +243,17 @@ def offered(devices: Iterable[CPUGroup], grouping: Grouping, room: ClaimableCPUs
     rows = []
     for device in devices:
         amount = amounts[device.name] // step * step
-        if amount < step:
+        if amount < (device.cpus.bit_count() if whole else step):
             continue
-        row: dict[str, Any] = {
-            "name": device.name,
-            "attributes": {key: _value(value) for key, value in device.attributes.items()},
-        }
-        if grouping is not Grouping.CPU:
+        row: dict[str, Any] = {"name": device.name, "attributes": attribute_values(device.attributes)}
+        mapping = {"deviceMultiplier": str(amount)}
+        if not whole:
             row["allowMultipleAllocations"] = True
             policy = {"default": str(step), "validRange": {"min": str(step), "step": str(step)}}
             row["capacity"] = {CAPACITY: {"value": str(amount), "requestPolicy": policy}}
+            mapping = {"capacityKey": CAPACITY, "capacityMultiplier": "1"}
+        if node_allocatable:
+            row["nodeAllocatableResources"] = {"cpu": {"mapping": mapping}}
         rows.append(row)
     return rows
 
@@ -282,23 +309,17 @@ def _content(spec: Mapping[str, Any]) -> tuple[Any, ...]:
     return spec["driver"], spec.get("nodeName"), spec["pool"]["resourceSliceCount"], spec.get("devices") or []
 
 
-def _capacity(device: CPUGroup, grouping: Grouping, room: ClaimableCPUs) -> int:
-    given = sum(
-        share.cpus.bit_count() for claim in room.claims for share in claim.shares if share.device == device.name
-    )
-    if grouping is Grouping.CPU:
-        return 1 if given or device.cpus & room.claimable else 0
-    return given + (device.cpus & room.claimable).bit_count()
+def attribute_values(attributes: Mapping[str, Attribute]) -> dict[str, dict[str, Any]]:
+    """Return attributes as the API has them, by name.
 
-
-def _value(value: Attribute) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"bool": value}
-    if isinstance(value, int):
-        return {"int": value}
-    if isinstance(value, str):
-        return {"string": value}
-    return {"ints" if all(isinstance(one, int) for one in value) else "strings": list(value)}
+    >>> attribute_values({"dra.cpu/smtEnabled": True, "resource.kubernetes.io/numaNode": (0, 1)})
+    {'dra.cpu/smtEnabled': {'bool': True}, 'resource.kubernetes.io/numaNode': {'ints': [0, 1]}}
+    """
+    kinds = {bool: "bool", int: "int", str: "string"}
+    return {
+        name: {f"{kinds[type(value[0])]}s": list(value)} if isinstance(value, tuple) else {kinds[type(value)]: value}
+        for name, value in attributes.items()
+    }
 
 
 PAUSE: Final = 2.0
@@ -322,35 +343,42 @@ class SlicePublisher:
     hardware: Hardware | None = None
     pcie_roots: Mapping[str, int] | None = None
     numa_node_list: bool = False
+    whole: bool = False
+    node_allocatable: bool = False
     writes: int = 0
     """How often slices were written."""
     _published: list[dict[str, Any]] | None = None
     _wrote: float = float("-inf")
     _looked: float = float("-inf")
+    _problem: str = ""
 
-    def publish(self, node: AgentNode, now: float) -> None:
+    def publish(self, devices: Iterable[CPUGroup], room: ClaimableCPUs, now: float) -> None:
         """Update the slices when they changed or a check is due.
 
         Args:
-            node: as its agent says.
+            devices: of the node.
+            room: what claims have and can get.
             now: seconds that only go forward.
 
         Raises:
             ClusterError: it is not done; the next call tries again.
         """
-        devices = self.devices(node)
-        wanted = offered(devices, self.grouping, node.room)
+        whole = self.whole or self.grouping.is_whole
+        wanted = offered(devices, room, whole=whole, node_allocatable=self.node_allocatable)
         is_due = wanted != self._published or now - self._looked >= _LOOK
+        if not is_due and self._problem:
+            raise ClusterError(self._problem)
         if not is_due or now - self._wrote < PAUSE:
             return
+        self._problem = ""
         found = self.objects.slices(self.driver, self.node)
         generation = newest_generation(found)
         owner = self.objects.node_uid(self.node)
         made = slices(self.driver, self.node, wanted, generation, owner)
         if not is_same(found, made):
             made = slices(self.driver, self.node, wanted, generation + 1, owner)
-            for one in made:
-                self.objects.apply_slice(one)
+            if not is_same([self.objects.apply_slice(one) for one in made], made):
+                self._problem = "the API server drops fields of slices: turn on the feature gate of the driver's option"
             names = {one["metadata"]["name"] for one in made}
             for name in {one["metadata"]["name"] for one in found} - names:
                 self.objects.delete_slice(name)
@@ -358,6 +386,8 @@ class SlicePublisher:
             self._wrote = now
             self.log.info("slices written", generation=generation + 1, devices=len(wanted))
         self._published, self._looked = wanted, now
+        if self._problem:
+            raise ClusterError(self._problem)
 
     def devices(self, node: AgentNode) -> tuple[CPUGroup, ...]:
         """Return the devices of the node, without those that are all reserved."""

@@ -13,16 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from mooring.cluster.dra.allocation import (
-    CDISpecs,
-    PreparedClaim,
-    allocation_for,
-    allocation_of,
-    cpus_of,
-    is_allocated,
-    is_asked_for,
-)
-from mooring.cluster.dra.devices import SlicePublisher, device_cpus
+from mooring.cluster.dra.allocation import allocation_for, allocation_of, is_allocated, is_asked_for
+from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, cpus_of
+from mooring.cluster.dra.devices import SlicePublisher, attribute_values, device_cpus
+from mooring.cluster.dra.health import DeviceHealth
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, MooringError
@@ -36,7 +30,14 @@ class Driver:
     """Prepares claims of one node; usable from any thread."""
 
     def __init__(
-        self, name: str, node: str, agent: ClaimsClient, objects: ClaimObjects, specs: CDISpecs, log: Log
+        self,
+        name: str,
+        node: str,
+        agent: ClaimsClient,
+        objects: ClaimObjects,
+        specs: CDISpecs,
+        publisher: SlicePublisher,
+        log: Log,
     ) -> None:
         """Start from the files of prepared claims.
 
@@ -46,12 +47,15 @@ class Driver:
             agent: of the node's agent.
             objects: at the API server.
             specs: of prepared claims.
+            publisher: knows the devices.
             log: of the driver.
         """
         self.name, self.node = name, node
         self._agent, self._objects, self._specs, self._log = agent, objects, specs, log
+        self._publisher = publisher
         self._lock = Lock()
         self._topology: Topology | None = None
+        self._attributes: dict[str, dict[str, Any]] = {}
 
     def prepare(self, claim: ClaimMessage) -> list[DeviceMessage]:
         """Prepare a claim for a pod that is about to start.
@@ -66,7 +70,7 @@ class Driver:
             allocated = self._allocation(claim, before)
             prepared = self.given(allocated, before)
             if prepared != before:
-                self._specs.write(prepared)
+                self._specs.write(prepared, self.node, self._attributes)
         self._log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
         self._write_status(prepared)
         return [
@@ -109,7 +113,7 @@ class Driver:
                     continue
                 again = self.given(known, known)
                 if again != known:
-                    self._specs.write(again)
+                    self._specs.write(again, self.node, self._attributes)
             self._log.warning("claim restored at the agent", claim=f"{again.namespace}/{again.name}")
 
     def _allocation(self, claim: ClaimMessage, before: PreparedClaim | None) -> PreparedClaim:
@@ -133,9 +137,10 @@ class Driver:
             before: what it had, and is to have again where that is free.
         """
         wished = {} if before is None else {(one.request, one.device): one.cpus for one in before.given}
-        counts: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str, int], int] = {}
         for one in allocated.results:
-            counts[one.request, one.device] = counts.get((one.request, one.device), 0) + one.count
+            key = one.request, one.device, one.numa_nodes
+            counts[key] = counts.get(key, 0) + one.count
         shares = [
             ShareMessage(
                 request=request,
@@ -143,8 +148,9 @@ class Driver:
                 count=count,
                 within=list_text(self.device_cpus(device)),
                 wished=wished.get((request, device), ""),
+                numa_nodes=numa_nodes,
             )
-            for (request, device), count in counts.items()
+            for (request, device, numa_nodes), count in counts.items()
         ]
         given = self._agent.prepare(allocated.uid, allocated.namespace, allocated.name, shares, allocated.pods)
         return msgspec.structs.replace(allocated, given=given)
@@ -152,7 +158,9 @@ class Driver:
     def device_cpus(self, name: str) -> int:
         """Return the CPUs of a device as a mask; 0 when it is none of this node."""
         if self._topology is None:
-            self._topology = discover_topology(self._agent.node().info)
+            node = self._agent.node()
+            self._topology = discover_topology(node.info)
+            self._attributes = {one.name: attribute_values(one.attributes) for one in self._publisher.devices(node)}
         return device_cpus(self._topology, name)
 
     def _write_status(self, prepared: PreparedClaim) -> None:
@@ -186,6 +194,7 @@ class Reconciler:
         objects: ClaimObjects,
         specs: CDISpecs,
         publisher: SlicePublisher,
+        health: DeviceHealth,
         log: Log,
         *,
         immediate: bool = False,
@@ -198,11 +207,12 @@ class Reconciler:
             objects: at the API server.
             specs: of prepared claims.
             publisher: of the slices.
+            health: of the devices.
             log: of the driver.
             immediate: whether claims may request immediate allocation.
         """
         self._driver, self._agent, self._objects, self._specs = driver, agent, objects, specs
-        self._publisher, self._log, self._immediate = publisher, log, immediate
+        self._publisher, self._health, self._log, self._immediate = publisher, health, log, immediate
         self._allocated = self._swept = float("-inf")
         self._reported: set[tuple[str, str]] = set()
 
@@ -231,7 +241,9 @@ class Reconciler:
             self._swept = now
             self._sweep(node)
             node = self._agent.node()
-        self._publisher.publish(node, now)
+        devices = self._publisher.devices(node)
+        self._health.update(devices, node.room.claims, now)
+        self._publisher.publish(devices, node.room, now)
 
     def _allocate(self) -> None:
         """Allocate the claims that want it now, and let allocated ones hold their CPUs."""

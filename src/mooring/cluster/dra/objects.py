@@ -98,13 +98,13 @@ class ClaimObjects:
         found = self._asked("GET", f"api/v1/nodes/{name}", passing=(404,))
         return str(found["metadata"]["uid"]) if found else ""
 
-    def apply_slice(self, content: Mapping[str, Any]) -> None:
-        """Create or update a slice.
+    def apply_slice(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Create or update a slice, and return what the API server keeps of it.
 
         Raises:
             ClusterError: the request failed.
         """
-        self._apply(f"{GROUP}/resourceslices/{content['metadata']['name']}", content)
+        return self._apply(f"{GROUP}/resourceslices/{content['metadata']['name']}", content)
 
     def delete_slice(self, name: str) -> None:
         """Delete a slice, if it is there.
@@ -147,9 +147,9 @@ class ClaimObjects:
         content = {"metadata": {"resourceVersion": version}, "status": status}
         self._asked("PATCH", f"{path}/status", json=content, headers=_MERGE)
 
-    def _apply(self, path: str, content: Mapping[str, Any]) -> None:
+    def _apply(self, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
         query = {"fieldManager": MANAGER, "force": "true"}
-        self._asked("PATCH", path, params=query, json=content, headers=_APPLY)
+        return self._asked("PATCH", path, params=query, json=content, headers=_APPLY)
 
     def _listed(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
         with self._way() as http:

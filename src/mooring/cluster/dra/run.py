@@ -7,8 +7,6 @@ other one.
 
 Source: kubelet v1.37.1, pkg/kubelet/cm/dra/plugin. Measured order of the calls: GetInfo, NotifyRegistrationStatus,
 NodePrepareResources at a pod's start, NodeUnprepareResources after its end.
-
-Metrics of the driver: claims that the kubelet had prepared and unprepared, and how long that took.
 """
 
 from __future__ import annotations
@@ -19,17 +17,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
 import msgspec
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from mooring.cluster.dra.allocation import CDISpecs
+from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
+from mooring.cluster.dra.health import (
+    HEALTH_SERVICES,
+    DeviceHealth,
+    DriverMetrics,
+    Health,
+    NodeWatchResourcesRequestMessage,
+)
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.hardware import Hardware
@@ -38,59 +41,26 @@ from mooring.service.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
 from mooring.service.grpc_server import serve_at_once
 from mooring.service.grpc_socket import CallLimits, Method, Methods
-from mooring.service.http import Page, ProgramMetrics, serve_tcp
+from mooring.service.http import serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.options import Address, LogFormat, LogLevel
 
-STEPS: Final = ("prepare", "unprepare")
-_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds; the kubelet waits for 45."""
-
-
-class DriverMetrics(ProgramMetrics):
-    """Counters of one driver, and the page that shows them; usable from any thread."""
-
-    def __init__(self, is_ready: Callable[[], bool], clock: Callable[[], float] = time.perf_counter) -> None:
-        """Begin at zero.
-
-        Args:
-            is_ready: whether the driver can do its work.
-            clock: seconds that only go forward.
-        """
-        super().__init__("mooring_dra")
-        self._is_ready, self._clock = is_ready, clock
-        says = "Claims that the kubelet had prepared or unprepared, by result."
-        self.claims = self.counter("claims", says, "step", "result")
-        says = "Time for preparing or unpreparing one claim."
-        self.seconds = self.seconds_of("claim_seconds", says, "step", _BUCKETS)
-        for step in STEPS:
-            for result in ("done", "failed"):
-                self.claims.labels(step, result)
-
-    @contextmanager
-    def counted(self, step: str) -> Iterator[None]:
-        """Count one of :data:`STEPS` for one claim, as failed if it raises."""
-        began, result = self._clock(), "failed"
-        try:
-            yield
-            result = "done"
-        finally:
-            self.claims.labels(step, result).inc()
-            self.seconds.labels(step).observe(self._clock() - began)
-
-    def seen(self) -> Iterator[Metric]:
-        """Yield whether the driver is ready."""
-        yield GaugeMetricFamily("mooring_dra_ready", "1 when the driver is ready.", value=float(self._is_ready()))
-
-
-_LIMITS: Final = CallLimits(threads=4, waiting=64, grace=2.0)
-"""The kubelet repeats a call that is refused because too many are under way."""
+_LIMITS: Final = CallLimits(threads=8, waiting=64, grace=2.0)
+"""The kubelet repeats a call that is refused because too many are under way. Each report of health takes a thread."""
 
 
 class Plugin:
     """Serves both sockets until it is closed."""
 
-    def __init__(self, driver: Driver, plugin_folder: Path, registry: Path, log: Log, metrics: DriverMetrics) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        plugin_folder: Path,
+        registry: Path,
+        log: Log,
+        metrics: DriverMetrics,
+        devices: DeviceHealth,
+    ) -> None:
         """Begin to serve; the registration socket comes last, when everything behind it is there.
 
         Args:
@@ -99,6 +69,7 @@ class Plugin:
             registry: the kubelet's folder of registration sockets.
             log: of the driver.
             metrics: count claims.
+            devices: reports their health.
 
         Raises:
             InputError: there can be no such socket.
@@ -108,11 +79,14 @@ class Plugin:
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
         with ExitStack() as opened:
-            methods: Methods = {
+            methods: dict[str, Method[Any]] = {
                 "NodePrepareResources": Method(messages.NodePrepareResourcesRequestMessage, self._prepare),
                 "NodeUnprepareResources": Method(messages.NodeUnprepareResourcesRequestMessage, self._unprepare),
             }
+            watch = Method(NodeWatchResourcesRequestMessage, devices.watch, is_stream=True)
+            methods |= {f"{service}/NodeWatchResources": watch for service in HEALTH_SERVICES}
             opened.callback(self._served(self._endpoint, messages.DRA_SERVICE, methods))
+            opened.callback(devices.close)
             place = str(registry / f"{driver.name}-reg.sock")
             methods = {
                 "GetInfo": Method(messages.InfoRequestMessage, self._info),
@@ -133,8 +107,9 @@ class Plugin:
         return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
 
     def _info(self, _request: messages.InfoRequestMessage) -> messages.PluginInfoMessage:
+        versions = [messages.DRA_VERSION, *HEALTH_SERVICES]
         return messages.PluginInfoMessage(
-            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=[messages.DRA_VERSION]
+            type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=versions
         )
 
     def _notified(self, status: messages.RegistrationStatusMessage) -> messages.RegistrationStatusResponseMessage:
@@ -195,11 +170,14 @@ class DriverOptions:
     kubelet_config: str
     cdi_root: Path
     hardware: Hardware | None
+    sysfs: Path
     pcie_roots: Mapping[str, int]
     health: Address | None
     log_format: LogFormat
     log_level: LogLevel
     numa_node_list: bool
+    whole: bool
+    node_allocatable: bool
     immediate: bool
 
 
@@ -212,6 +190,9 @@ def run_driver(asked: DriverOptions) -> None:
     Raises:
         InputError: the driver cannot begin: the kubelet owns the CPUs, no agent answers, or a socket cannot be made.
     """
+    if asked.immediate and (asked.whole or asked.grouping.is_whole):
+        problem = "allocates capacity, which devices that are given whole do not have"
+        raise InputError(problem, source="--immediate", remedy="leave it out, or --whole")
     refuse_static_kubelet(asked.kubelet_root, asked.kubelet_config)
     open_config = partial(configuration_of, asked.kubeconfig or None)
     open_config()
@@ -225,15 +206,26 @@ def run_driver(asked: DriverOptions) -> None:
         objects = ClaimObjects(open_config)
         opened.callback(objects.close)
         specs = CDISpecs(asked.cdi_root, asked.name)
-        driver = Driver(asked.name, node, agent, objects, specs, log)
         publisher = SlicePublisher(
-            asked.name, node, asked.grouping, objects, log, asked.hardware, asked.pcie_roots, asked.numa_node_list
+            asked.name,
+            node,
+            asked.grouping,
+            objects,
+            log,
+            asked.hardware,
+            asked.pcie_roots,
+            asked.numa_node_list,
+            asked.whole,
+            asked.node_allocatable,
         )
-        reconciler = Reconciler(driver, agent, objects, specs, publisher, log, immediate=asked.immediate)
+        driver = Driver(asked.name, node, agent, objects, specs, publisher, log)
+        device_health = DeviceHealth(node, asked.sysfs)
+        reconciler = Reconciler(driver, agent, objects, specs, publisher, device_health, log, immediate=asked.immediate)
         plugin_folder = asked.kubelet_root / "plugins" / asked.name
         health = Health()
         metrics = DriverMetrics(health.is_ready)
-        plugin = Plugin(driver, plugin_folder, asked.kubelet_root / "plugins_registry", log, metrics)
+        registry = asked.kubelet_root / "plugins_registry"
+        plugin = Plugin(driver, plugin_folder, registry, log, metrics, device_health)
         opened.callback(plugin.close)
         health.is_registered = plugin.is_registered
         if asked.health is not None:
@@ -243,26 +235,6 @@ def run_driver(asked: DriverOptions) -> None:
         with stop_signals() as stop:
             _until(stop, reconciler, health, log)
         log.info("driver stopped")
-
-
-class Health:
-    """Whether the driver can do its work, and what keeps it from that."""
-
-    def __init__(self) -> None:
-        self.problem = "the agent was not asked yet"
-        self.is_registered: Callable[[], bool] = bool
-        """Tells whether the kubelet has taken the driver; not so at first."""
-
-    def is_ready(self) -> bool:
-        """Tell whether the driver can do its work."""
-        return not self.problem and self.is_registered()
-
-    def page(self) -> Page:
-        """Return the answer to a probe."""
-        if self.is_ready():
-            return Page(b"ok\n")
-        problem = self.problem or "the kubelet has not registered the driver"
-        return Page(f"{problem}\n".encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _first_node(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
@@ -280,7 +252,7 @@ def _first_node(agent: ClaimsClient, asked: DriverOptions) -> AgentNode:
         raise InputError(
             "single CPUs are not whole cores, which the agent's full-pcpus-only requires",
             source="--group cpu",
-            remedy="group by numa, socket or l3",
+            remedy="use --group core",
         )
     return now
 

@@ -44,6 +44,8 @@ class Share:
     """Mask of the device's CPUs."""
     wished: CPUMask = NO_CPUS
     """Mask of the CPUs that it had before the state was lost; taken where they are free, as many and allowed."""
+    numa_nodes: int = 0
+    """Number of NUMA nodes over which the CPUs are evenly distributed; 0: by the node's options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,10 @@ def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejecti
     if share.count > free.bit_count():
         text = f"device {share.device} has {free.bit_count()} free CPUs of the {share.count} requested"
         return Rejection(INSUFFICIENT_CPUS, text)
-    taken = take(policy.topology, free, share.count, policy.rules)
+    rules = policy.rules
+    if share.numa_nodes:
+        rules = replace(rules, distribute=True, older=replace(rules.older, distribute_ignores_hint_width=False))
+    taken = take(policy.topology, free, share.count, rules, width=share.numa_nodes)
     if isinstance(taken, TakeError):
         return Rejection(INSUFFICIENT_CPUS, f"device {share.device}: {taken.message}")
     if isinstance(taken, Endless):
@@ -153,6 +158,11 @@ def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejecti
     if whole and policy.topology.core_siblings(taken) != taken:
         text = f"device {share.device} has no {share.count} free CPUs on whole cores"
         return Rejection(SMT_ALIGNMENT_ERROR, text)
+    if share.numa_nodes:
+        parts = [(taken & node).bit_count() for node in policy.topology.numa.values() if taken & node]
+        if len(parts) != share.numa_nodes or max(parts) - min(parts) > (group if whole else 1):
+            text = f"device {share.device} cannot give {share.count} CPUs evenly of {share.numa_nodes} NUMA nodes"
+            return Rejection(INSUFFICIENT_CPUS, text)
     return taken
 
 
