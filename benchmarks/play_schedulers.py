@@ -79,20 +79,14 @@ def run(parts: Parts, folder: Path, resources: list[dict[str, Any]], *, extended
         asked = life.enter_context(extender(folder, api.kubeconfig) if extended else nullcontext())
         life.enter_context(scheduler(parts.scheduler, folder, api.kubeconfig, asked.url if asked else ""))
         began = time.monotonic()
-        names = [f"pod-{number}" for number in range(len(resources))]
-        for name, one in zip(names, resources, strict=True):
+        named = {f"pod-{number}": one for number, one in enumerate(resources)}
+        for name, one in named.items():
             create(api, name, one)
-        retries, last = retried(api, dict(zip(names, resources, strict=True)), play)
-        running = play.counts["admitted"]
-        rejected = play.counts.total() - running
-        cells = [
-            running,
-            len(resources) - running,
-            rejected,
-            retries,
-            f"{last - began:.0f} s",
-            *stranded(play, running < len(resources)),
-        ]
+        retries, last = retried(api, named, play)
+        runs = {pod.name for pod in play.pods.values() if pod.phase == "Running"}
+        rejected = play.counts.total() - play.counts["admitted"]
+        waiting = [one for name, one in named.items() if name not in runs]
+        cells = [len(runs), len(waiting), rejected, retries, f"{last - began:.0f} s", *stranded(play, waiting)]
         return " | ".join(map(str, cells))
 
 
@@ -117,15 +111,13 @@ def retried(api: APIServer, resources: dict[str, dict[str, Any]], play: Play) ->
     return retries, last
 
 
-def stranded(play: Play, waits: bool) -> Iterator[int]:
-    """Yield the CPUs and GPUs that are free while pods wait."""
-    cpus = gpus = 0
-    for node in play.nodes.values():
-        kubelet = node.kubelet
-        cpus += kubelet.node.cpu.default.bit_count() - kubelet.settings.reservation.cpus.mask.bit_count()
-        gpus += len(kubelet.node.providers.devices.available(GPU))
-    yield cpus * waits
-    yield gpus * waits
+def stranded(play: Play, waiting: list[dict[str, Any]]) -> Iterator[int]:
+    """Yield the CPUs and GPUs that are free while pods wait that ask for some."""
+    nodes = [node.kubelet for node in play.nodes.values()]
+    cpus = [one.node.cpu.default.bit_count() - one.settings.reservation.cpus.mask.bit_count() for one in nodes]
+    gpus = [len(one.node.providers.devices.available(GPU)) for one in nodes]
+    yield sum(cpus) if waiting else 0
+    yield sum(gpus) if any(GPU in one["limits"] for one in waiting) else 0
 
 
 def main(wanted: list[str]) -> None:

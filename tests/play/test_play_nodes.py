@@ -174,6 +174,12 @@ def test_a_deleted_pod_holds_its_cpus_until_it_stops_and_no_longer_than_its_grac
     assert asked == [("api/v1/namespaces/default/pods/pod-1", preconditions)]
 
 
+def test_a_pod_that_cannot_be_read_is_reported_and_left_alone(world: World) -> None:
+    odd = world.take(world.pod("2", qosClass="Odd"))
+    fine = world.take(world.pod("2"))
+    assert (world.phases(odd), world.phases(fine), len(world.reported)) == ([], ["Running"], 1)
+
+
 def test_faults_happen_once_and_are_taken_out_of_the_annotations(world: World) -> None:
     made = world.take(world.pod("4"))
     before = world.cpus()

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.e2e.kube.plane import OURS
 from tests.e2e.kube.pods import pod
 from tests.e2e.kubelet.apiserver import PODS, APIServer, as_user
 from tests.e2e.kubelet.patience import until
+from tests.e2e.kubelet.rights import binding_of, token_of
 
 from mooring.cluster.play.objects import FAULT, RUNS
 from mooring.engine.core.bits import list_text
@@ -28,7 +30,10 @@ from mooring.engine.kubelet.events import Admit, Restart
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.service.apiserver import cluster_of, configuration_of
 
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "test-a-scheduler.md"
+RBAC = "rbac.authorization.k8s.io/v1"
 CORPORA = Path(__file__).parents[2] / "corpora"
 RECORDED = CORPORA / "real-kubelet.jsonl.gz"
 SHARE = None if os.environ.get("MOORING_E2E_KUBE") == "full" else 4
@@ -174,10 +179,10 @@ def names(api: APIServer, path: str) -> set[str]:
 LEASES = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
-def test_nodes_come_with_the_file_and_go_with_the_program(api: APIServer, folder: Path) -> None:
+def test_nodes_come_with_the_file_and_go_with_the_program(api: APIServer, folder: Path, player: Path) -> None:
     foreign = {"metadata": {"name": "foreign", "labels": {"pool": "numa"}}}
     api.post(NODES, foreign)
-    with playing(api, folder, "--publish") as said:
+    with playing(api, folder, "--publish", "--kubeconfig", str(player)) as said:
         assert said == ["2 nodes of lab are ready; Ctrl-C ends them.\n"]
         until(lambda: names(api, NODES) == {"foreign", "late", "numa-0", "numa-1"}, "late has joined")
         until(lambda: api.get(f"{NODES}/numa-1")["spec"].get("unschedulable"), "numa-1 is cordoned")
@@ -194,6 +199,7 @@ def test_nodes_come_with_the_file_and_go_with_the_program(api: APIServer, folder
         until(lambda: (phase(api, "small"), phase(api, "large")) == ("Running", "Failed"), "both are decided")
         api.delete(f"{PODS}/small")
         until(lambda: api.pod("small") is None, "the pod is gone")
+    assert [one for one in said if "not written" in one] == []
     assert "Pods admitted: 2; rejected: 1, TopologyAffinityError 1.\n" in said
     assert (names(api, NODES), names(api, LEASES), api.pods()) == ({"foreign"}, set(), [])
     assert [names(api, f"{OURS}/{kind}") for kind in ("nodestates", "nodefacts")] == [set(), set()]
@@ -226,6 +232,31 @@ def test_a_second_play_goes_on_with_the_pods_of_the_first(api: APIServer, folder
 
 def running(api: APIServer, name: str) -> bool:
     return phase(api, name) == "Running"
+
+
+def rights_of_page() -> list[dict[str, Any]]:
+    """Return the rules that the how-to names, and those of ``--publish``."""
+    rows = re.findall(r"^\| ([a-z/]+) \| ([a-z, ]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    groups = {"leases": "coordination.k8s.io"}
+    rules = [("", "nodes", "get"), *((groups.get(kind, ""), kind, verbs) for kind, verbs in rows if kind != "resource")]
+    published = "create, patch, delete, deletecollection"
+    rules += [("mooring.dev", kind, published) for kind in ("nodestates", "nodefacts")]
+    rules.append(("topology.node.k8s.io", "noderesourcetopologies", published))
+    return [{"apiGroups": [group], "resources": [kind], "verbs": verbs.split(", ")} for group, kind, verbs in rules]
+
+
+@pytest.fixture
+def player(api: APIServer, folder: Path) -> Path:
+    """The kubeconfig of an account with the rights of the page and no others."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "player", "namespace": "default"}}
+    api.apply("api/v1/namespaces/default/serviceaccounts/player", account)
+    role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "player"}, "rules": rights_of_page()}
+    api.apply(f"apis/{RBAC}/clusterroles/player", role)
+    api.apply(f"apis/{RBAC}/clusterrolebindings/player", binding_of("player", "player", "default"))
+    file = as_user(api, folder / "player.kubeconfig", {"token": token_of(api, "player", "default", None)})
+    with cluster_of(configuration_of(str(file))) as cluster:
+        until(lambda: cluster.http.get(NODES).is_success, "the role is in force")
+    return file
 
 
 def test_an_account_without_rights_is_one_line(api: APIServer, folder: Path) -> None:

@@ -33,6 +33,7 @@ from mooring.cluster.play.objects import (
 )
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.events import (
     Admit,
     Event,
@@ -74,13 +75,22 @@ class PlayedNode:
     """Why its kubelet does not run; empty when it does."""
     waiting: dict[str, Document] = field(default_factory=dict)
     """Uid -> pod of which it will be notified when it runs again."""
-    faults: set[str] = field(default_factory=set)
-    """Those that have happened and still are in the annotation."""
+    faulted: str = ""
+    """What its annotation said last; that has happened."""
 
     @property
     def name(self) -> str:
         """Its name in the cluster."""
         return self.member.name
+
+    def read(self, document: Document) -> Pod:
+        """Return a pod as this kubelet understands it.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        gates = PodGates.of_node(self.kubelet.settings.config, self.kubelet.mooring)
+        return pod_from_object(document, source=self.name, gates=gates)
 
     def happens(self, event: Event) -> EventResult:
         """Let the engine take an event."""
@@ -190,26 +200,26 @@ class Play:
             stops = min(pod.stops, float(metadata.get("deletionGracePeriodSeconds") or 0))
             self._later(stops if pod.phase == "Running" else 0.0, self._end, pod)
 
-    def _decide(self, node: PlayedNode, document: Document) -> PlayedPod | None:
+    def _decide(self, node: PlayedNode, document: Document) -> PlayedPod:
         pod = self._read(node, document)
-        if pod is None:
-            return None
+        self.pods[pod.uid] = pod
         if pod.uid not in node.kubelet.node.active:
-            gates = PodGates.of_node(node.kubelet.settings.config, node.kubelet.mooring)
-            asked = pod_from_object(document, source=pod.path, gates=gates)
+            try:
+                asked = node.read(document)
+            except InputError as error:
+                self.report(node.name, f"a pod is left alone: {error}")
+                return pod
             [result] = node.happens(Readmit(asked) if pod.ran else Admit(asked)).admissions
             if result.never_returns:
                 why = result.crash or "it would never return from the admission"
                 self.report(node.name, f"the kubelet would crash at {pod.namespace}/{pod.name}: {why}")
-                self.pods[pod.uid] = pod
                 return pod
             if result.decision.rejection is not None:
                 self._reject(pod, result.decision.rejection)
                 return pod
-        self.pods[pod.uid] = pod
         self.counts["admitted"] += 1
         self.decided(pod, None)
-        if pod.ran:
+        if pod.phase == "Running":
             self._run(pod)
         elif pod.starts:
             self._status(pod)
@@ -218,7 +228,7 @@ class Play:
             self._start(pod)
         return pod
 
-    def _read(self, node: PlayedNode, document: Document) -> PlayedPod | None:
+    def _read(self, node: PlayedNode, document: Document) -> PlayedPod:
         metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
         self._numbers += 1
         pod = PlayedPod(
@@ -252,7 +262,6 @@ class Play:
 
     def _reject(self, pod: PlayedPod, rejection: Rejection) -> None:
         pod.phase = "Failed"
-        self.pods[pod.uid] = pod
         self.counts[rejection.reason] += 1
         self.decided(pod, rejection)
         self._patch(pod, rejected_status(pod, rejection))
@@ -341,8 +350,8 @@ class Play:
         text = (document["metadata"].get("annotations") or {}).get(FAULT, "")
         with self.lock:
             node = self.nodes.get(name)
-            if node is not None and text not in node.faults:
-                node.faults = {text} if text else set()
+            if node is not None and text != node.faulted:
+                node.faulted = text
                 if text:
                     self.happens(name, text)
                     self.write(name, "PATCH", f"api/v1/nodes/{name}", {"metadata": {"annotations": {FAULT: None}}})
@@ -354,12 +363,7 @@ class Play:
             self.nodes.pop(str(document["metadata"]["name"]), None)
 
     def _restore(self, node: PlayedNode, state: NodeState, documents: Mapping[str, Document]) -> None:
-        gates = PodGates.of_node(node.kubelet.settings.config, node.kubelet.mooring)
-        pods = {
-            uid: pod_from_object(one, source="API server", gates=gates)
-            for uid, one in documents.items()
-            if one["spec"]["nodeName"] == node.name
-        }
+        pods = {uid: node.read(one) for uid, one in documents.items() if one["spec"]["nodeName"] == node.name}
         kubelet = node.kubelet
         facts = NodeFacts(kubelet.info, kubelet.settings.config, kubelet.mooring)
         found = restored(NodeKind("", facts, kubelet.settings), state, pods)

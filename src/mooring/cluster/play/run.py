@@ -133,7 +133,7 @@ class PlayedCluster:
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        started = {group.name: self.cluster.started(group) for group in self.cluster.groups}
+        started = {group.name: group.started() for group in self.cluster.groups}
         self.members = {
             one.name: PlayedNode(one, started[one.group.name], str(ADDRESSES + number))
             for number, one in enumerate(self.cluster.members())
