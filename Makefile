@@ -175,10 +175,10 @@ e2e-kubelet: $(STAMP)
 	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kubelet kubelet@v1.34.4
 	$(BIN)/python -m pytest -q -p no:xdist -rfEs tests/e2e/kubelet --ignore tests/e2e/kubelet/shadow
 
-# Builds API server, scheduler and kwok once. MOORING_E2E_KUBE=full takes 100 nodes and 2,000 pods in each run; the second
+# Builds API server and scheduler once. MOORING_E2E_KUBE=full takes 100 nodes and 2,000 pods in each run; the second
 # file has a real kubelet and needs root on Debian.
 e2e-kube: $(STAMP)
-	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler kwok
+	$(BIN)/python scripts/e2e_kube_parts.py etcd kube-apiserver kube-scheduler
 	$(BIN)/python -m pytest -q -p no:xdist -rA tests/e2e/kube tests/e2e/kubelet/test_e2e_kubelet_scheduled.py
 
 # Without BASE the base is made of Debian's packages (of SUITE), without root; with it, any image that has Python 3.11.

@@ -92,7 +92,7 @@ def traced(folder: Path, pods: str, config: KubeletConfig) -> tuple[NodeCluster,
     with tempfile.TemporaryDirectory() as made:
         nodes = folder / "openb_node_list_all_node.csv"
         cluster, work = write(nodes, folder / f"openb_{pods}.csv", Path(made))
-        found = load_cluster(cluster)
+        found = load_cluster(cluster).cluster
         return replace(found, groups=tuple(replace(one, config=config) for one in found.groups)), load_work([work])
 
 

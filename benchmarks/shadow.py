@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from shapes import config, machine
 
-from mooring.agent.pod_resources import PodResourcesService
+from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import Snapshot
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, device_text
@@ -274,7 +274,7 @@ def main(minutes: float, more: list[str]) -> None:
             (root / name).mkdir(parents=True)
         node = played(root)
         socket = str(root / "pod-resources/kubelet.sock")
-        service = PodResourcesService(socket, node.snapshot, Log("benchmark"))
+        service = serve_pod_resources(socket, node.snapshot, Log("benchmark"))
         # The agent's socket is replaced when the first client connects; a kubelet's is not.
         client = PodResourcesClient(socket)
         client.listed()

@@ -148,11 +148,7 @@ def test_fingerprint_of_pods_that_are_known(benchmark: BenchmarkFixture, seen: O
 def test_write_a_change(benchmark: BenchmarkFixture, seen: Observation, cluster: Cluster) -> None:
     """Both objects over HTTP, without TLS."""
 
-    class Source:
-        def observe(self) -> Observation:
-            return seen
-
-    publisher = Publisher(Source(), lambda: cluster, "node", rhythm=Rhythm())
+    publisher = Publisher(lambda: seen, lambda: cluster, "node", rhythm=Rhythm())
     publisher.once()
     benchmark(publisher._write, seen)  # noqa: SLF001 - without the look
 

@@ -1,10 +1,10 @@
-"""Make the Kubernetes parts that e2e tests need: kubelet, API server, scheduler and etcd; kwok and helm on request.
+"""Make the Kubernetes parts that e2e tests need: kubelet, API server, scheduler and etcd; helm on request.
 
 Kubernetes' programs are built from its Go module, whose checksum is known here; its staging modules are replaced by
 their published versions, as its own ``go.mod`` names them. An older kubelet is built from its own version of the
 module. etcd is Debian's. Everything lies in the folder of ``e2e_parts.py``, under a key of versions and flags; what is
 there is not made again. On two CPUs with nothing else to do the first build takes 5 to 10 minutes, 2.3 GB of memory for
-its linker, and 3 GB of Go's own cache; kwok, helm and the older kubelet take three minutes more each. Each build is
+its linker, and 3 GB of Go's own cache; helm and the older kubelet take three minutes more each. Each build is
 announced with the minutes that it takes beside what the machine does now.
 
 Run by hand, it makes the first four, or those that are named, and says where they are. What cannot be had is
@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +33,6 @@ BUILD = ("go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-p", "2")
 ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 FIRST_MINUTES, LATER_MINUTES = 8, 3
 """Of the first program of a version, for which its modules are fetched, and of another."""
-# What makes a node Ready and keeps it so. Pods are not kwok's: the tests decide about them.
-KWOK_STAGES = ("fast/node-initialize.yaml", "heartbeat/node-heartbeat.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,6 @@ class Module:
     """Folder of the program, whose last part is its name."""
 
 
-KWOK = Module("sigs.k8s.io/kwok", "v0.8.0", "h1:OTIOTwgROqPMovcTwxICx2eYQ4AwLpSx5EpjbDKF4SQ=", "cmd/kwok")
 HELM = Module("helm.sh/helm/v4", "v4.3.1", "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g=", "cmd/helm")
 VERSIONS = {
     one.name: one
@@ -91,14 +87,6 @@ class KubeParts:
     etcd: Path
     apiserver: Path
     kubelet: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Kwok:
-    """The program that plays nodes, and what it is to do."""
-
-    program: Path
-    stages: tuple[Path, ...]
 
 
 def kube_parts() -> KubeParts:
@@ -137,19 +125,13 @@ def kube_program(name: str, version: str = MODULE_VERSION) -> Path:
     return program
 
 
-def kwok() -> Kwok:
-    """Return kwok, built if it is not there; raises as :func:`kube_program`."""
-    program = _installed(KWOK, [f"kustomize/stage/node/{name}" for name in KWOK_STAGES])
-    return Kwok(program, tuple(program.parent / Path(name).name for name in KWOK_STAGES))
-
-
 def helm() -> Path:
     """Return helm, built if it is not there; raises as :func:`kube_program`."""
     return _installed(HELM)
 
 
-def _installed(module: Module, files: Sequence[str] = ()) -> Path:
-    """Return the program of a module, built if it is not there, with files of the module beside it."""
+def _installed(module: Module) -> Path:
+    """Return the program of a module, built if it is not there."""
     name = Path(module.command).name
     if shutil.which("go") is None:
         raise UnavailableError(f"no go: {name} could not be built")
@@ -159,11 +141,11 @@ def _installed(module: Module, files: Sequence[str] = ()) -> Path:
     with locked(kept):
         folder = kept / f"{name}-{module.version}-{compiler}"
         if not folder.exists():
-            _install(module, files, folder)
+            _install(module, folder)
     return folder / name
 
 
-def _install(module: Module, files: Sequence[str], folder: Path) -> None:
+def _install(module: Module, folder: Path) -> None:
     """Build the program of a module; the folder is there whole or not at all."""
     versioned = f"{module.path}@{module.version}"
     announce(versioned, LATER_MINUTES)
@@ -176,8 +158,6 @@ def _install(module: Module, files: Sequence[str], folder: Path) -> None:
     fresh = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
-    for file in files:
-        shutil.copyfile(Path(told["Dir"]) / file, fresh / Path(file).name)
     nice = ["nice", "-n", "10"] if shutil.which("nice") else []
     package = f"{module.path}/{module.command}@{module.version}"
     words = [*nice, "go", "install", "-p", "2", "-trimpath", "-ldflags", "-s -w", package]
@@ -250,7 +230,7 @@ def _named(name: str) -> Path:
     if name == "helm":
         return helm()
     program, _, version = name.partition("@")
-    return kwok().program if name == "kwok" else kube_program(program, version or MODULE_VERSION)
+    return kube_program(program, version or MODULE_VERSION)
 
 
 def main(names: list[str]) -> int:

@@ -1,16 +1,20 @@
-"""Modules that are executed when they are first used."""
+"""Modules that are executed, and methods that are made, when they are first used."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 PATIENCE = 60.0
 LONG_ENOUGH = 0.05
@@ -62,3 +66,56 @@ def test_a_module_that_fails_fails_again(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             broken.value  # noqa: B018 - the access executes the module
+
+
+def berth(decorator: Any) -> Any:
+    @decorator(frozen=True, slots=True)
+    class Berth:
+        __qualname__ = "Berth"
+        number: int
+        ships: dict[str, int] = field(default_factory=dict)
+        depth: float = field(default=1.5, compare=False, repr=False)
+
+        def __post_init__(self) -> None:
+            if self.number < 0:
+                raise ValueError(self.number)
+
+    return Berth
+
+
+Berth, Standard = berth(dataclass), berth(dataclasses.dataclass)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda made: repr(made(1, {"a": 2}, 3.0)),
+        lambda made: made(1) == made(number=1, depth=2.5),
+        lambda made: made(1) in (made(2), made(1, {"a": 1}), 1),
+        lambda made: hash(made(1, ())) == hash((1, ())),
+        lambda made: made(1).ships is made(1).ships,
+        lambda made: [vars(made)["__match_args__"], [one.name for one in dataclasses.fields(made)]],
+        lambda made: [repr(change(made(1, depth=3.0), number=2)) for change in (replace, dataclasses.replace)],
+        lambda made: [replace(made(1, depth=3.0)).depth, copy.deepcopy(made(1, depth=3.0)).depth],
+        lambda made: setattr(made(1), "number", 2),
+        lambda made: delattr(made(1), "number"),
+        lambda made: made(-1),
+        lambda made: replace(made(1), number=-1),
+        lambda made: hash(made(1)),
+    ],
+)
+def test_a_dataclass_answers_as_one_of_the_standard_library(ask: Any) -> None:
+    def answer(made: Any) -> object:
+        try:
+            return ask(made)
+        except (TypeError, ValueError, AttributeError) as error:
+            return type(error), str(error)
+
+    assert answer(Berth) == answer(Standard)
+
+
+def test_a_dataclass_refuses_wrong_arguments_and_goes_through_pickle() -> None:
+    for wrong in (Berth, lambda: Berth(1, size=2), lambda: replace(Berth(1), size=2)):
+        with pytest.raises(TypeError):
+            wrong()
+    assert pickle.loads(pickle.dumps(Berth(1, {"a": 2}, 3.0))).depth == 3.0  # noqa: S301 - its own text

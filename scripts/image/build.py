@@ -94,7 +94,8 @@ def main() -> int:
         given.error("--base takes this machine's architecture only: the Debian root is the one that others have")
     try:
         name = "image" if chosen.arch == own else f"image-{chosen.arch}"
-        build((chosen.folder or ROOT / "build" / name).resolve(), chosen.base, chosen.suite, chosen.image, chosen.arch, own)
+        folder = (chosen.folder or ROOT / "build" / name).resolve()
+        build(folder, chosen.base, chosen.suite, chosen.image, chosen.arch, own)
     except UnavailableError as why:
         print(f"make image: {why}", file=sys.stderr)
         return UNAVAILABLE

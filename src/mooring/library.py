@@ -20,6 +20,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.node import Node
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.configuration.sources import load_sources, sources_of
@@ -40,7 +41,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.documents.explanation import ExplanationDocument
-    from mooring.engine.node import Node
 
 Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 """A path, the text of a file, or its content as a mapping."""
@@ -184,6 +184,9 @@ def node_svg(node: Node) -> str:
         return ""
     kubelet = Kubelet(info, MooringConfig(), node, None, None)
     return drawing.svg_text(picture.plan_view(Plan(Machine("node", info), (), kubelet, kubelet, ())))
+
+
+Node.drawn_by = node_svg
 
 
 def _content(source: Source, argument: str) -> str | bytes:

@@ -46,7 +46,7 @@ def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_mean
     runtime = node.listening.next()
     reply = runtime.synchronize([pod("own"), pod("stray")], [own, stray])
     assert [(one.container_id, one.linux.resources.cpu.cpus) for one in reply.update] == [("c-stray", "0,3-7")]
-    assert set(again.snapshot.state.containers if again.snapshot.state else ()) == {"c-own", "c-stray"}
+    assert set(again.snapshot.state.containers) == {"c-own", "c-stray"}
     assert node.cpus(own) == "1-2"
 
 
@@ -145,7 +145,7 @@ def test_an_answer_that_came_too_late_is_put_right_by_the_cgroup(node: Node) -> 
     shared = start(node, runtime, "shared", 0)
     runtime.create(pod("own"), whole("own", 2))
     # The runtime had given up, so that it did not do what the answer said.
-    agent.listener.lost(LostAnswer("CreateContainer", "sandbox-own", "c-own", 21.0, Loss.LATE, refused=True))
+    agent.listener.lost(LostAnswer("CreateContainer", "c-own", 21.0, Loss.LATE, refused=True))
     assert node.cpus(shared) == "0,3-7"
 
 

@@ -163,7 +163,7 @@ def test_cpus_of_a_claim_are_its_users_own() -> None:
     assert str(exclusive_cpus(state, one, claimed_cpus(state))) == "4-5"
     intruder = run(state, shared("s"))
     [found] = overlaps(intruder, {"s-main-0": CPUSet.parse("5")})
-    assert (found.owner_id, str(found.cpus)) == ("p-main-0", "5")
+    assert found == ("s-main-0", "p-main-0", CPUSet.parse("5"))
 
 
 def test_no_claim_is_answered_that_cannot_be_written_where_the_operator_wants_that() -> None:

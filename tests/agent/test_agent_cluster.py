@@ -15,7 +15,7 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector, kubeconfig, po
 from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.eviction import EFFECT, TAINT
+from mooring.agent.eviction import CONDITION, EFFECT, TAINT
 from mooring.agent.nri.plugin import connect_to
 from mooring.agent.nri.types import PodSandbox, RemoteError, RuntimeContainer
 from mooring.agent.pods.source import CONFIG_SOURCE
@@ -100,6 +100,21 @@ def test_the_taint_is_there_before_the_agent_connects_and_goes_when_it_is_ready_
     node.agents.remove(agent)
     agent.close()
     assert cluster.taints == [THEIRS, OURS], "who ends leaves the node closed"
+
+
+def test_the_condition_of_the_node_tells_whether_its_agent_is_ready(cluster: FaultInjector, node: Node) -> None:
+    cluster.conditions = {"Ready": {"type": "Ready", "status": "True"}}
+    agent = agent_in(cluster, node, "nodeCondition: true")
+    until(lambda: cluster.conditions.get(CONDITION, {}).get("status") == "False", "it is there before the runtime")
+    node.listening.next().synchronize()
+    until(lambda: agent.snapshot.runtime.synchronized, "everything is told")
+    agent.reconcile()
+    until(lambda: cluster.conditions[CONDITION]["status"] == "True", "the agent is ready")
+    node.agents.remove(agent)
+    agent.close()
+    assert cluster.conditions[CONDITION]["status"] == "False"
+    assert cluster.conditions["Ready"] == {"type": "Ready", "status": "True"}
+    assert cluster.taints == []
 
 
 def test_an_agent_that_cannot_taint_connects_all_the_same(cluster: FaultInjector, node: Node) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.patience import until
 
-from mooring.agent.cpu_hotplug import ONLINE, CPUWatch, OnlineCPUList, is_about_cpus, open_uevents
+from mooring.agent.cpu_hotplug import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
 
 OFFLINE = (
     b"offline@/devices/system/cpu/cpu3\0ACTION=offline\0DEVPATH=/devices/system/cpu/cpu3\0SUBSYSTEM=cpu\0SEQNUM=9\0"
@@ -83,8 +83,8 @@ def test_the_kernels_socket_can_be_had_or_there_is_none() -> None:
 
 def test_the_list_is_read_below_a_root_and_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
     file = tmp_path / ONLINE
-    assert OnlineCPUList(str(tmp_path)).read() is None
+    assert online_cpus(str(tmp_path)) is None
     file.parent.mkdir(parents=True)
     for text, found in (("0-2,5\n", "0-2,5"), ("", "None"), ("0-\n", "None")):
         file.write_text(text, encoding="ascii")
-        assert str(OnlineCPUList(str(tmp_path)).read()) == found
+        assert str(online_cpus(str(tmp_path))) == found

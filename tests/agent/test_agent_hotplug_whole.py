@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.agent.test_agent_uninstall import leaving
 from tests.agent.whole_agent import Node, pod, rest, start, until
 
 from mooring.agent.agent import Agent
-from mooring.agent.cpu_hotplug import OnlineCPUList
+from mooring.agent.cpu_hotplug import online_cpus
 from mooring.agent.nri.types import RuntimeContainer
 from mooring.agent.reconcile import verify
 from mooring.agent.uninstall import Uninstalled
@@ -139,7 +140,7 @@ def test_what_the_kernel_takes_before_the_agent_knows_is_no_deviation(
     runtime.synchronize()
     own = start(node, runtime, "own", 2)
     node.write(own.id, own.cgroups_path, "1")
-    online = OnlineCPUList(str(node.tree.root)).read
+    online = partial(online_cpus, str(node.tree.root))
     node.show_online("0-1,3-7")
     verify(agent.holder, node.tree.cgroups, None, online)
     assert (node.cpus(own), node.status["counts"]["repairs"]) == ("1", 0)

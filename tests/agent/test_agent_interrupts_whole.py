@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from tests.agent.made_up_interrupts import MadeUpInterrupts, made_up_interrupts
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.whole_agent import CONFIGURATION, MACHINE, NODE, Node, pod, start, until, whole
@@ -134,7 +135,7 @@ def test_without_the_extension_nobody_looks(node: Node, lines: MadeUpInterrupts)
     assert "interrupts" not in node.status
     ended(node)
     assert lines.cpus(24) == "0-7"
-    assert agent.snapshot.interrupts is None
+    assert agent.snapshot.interrupts is UNSET
 
 
 def moved(node: Node) -> tuple[RuntimeSide, RuntimeContainer]:

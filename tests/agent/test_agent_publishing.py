@@ -82,10 +82,8 @@ def kubelet(**more: Any) -> Kubelet:
 
 
 def test_engines_without_news_are_the_same_observation() -> None:
-    present: list[Kubelet] = []
-    source = LiveSource(lambda: present[-1] if present else None, NODE)
-    assert source.observe() is None, "the engine has not started"
-    present.append(kubelet())
+    present = [kubelet()]
+    source = LiveSource(lambda: present[-1], NODE)
     first = source.observe()
     present.append(kubelet())
     assert first is not None

@@ -630,7 +630,7 @@ def test_what_is_right_by_now_is_no_deviation() -> None:
 
 def test_a_quota_that_is_back_is_lifted_where_it_is_not_wanted() -> None:
     state = started(small_state(), guaranteed("a", "2"))
-    lifts = expected_lifts(state)
+    lifts = [*expected_lifts(state)]
     assert {lift.of for lift in lifts} == {*QuotaOf}
     made = correct_quota(state, lifts[0], 200_000)
     assert lifts[0] in made.effects

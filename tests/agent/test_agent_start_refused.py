@@ -211,7 +211,7 @@ def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_
         refused(runtime, made)
         # CRI-O logs the refusal and starts the container.
         runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
-        assert [(one.container_id, one.owner_id, str(one.cpus)) for one in agent.snapshot.overlaps()] == [
+        assert [(one, owner, str(cpus)) for one, owner, cpus in agent.snapshot.overlaps()] == [
             ("c-shared", "c-own", "1-2")
         ]
         assert "CPUSetNotEnforced" in told.reasons()[1:]

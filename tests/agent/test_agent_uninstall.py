@@ -158,12 +158,12 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
     state = synchronize(small_state(), [sandbox("a"), sandbox("s"), sandbox("x")], containers, pods).state
     known = state.containers["x-main-0"]
     untouched = replace(known, record=replace(known.record, cpus=cpus("")))
-    back = rollback(state.with_container(untouched), {})
-    assert [(one.container_id, one.resources) for one in back.updates] == [
+    quotas, _, updates = rollback(state.with_container(untouched), {})
+    assert [(one.container_id, one.resources) for one in updates] == [
         ("a-main-0", LinuxResources(cpus="0-7", mems="0-1", quota=200_000, period=100_000)),
         ("s-main-0", LinuxResources(cpus="0-7")),
     ]
-    assert [(one.place.of, one.microseconds) for one in back.quotas] == [
+    assert [(place.of, quota.microseconds) for place, quota in quotas] == [
         (QuotaOf.POD, 200_000),
         (QuotaOf.CONTAINER, 200_000),
     ]
@@ -172,8 +172,8 @@ def test_memory_nodes_come_back_where_they_were_narrowed_and_nowhere_else() -> N
 def test_a_resize_that_the_pod_source_knows_counts() -> None:
     pods = {"a": guaranteed("a", "2")}
     state = synchronize(small_state(), [sandbox("a")], [listed("a", cpus="1-2", mems="0")], pods).state
-    back = rollback(state, {"a": guaranteed("a", "3")})
-    assert {one.microseconds for one in back.quotas} == {300_000}
+    quotas, _, _ = rollback(state, {"a": guaranteed("a", "3")})
+    assert {quota.microseconds for _, quota in quotas} == {300_000}
 
 
 @pytest.mark.parametrize("case", ["agent", "runtime"])

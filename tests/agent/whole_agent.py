@@ -25,7 +25,6 @@ from mooring.agent.startup import Startup, with_known_cpus
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.inputs.machines.loader import load_machine
-from mooring.published.publisher import PublisherThread
 from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.agent_status import ask_status
 from mooring.service.logs import Log
@@ -115,9 +114,7 @@ class Node:
 
         configuration, machine = with_known_cpus(load(), self._machine())
         root = str(self.tree.root) if self.online else ""
-        return Startup(
-            configuration, load, machine, cgroups or self.tree.cgroups, NODE, root, self.beside, PublisherThread
-        )
+        return Startup(configuration, load, machine, cgroups or self.tree.cgroups, NODE, root, self.beside)
 
     def show_online(self, cpus: str) -> None:
         """Let the kernel show these CPUs, from one moment to the next."""

@@ -14,7 +14,6 @@ from tests.fleet.clusters import arrival, asked, cluster, group
 from mooring.fleet.answer import answer_of
 from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.report.page import fleet_page_text
-from mooring.fleet.report.report import fleet_view
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import work_of
 
@@ -32,7 +31,7 @@ OpenFleet = Callable[..., Visit]
 def page_text() -> str:
     history = NodeHistory()
     result = Simulation(cluster(group("a", 6), group("b", 300, gpus=0)), work_of("w", WORK), history=history).run()
-    return fleet_page_text(fleet_view(answer_of(result), result, history))
+    return fleet_page_text(answer_of(result), result, history)
 
 
 @pytest.fixture

@@ -339,9 +339,13 @@ def test_the_github_action_annotates_the_line_and_fails(tmp_path: Path) -> None:
     [step] = [one for one in action["runs"]["steps"] if one.get("name") == "Check"]
     defaults = {name: one["default"] for name, one in action["inputs"].items()}
     given = {name: defaults[re.sub(r".*inputs\.([a-z-]+).*", r"\1", value)] for name, value in step["env"].items()}
+    summary, outputs = tmp_path / "summary.md", tmp_path / "outputs"
     environment = {**clone(tmp_path), **given, "GITHUB_ACTION_PATH": str(ROOT)}
+    environment |= {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_OUTPUT": str(outputs)}
     done = run_script(step["run"], tmp_path, environment)
     assert done.returncode == 1
+    assert "Admitted by none: default/solver-0." in summary.read_text("utf-8")
+    assert outputs.read_text("utf-8") == "fits=false\n"
     matcher = json.loads((ROOT / "packaging" / "ci" / "problem-matcher.json").read_text("utf-8"))
     pattern = matcher["problemMatcher"][0]["pattern"][0]
     [found] = filter(None, (re.search(pattern["regexp"], line) for line in done.stderr.splitlines()))

@@ -91,7 +91,7 @@ def test_one_release_decides_for_all_variants(asked: tuple[str | Path, ...]) -> 
         (("1.34,1.30",), "older than all known releases"),
         (("1.34,x",), "'x' is not a kubelet version"),
         (("1.34,1.37", "--all-options"), "on one node with one configuration"),
-        (("1.34,1.37", "-o", "svg"), "is text or json"),
+        (("1.34,1.37", "-o", "svg"), "is text, markdown or json"),
         (("1.34,1.37", "--active", "-"), "can be read only once"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
-from tests.cli.command import mooring
+from tests.cli.command import PODS, mooring
 
 from mooring.command.completion import SHELLS, cobra_lines
 from mooring.command.main import VERBS, cli
@@ -31,6 +31,10 @@ words=({words}) CURRENT={current}
 _mooring_completion
 """
 FISH = "source {script}; complete --do-complete='{words}'"
+
+
+MEMORY = ("None", "Static")
+VARIED = [("plain", f"topology-policy,topology-{one}") for one in ("scope", "options")]
 
 
 def candidates(*words: str) -> list[tuple[str, str]]:
@@ -58,6 +62,15 @@ def test_verbs_are_completed_without_importing_them() -> None:
         (("topology", "-o", "ma"), [("plain", "machineinfo")]),
         (("explain", "Topology"), [("plain", "TopologyAffinityError")]),
         (("explain", ""), []),
+        (("explain", "MOOR-10"), [("plain", f"MOOR-10{number}") for number in range(1, 9)]),
+        (("explain", *PODS, "hpc/"), [("plain", "hpc/solver")]),
+        (("whatif", *PODS, "upf-"), [("plain", f"upf-{number}") for number in range(3)]),
+        (("resize", "-f", "no-such-file", ""), []),
+        (("upgrade", "1.38"), [("plain", "1.38")]),
+        (("compare", "--kubelet-version", "1.34,1.38"), [("plain", "1.34,1.38")]),
+        (("compare", "--vary", "topology-policy,t"), [*VARIED]),
+        (("whatif", "--set", "memoryManagerPolicy="), [("plain", f"memoryManagerPolicy={one}") for one in MEMORY]),
+        (("fleet", "compare", "--set", "topologyManagerScope=p"), [("plain", "topologyManagerScope=pod")]),
         (("completion", ""), [("plain", shell) for shell in SHELLS]),
         (("plan", "--state", ""), [("dir", "")]),
         (("plan", "-f", "po"), [("file", "po")]),
@@ -92,8 +105,12 @@ def test_another_shell_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(("mooring", "pl"), "plan"), (("mooring", "plan", "--machine", "sma"), "small-1s8")],
-    ids=["verb", "machine"],
+    [
+        (("mooring", "pl"), "plan"),
+        (("mooring", "plan", "--machine", "sma"), "small-1s8"),
+        (("mooring", "whatif", "--set", "topologyManagerScope=p"), "topologyManagerScope=pod"),
+    ],
+    ids=["verb", "machine", "value"],
 )
 def test_the_shell_itself_completes(shell: str, words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
     program = shutil.which(shell)
@@ -104,7 +121,10 @@ def test_the_shell_itself_completes(shell: str, words: tuple[str, ...], expected
     script = tmp_path / "script"
     mooring("completion", shell, "--to", script)
     template = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell]
-    asked = template.format(script=script, words=" ".join(words), last=len(words) - 1, current=len(words))
+    # Bash takes an equals sign for a word, and replaces what is behind it.
+    typed = " ".join(words).replace("=", " = ").split() if shell == "bash" else words
+    expected = expected.rpartition("=")[2] if shell == "bash" else expected
+    asked = template.format(script=script, words=" ".join(typed), last=len(typed) - 1, current=len(typed))
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     plain = [program, *{"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell], "-c", asked]
     told = subprocess.run(plain, capture_output=True, text=True, check=False, env={**os.environ, "PATH": search})

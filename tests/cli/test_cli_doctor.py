@@ -326,26 +326,26 @@ def test_entries_of_whole_pods_are_missed_without_their_gate(pod_level: Site) ->
 @pytest.mark.parametrize("release", [name for name in RELEASE_NAMES if name < "1.37"])
 def test_an_older_kubelet_gets_a_file_of_its_own_format(pod_level: Site, release: str) -> None:
     config = pod_level.folder / "pods-on.yaml"
-    answer = pod_level.doctor("--for", release, "-o", "json", "--write", config=config)
+    answer = pod_level.doctor("--kubelet-version", release, "-o", "json", "--write", config=config)
     assert answer.document["release"] == release
     assert codes(answer) == ["MOOR-320", "MOOR-335", "MOOR-320"]
     assert [repair["file"] for repair in answer.document["repairs"]] == ["memory_manager_state"]
     text = (pod_level.root / "memory_manager_state").read_text()
     assert '"data"' not in text
     assert '"numberOfAssignments":2' in text
-    assert pod_level.doctor("--for", release, config=config).code == 0
+    assert pod_level.doctor("--kubelet-version", release, config=config).code == 0
 
 
 def test_files_without_pod_entries_need_nothing_for_an_older_kubelet(site: Site) -> None:
     before = site.files
     for release in RELEASE_NAMES:
-        assert site.doctor("--for", release, "--write").code == 0
+        assert site.doctor("--kubelet-version", release, "--write").code == 0
     assert site.files == before
 
 
 def test_an_older_kubelet_answers_in_its_own_words(site: Site) -> None:
     (site.root / "cpu_manager_state").write_text('{"policyName":"static","defaultCpuSet":"x","checksum":0}')
-    answers = {release: site.doctor("--for", release, "-o", "json").document for release in RELEASE_NAMES}
+    answers = {release: site.doctor("--kubelet-version", release, "-o", "json").document for release in RELEASE_NAMES}
     words = {release: answer["startError"] for release, answer in answers.items()}
     assert all(("default cpu set" in text) == (release < "1.37") for release, text in words.items())
 
@@ -383,7 +383,7 @@ def test_numbers_that_no_machine_has_do_not_hurt(site: Site) -> None:
 def test_a_text_nested_without_end_is_a_damaged_file(site: Site, release: str) -> None:
     deep = "[" * 9000 + "]" * 9000
     (site.root / "cpu_manager_state").write_text(f'{{"policyName":"static","more":{deep},"data":"","checksum":5}}')
-    answer = site.doctor("--for", release, "-o", "json")
+    answer = site.doctor("--kubelet-version", release, "-o", "json")
     assert answer.code == 1
     assert codes(answer) == ["MOOR-303", "MOOR-307", "MOOR-346"]
     assert answer.document["repairs"]

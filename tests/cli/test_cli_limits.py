@@ -82,7 +82,7 @@ def _written(folder: Path, count: int) -> dict[str, str]:
         ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
         ("capacity --active PODS -f ONE", 2_000, GB, 120),
         ("compare --all-options -f PODS", 1_000, GB // 2, 120),
-        ("upgrade --from 1.34 -f PODS", 2_000, GB, 120),
+        ("upgrade --kubelet-version 1.34 -f PODS", 2_000, GB, 120),
         ("doctor --state STATE --active REFUSED", 1_000, GB, 120),
         ("replay -o jsonl SCENARIO", 4_000, GB, 120),
         ("fleet simulate --cluster CLUSTER -f PODS", 1_000, GB, 120),

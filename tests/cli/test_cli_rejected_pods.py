@@ -197,8 +197,8 @@ def test_capacity_counts_pods_like_one_that_was_rejected() -> None:
 
 @pytest.mark.parametrize("verb", ["plan", "explain", "whatif", "capacity", "compare", "upgrade", "show"])
 def test_pods_of_two_nodes_are_never_planned_on_one(verb: str) -> None:
-    more = ("--from", "1.34") if verb == "upgrade" else ("--vary", "topology-policy") if verb == "compare" else ()
-    given = (verb, "-f", CASE / "pods.yaml", *NODE, *more)
+    more = {"upgrade": ("--kubelet-version", "1.34"), "compare": ("--vary", "topology-policy")}
+    given = (verb, "-f", CASE / "pods.yaml", *NODE, *more.get(verb, ()))
     refused = mooring(*given)
     assert refused.code == 2
     assert "pods.yaml: -f: the pods are bound to 2 nodes (node-a, node-b); choose one with --node-name" in refused.err

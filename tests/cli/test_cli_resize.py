@@ -199,7 +199,7 @@ def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> No
     assert "MOOR-307" in plain.out
     assert "MOOR-343" in plain.out
     for release in ("1.36", "1.35"):
-        assert mooring("doctor", *inputs, "--for", release).code == 0
+        assert mooring("doctor", *inputs, "--kubelet-version", release).code == 0
 
 
 def test_a_repair_keeps_releases(tmp_path: Path) -> None:

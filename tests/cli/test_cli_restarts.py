@@ -78,7 +78,7 @@ def test_a_running_pod_that_a_restart_rejects_is_named_with_the_defect(tmp_path:
 
 def test_an_upgrade_that_moves_pods_or_starts_only_once_is_not_safe(tmp_path: Path) -> None:
     node = given(tmp_path)
-    arguments = ("upgrade", "--from", "1.36", "--to", "1.37", "-f", tmp_path / "pod.yaml", *node)
+    arguments = ("upgrade", "--kubelet-version", "1.36", "1.37", "-f", tmp_path / "pod.yaml", *node)
     answered = mooring(*arguments, "-o", "json")
     found = answered.document
     assert (answered.code, found["changed"], found["safe"]) == (1, False, False)
@@ -97,5 +97,5 @@ def test_pods_that_keep_what_they_have_are_not_mentioned(tmp_path: Path) -> None
     )
     answered = mooring("plan", "-f", tmp_path / "pod.yaml", *node, "--save-state", tmp_path / "state")
     assert (answered.code, answered.err) == (0, "")
-    upgraded = mooring("upgrade", "--from", "1.36", "-f", tmp_path / "pod.yaml", *node, "-o", "json")
+    upgraded = mooring("upgrade", "--kubelet-version", "1.36", "-f", tmp_path / "pod.yaml", *node, "-o", "json")
     assert (upgraded.code, upgraded.document["safe"], upgraded.document["nextStartError"]) == (0, True, None)

@@ -97,7 +97,7 @@ def test_doctor_reads_the_root_directory_and_writes_only_where_it_is_named() -> 
 
 
 @pytest.mark.usefixtures("held")
-@pytest.mark.parametrize("words", [("plan", "-f", "pod.yaml"), ("upgrade", "--from", "1.34")])
+@pytest.mark.parametrize("words", [("plan", "-f", "pod.yaml"), ("upgrade", "--kubelet-version", "1.34")])
 @pytest.mark.parametrize("more", [(), ("--state", "none")])
 def test_the_state_files_of_the_running_kubelet_are_never_written(words: Sequence[str], more: Sequence[str]) -> None:
     before = [file.read_bytes() for file in sorted(Path(ROOT_DIR).iterdir())]

@@ -8,15 +8,15 @@ import pytest
 from tests.cli.command import mooring
 
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.monitoring.shadow.tally import Tally, write_counts
+from mooring.monitoring.shadow.tally import add, new_tally, write_counts
 
 AGREED = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, "1", "default/web")
 DIFFERS = Judgement(Agreement.DIFFERS, KubeletEvent.ADMITTED, "2", "default/db", DifferenceCause.CPUS, "2-3", "4-5")
 
 
 def counted(folder: Path, *judgements: Judgement) -> Path:
-    tally = Tally("node-1", "v1.37.1", "2026-01-01T00:00:00Z")
-    tally.add(judgements, "2026-01-01T00:00:01Z")
+    tally = new_tally("node-1", "v1.37.1", "2026-01-01T00:00:00Z")
+    add(tally, judgements, "2026-01-01T00:00:01Z")
     write_counts(folder, tally)
     return folder
 

@@ -29,14 +29,14 @@ def node(tmp_path: Path, more: str = "") -> tuple[str | Path, ...]:
 
 
 def test_nothing_changes_for_the_node_of_the_examples() -> None:
-    answered = mooring("upgrade", "--from", "1.34", *PODS, *NODE)
+    answered = mooring("upgrade", "--kubelet-version", "1.34", *PODS, *NODE)
     assert answered.code == 0
     assert "all 8 running pods keep their CPUs and memory" in " ".join(answered.out.split())
 
 
 def test_a_pod_that_the_old_release_rejects_again_names_the_rule_and_the_option_to_remove(tmp_path: Path) -> None:
     """Rule smt-check-before-existing: a rollback to 1.36 rejects a pod that holds most of the node's cores."""
-    answered = mooring("upgrade", "--from", "1.37", "--to", "1.36", *node(tmp_path), "-o", "json")
+    answered = mooring("upgrade", "--kubelet-version", "1.37", "1.36", *node(tmp_path), "-o", "json")
     found = answered.document
     assert (answered.code, found["startError"], found["safe"]) == (1, None, False)
     [pod] = found["pods"]
@@ -50,7 +50,7 @@ def test_a_pod_that_the_old_release_rejects_again_names_the_rule_and_the_option_
 
 def test_a_gate_that_the_new_release_does_not_know_stops_it_and_is_to_be_removed(tmp_path: Path) -> None:
     answered = mooring(
-        "upgrade", "--from", "1.35", *node(tmp_path, "featureGates: {MemoryManager: true}"), "-o", "json"
+        "upgrade", "--kubelet-version", "1.35", *node(tmp_path, "featureGates: {MemoryManager: true}"), "-o", "json"
     )
     found = answered.document
     assert answered.code == 1
@@ -64,7 +64,7 @@ def test_a_gate_that_the_new_release_does_not_know_stops_it_and_is_to_be_removed
 
 def test_advice_leads_from_one_refusal_to_the_next_until_the_kubelet_starts(tmp_path: Path) -> None:
     more = "featureGates: {MemoryManager: true}\nrunOnce: true"
-    found = mooring("upgrade", "--from", "1.31", *node(tmp_path, more), "-o", "json").document
+    found = mooring("upgrade", "--kubelet-version", "1.31", *node(tmp_path, more), "-o", "json").document
     first, second = found["advice"]
     assert (first["names"], first["text"]) == (["MemoryManager"], "Remove MemoryManager from featureGates.")
     assert (second["names"], second["kept"]) == (["runOnce"], 1)
@@ -72,7 +72,7 @@ def test_advice_leads_from_one_refusal_to_the_next_until_the_kubelet_starts(tmp_
 
 def test_pods_of_a_node_whose_kubelet_does_not_start_do_not_run(tmp_path: Path) -> None:
     more = "featureGates: {PodLevelResourceManagers: true}"
-    found = mooring("upgrade", "--from", "1.35", *node(tmp_path, more), "-o", "json").document
+    found = mooring("upgrade", "--kubelet-version", "1.35", *node(tmp_path, more), "-o", "json").document
     assert "PodLevelResourceManagers" in found["startErrorBefore"]
     [pod] = found["pods"]
     assert (pod["running"], pod["outcome"], pod["admitted"]) == (False, "admitted", True)
@@ -81,7 +81,7 @@ def test_pods_of_a_node_whose_kubelet_does_not_start_do_not_run(tmp_path: Path) 
 def test_a_pod_that_the_old_kubelet_rejects_does_not_run_and_is_named(tmp_path: Path) -> None:
     given = list(node(tmp_path))
     Path(given[1]).write_text(POD.replace("cpu: 4", "cpu: 3"))
-    answered = mooring("upgrade", "--from", "1.34", *given, "-o", "json")
+    answered = mooring("upgrade", "--kubelet-version", "1.34", *given, "-o", "json")
     found = answered.document
     assert (answered.code, found["pods"], found["recreated"]) == (0, [], [])
     assert [one["code"] for one in found["findings"] if one["subject"] == "default/big"] == ["MOOR-582"]
@@ -91,7 +91,7 @@ def test_an_example_has_only_the_pods_that_it_needs(tmp_path: Path) -> None:
     given = list(node(tmp_path))
     small = POD.replace("name: big", "name: logs").replace("cpu: 4", "cpu: 100m")
     Path(given[1]).write_text(f"{POD}---{small}")
-    found = mooring("upgrade", "--from", "1.37", "--to", "1.36", *given, "-o", "json").document
+    found = mooring("upgrade", "--kubelet-version", "1.37", "1.36", *given, "-o", "json").document
     assert [one["name"] for one in found["pods"]] == ["big", "logs"]
     [cause] = found["causes"]
     assert [one["name"] for one in cause["pods"]] == ["big"]
@@ -105,17 +105,19 @@ def test_a_file_that_the_new_release_does_not_read_is_to_be_deleted_on_a_drained
         '{"policyName":"static","defaultCpuSet":"0,3-4,7","entries":{"abc":"1-2,5-6"},"checksum":0}'
     )
     running = ("--active", given[1], *given[2:], "--state", state)
-    answered = mooring("upgrade", "--from", "1.36", *running, "-o", "json")
+    answered = mooring("upgrade", "--kubelet-version", "1.36", *running, "-o", "json")
     found = answered.document
     assert "could not restore state from checkpoint" in found["startError"]
     [advice] = found["advice"]
     assert (advice["kind"], advice["moved"], advice["rejected"]) == ("drain", 1, 0)
-    assert mooring("upgrade", "--from", "1.36", *running).out.count("Drain the node") == 1
+    assert mooring("upgrade", "--kubelet-version", "1.36", *running).out.count("Drain the node") == 1
 
 
 def test_the_saved_files_are_those_on_which_the_new_kubelet_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "after"
-    found = mooring("upgrade", "--from", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json").document
+    found = mooring(
+        "upgrade", "--kubelet-version", "1.34", *node(tmp_path), "--save-state", folder, "-o", "json"
+    ).document
     assert (folder / "cpu_manager_state").read_text() == found["cpuManagerState"]
     assert (folder / "memory_manager_state").read_text() == found["memoryManagerState"]
     assert '"1-2,5-6"' in found["cpuManagerState"]
@@ -133,25 +135,24 @@ def test_each_node_of_a_cluster_has_a_line_with_its_own_release() -> None:
 
 
 def test_releases_that_are_not_known_are_named_with_their_option(tmp_path: Path) -> None:
-    newer = mooring("upgrade", "--from", "1.36", "--to", "1.99", *node(tmp_path))
+    newer = mooring("upgrade", "--kubelet-version", "1.36", "1.99", *node(tmp_path))
     assert newer.err.startswith("warning[MOOR-580]: kubelet 1.99")
-    for option, other in (("--from", ()), ("--to", ("--from", "1.36"))):
-        older = mooring("upgrade", option, "1.30", *other, *node(tmp_path))
-        assert (older.code, older.complaint.startswith(f"mooring: {option}: kubelet 1.30 is older")) == (2, True)
-        assert "--kubelet-version" not in older.complaint
-        assert mooring("upgrade", option, "", *other, *node(tmp_path)).complaint == (
-            f"mooring: {option}: is empty; give it a value, or leave it out"
-        )
-        nonsense = mooring("upgrade", option, "nonsense", *other, *node(tmp_path))
-        assert (nonsense.code, nonsense.complaint.startswith(f"mooring: {option}: 'nonsense' is not")) == (2, True)
+    for name, typed in (("--kubelet-version", ("--kubelet-version",)), ("VERSION", ("--kubelet-version", "1.36"))):
+        older = mooring("upgrade", *node(tmp_path), *typed, "1.30")
+        assert (older.code, older.complaint.startswith(f"mooring: {name}: kubelet 1.30 is older")) == (2, True)
+        empty = mooring("upgrade", *node(tmp_path), *typed, "").complaint
+        called = "the argument" if name == "VERSION" else name
+        assert empty == f"mooring: {called}: is empty; give it a value, or leave it out"
+        nonsense = mooring("upgrade", *node(tmp_path), *typed, "nonsense")
+        assert (nonsense.code, nonsense.complaint.startswith(f"mooring: {name}: 'nonsense' is not")) == (2, True)
 
 
 def test_what_cannot_be_answered_is_one_line(tmp_path: Path) -> None:
     config = ("--config", EXAMPLES / "kubelet.yaml")
     unknown = mooring("upgrade", *PODS, "--machine", "epyc-7763-2s-nps4", *config)
-    assert (unknown.code, "--from" in unknown.complaint) == (2, True)
-    assert mooring("upgrade", "--from", "1.12", *PODS, *NODE).code == 2
-    assert mooring("upgrade", "--from", "1.34", "--to", "2", *PODS, *NODE).code == 2
+    assert (unknown.code, "--kubelet-version: is missing" in unknown.complaint) == (2, True)
+    assert mooring("upgrade", "--kubelet-version", "1.12", *PODS, *NODE).code == 2
+    assert mooring("upgrade", "--kubelet-version", "1.34", "2", *PODS, *NODE).code == 2
     several = ("upgrade", "-f", GOLDEN / "cluster.yaml", *NODE, "--save-state", tmp_path)
     assert (mooring(*several).code, list(tmp_path.iterdir())) == (2, [])
 
@@ -166,16 +167,16 @@ def test_a_flag_that_the_new_release_lacks_stops_it_and_is_to_be_removed_from_it
     flags = tmp_path / "kubeadm-flags.env"
     flags.write_text('KUBELET_KUBEADM_ARGS="--max-pods=50 --pod-infra-container-image=images.example/pause:3.10"\n')
     given = (*node(tmp_path), "--config", flags)
-    answered = mooring("upgrade", "--from", "1.34", "--to", "1.35", *given, "-o", "json")
+    answered = mooring("upgrade", "--kubelet-version", "1.34", "1.35", *given, "-o", "json")
     found = answered.document
     assert answered.code == 1
     assert found["startError"] == "failed to parse kubelet flag: unknown flag: --pod-infra-container-image"
     [advice] = found["advice"]
     assert advice["kind"] == "remove flags"
     assert advice["names"] == [f"--pod-infra-container-image from {flags}:1"]
-    text = " ".join(mooring("upgrade", "--from", "1.34", "--to", "1.35", *given).out.split())
+    text = " ".join(mooring("upgrade", "--kubelet-version", "1.34", "1.35", *given).out.split())
     assert "Remove --pod-infra-container-image from" in text
-    starts = mooring("upgrade", "--from", "1.33", "--to", "1.34", *given, "-o", "json")
+    starts = mooring("upgrade", "--kubelet-version", "1.33", "1.34", *given, "-o", "json")
     # Both reject the running pod at a restart (smt-check-before-existing).
     assert (starts.code, starts.document["startError"], starts.document["changed"]) == (1, None, False)
 
@@ -210,13 +211,13 @@ def test_live_pods_whose_statuses_allocate_nothing_keep_what_they_were_admitted_
     config.write_text(CONFIG.replace("0,4", "0,8") + "topologyManagerPolicy: single-numa-node\n")
     machine = "sockets=2 cores=8 threads=2 memory=64Gi"
     shared = ("--config", config, "-o", "json")
-    here = mooring("upgrade", "--to", f"1.{new}", "-f", cluster, "--machine", machine, *shared).document
+    here = mooring("upgrade", f"1.{new}", "-f", cluster, "--machine", machine, *shared).document
     assert [(one["name"], one["outcome"], one["before"]["c"]["cpus"]) for one in here["pods"] if one["running"]] == [
         ("a", "kept", "1-3,9-11"),
         ("b", "kept", "4-6,12-14"),
     ]
     assert [one["subject"] for one in here["findings"] if one["code"] == "MOOR-582"] == ["default/c"]
-    rest = ("--release", f"v1.{new}", "--cluster", cluster, "--machine", f"*:{machine}", "--config", config)
+    rest = (f"v1.{new}", "--cluster", cluster, "--machine", f"*:{machine}", "--config", config)
     fleet = mooring("fleet", "upgrade", *rest)
     assert fleet.code == 0
     assert "refused in that order, counted in sums only: default/c" in " ".join(fleet.out.split())
@@ -228,5 +229,5 @@ def test_a_running_pod_counts_with_what_is_allocated_while_its_resize_waits(tmp_
     cluster.write_text(LISTED.replace("OLD", "36.3") + running("a", 2, ", allocatedResources: {cpu: 4, memory: 1Gi}"))
     config.write_text(CONFIG.replace("0,4", "0,8"))
     machine = ("--machine", "sockets=2 cores=8 threads=2 memory=64Gi")
-    found = mooring("upgrade", "--to", "1.37", "-f", cluster, *machine, "--config", config, "-o", "json").document
+    found = mooring("upgrade", "1.37", "-f", cluster, *machine, "--config", config, "-o", "json").document
     assert found["pods"][0]["before"]["c"]["cpus"] == "1-2,9-10"

@@ -50,7 +50,7 @@ def upgrade(
     config, active = tmp_path / "kubelet.json", tmp_path / "pods.json"
     config.write_text(json.dumps({"kind": "KubeletConfiguration", "cpuManagerPolicy": "static", **kubelet}))
     active.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(pods) or [pod("a", "2")]}))
-    asked = ("--from", old, "--to", new, "--machine", machine, "--config", config, "--active", active)
+    asked = ("--kubelet-version", old, new, "--machine", machine, "--config", config, "--active", active)
     found: dict[str, Any] = mooring("upgrade", *asked, "-o", "json").document
     return found
 
@@ -150,7 +150,7 @@ def test_the_doctor_reads_the_files_of_allocated_pods_in_both_versions(tmp_path:
     def told(member: str, release: str) -> tuple[int, str]:
         text = f'{{{member}"data":{json.dumps(data)},"checksum":{data_checksum(data)}}}'
         (folder / "allocated_pods_state").write_text(text)
-        asked = ("--state", folder, "--machine", SMT, "--config", config, "--for", release)
+        asked = ("--state", folder, "--machine", SMT, "--config", config, "--kubelet-version", release)
         answered = mooring("doctor", *asked, "-o", "json")
         [found] = [one for one in answered.document["files"] if one["file"] == "allocated_pods_state"]
         return answered.code, found["format"] if found["sound"] else found["kubeletMessage"]

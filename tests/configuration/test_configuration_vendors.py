@@ -375,9 +375,9 @@ TALOS_KUBELET = "apiVersion: v1alpha1\nkind: KubeletConfig\nimage: "
 )
 def test_a_vendors_file_names_the_kubelets_version_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
     found = named_versions(load_sources(written(tmp_path, text)))
-    assert [f"{one.version} {one.place.source.removeprefix(f'{tmp_path}/')}" for one in found] == [expected] * bool(
+    assert [f"{one.version} {str(one.place.source).removeprefix(f'{tmp_path}/')}" for one in found] == [
         expected
-    )
+    ] * bool(expected)
 
 
 def test_a_version_that_is_no_string_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ CHART = ROOT / "charts" / "mooring"
 OF_THE_CHART = {
     *("assignedDir", "claimsSocket", "kubeconfig", "kubeletConfig", "kubeletPodResourcesSocket", "nodeName"),
     *("nriSocket", "podManifests", "podResourcesSocket", "stateDir", "statusSocket"),
-    *("deviceClaims", "healthAddress", "lease", "listen", "tls"),
+    *("deviceClaims", "healthAddress", "lease", "listen", "tls", "webhookAddress"),
 }
 
 

@@ -13,7 +13,6 @@ from tests.agent.nri.runtime_side import RuntimeSide
 from tests.agent.whole_agent import Node
 from tests.e2e.folders import short_folder
 
-from mooring.cluster.dra import run as messages
 from mooring.cluster.dra.cdi import CDISpecs
 from mooring.cluster.dra.devices import Grouping, SlicePublisher
 from mooring.cluster.dra.driver import Driver, Reconciler
@@ -25,6 +24,7 @@ from mooring.cluster.dra.health import (
 )
 from mooring.cluster.dra.objects import ClaimsClient
 from mooring.cluster.dra.run import Plugin
+from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
 from mooring.service.messages import (

@@ -298,7 +298,7 @@ def test_a_time_to_wait_that_is_none_is_one_line(within: str, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("release=banana", "--set: release: 'banana' is not a kubelet version; write"),
+        ("kubelet-version=banana", "--kubelet-version: 'banana' is not a kubelet version; write"),
         ("maxPods=1", "--set: 'maxPods' cannot be set"),
     ],
 )
@@ -310,11 +310,12 @@ def test_a_setting_that_is_none_is_named(setting: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "words"), [("banana", "'banana' is not a kubelet version; write"), ("", "is empty")]
+    ("release", "words"),
+    [("banana", "VERSION: 'banana' is not a kubelet version; write"), ("", "the argument: is empty")],
 )
 def test_a_release_to_upgrade_to_that_is_none_is_named(
     release: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live = str(ROOT / "examples/fleet/live.yaml")
-    assert run(["fleet", "upgrade", "--cluster", live, "--release", release]) == 2
-    assert capsys.readouterr().err.startswith(f"mooring: --release: {words}")
+    assert run(["fleet", "upgrade", release, "--cluster", live]) == 2
+    assert capsys.readouterr().err.startswith(f"mooring: {words}")

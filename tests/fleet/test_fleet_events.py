@@ -132,7 +132,7 @@ def test_an_event_of_a_group_happens_to_each_of_its_nodes_one_after_another(tmp_
 def test_events_stand_in_a_cluster_too(tmp_path: Path) -> None:
     content = {**EVENTS, "kind": "Cluster", "groups": GROUPS, "events": [{"at": 5, "do": "drain", "nodes": ["a-1"]}]}
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    assert load_cluster(str(tmp_path / "cluster.yaml")).events == (NodeEvent(5.0, "a-1", NodeAction.DRAIN),)
+    assert load_cluster(str(tmp_path / "cluster.yaml")).cluster.events == (NodeEvent(5.0, "a-1", NodeAction.DRAIN),)
 
 
 @pytest.mark.parametrize(

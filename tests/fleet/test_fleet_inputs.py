@@ -46,7 +46,7 @@ def test_a_group_has_machine_configuration_labels_zones_and_devices(tmp_path: Pa
         "taints": [{"key": "gpu", "effect": "NoSchedule"}],
         "zones": ["east", "west"],
     }
-    cluster = load_cluster(cluster_file(tmp_path, groups=[group]))
+    cluster = load_cluster(cluster_file(tmp_path, groups=[group])).cluster
     first, second = cluster.members()
     assert (first.name, first.zone, second.name, second.zone) == ("a-0", "east", "a-1", "west")
     assert first.labels["pool"] == "gpu"
@@ -147,7 +147,7 @@ def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
 
 def test_a_release_that_is_not_known_yet_is_said(tmp_path: Path) -> None:
     groups = [{**GROUP, "release": "1.36"}, {**GROUP, "name": "b", "release": "1.99"}]
-    [finding] = load_cluster(cluster_file(tmp_path, groups=groups)).findings
+    [finding] = load_cluster(cluster_file(tmp_path, groups=groups)).cluster.findings
     assert finding.startswith(
         "group b: kubelet 1.99 is newer than v1.38.0-beta.0, the newest known release: decided as "
     )

@@ -101,7 +101,7 @@ def test_what_could_not_be_read_is_said_again_by_every_answer(tmp_path: Path) ->
 
 def test_simulations_take_an_archive_with_its_nodes_as_they_are(tmp_path: Path) -> None:
     path = written(tmp_path, ClusterArchive(cluster(), WHEN).packed())
-    found = load_cluster(path, machines=(MACHINE,))
+    found = load_cluster(path, machines=(MACHINE,)).cluster
     assert [len(now.pods) for now in found.now.values()] == [1, 2]
 
 

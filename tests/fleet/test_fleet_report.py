@@ -6,8 +6,10 @@ import json
 import re
 import zlib
 from base64 import b64decode
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,16 +19,14 @@ from tests.render.html_page import Page
 from mooring.command.main import run
 from mooring.engine.kubelet.events import Restart
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent
+from mooring.fleet.cluster import NodeAction, NodeChange, NodeCluster, NodeEvent
+from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
-from mooring.fleet.report import report as pictures
-from mooring.fleet.report.charts import heatmap_svg
-from mooring.fleet.report.page import SCRIPTS, FleetView, fleet_page_text
-from mooring.fleet.report.report import fleet_view, heat_of
+from mooring.fleet.report.page import SCRIPTS, fleet_page_text, heat_svg
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.text import fleet_text
-from mooring.fleet.work import PodArrival, PodPhase, work_of
+from mooring.fleet.work import PodArrival, PodPhase, Work, work_of
 from mooring.views.html.document import script_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,10 +42,24 @@ WORK = [
 ]
 
 
-def seen() -> FleetView:
+def report(nodes: NodeCluster, work: Work, strategy: Strategy | None = None) -> Page:
+    """Return the page of a simulation."""
     history = NodeHistory()
-    result = Simulation(cluster(group("n", 2), group("m", 1, gpus=0)), work_of("w", WORK), history=history).run()
-    return fleet_view(answer_of(result), result, history)
+    result = Simulation(nodes, work, strategy, history=history).run()
+    return Page(fleet_page_text(answer_of(result), result, history))
+
+
+def seen() -> Page:
+    return report(cluster(group("n", 2), group("m", 1, gpus=0)), work_of("w", WORK))
+
+
+def unpacked(text: str) -> bytes:
+    return zlib.decompress(b64decode(text))
+
+
+def pods_of(page: Page) -> list[list[Any]]:
+    found: list[list[Any]] = json.loads(unpacked(page.data()["pods"]))
+    return found
 
 
 def test_periods_add_up_to_the_answer() -> None:
@@ -65,59 +79,53 @@ def test_a_pod_over_two_numa_nodes_is_not_aligned() -> None:
 
 
 def test_a_node_that_refuses_is_drawn_as_it_was_and_the_refusal_explained() -> None:
-    view = seen()
-    (story,) = (one for one in view.refusals if one.pods[0] == "default/six")
-    assert story.answer.code == "MOOR-102"
-    assert story.decision.title.startswith("MOOR-102 · default/six is rejected")
-    assert view.pictures[story.picture - 1].name in ("n", "m")
-    runaways = [pod.arrival.name for pod in view.pods if pod.arrival.name.startswith("default/six")]
-    explained = [name for one in view.refusals for name in one.pods]
-    assert sorted(explained) == sorted(runaways)
-    assert len(explained) == 101
+    page = seen()
+    refusals = page.data()["refusals"]
+    [story] = (one for one in refusals if one["first"] == "default/six")
+    assert story["code"] == "MOOR-102"
+    assert b"MOOR-102 \xc2\xb7 default/six is rejected" in unpacked(story["decision"])
+    assert 0 < story["picture"] <= len(page.data()["pictures"])
+    explained = Counter(pod[-1] for pod in pods_of(page) if pod[0].startswith("default/six"))
+    assert [explained[number] for number in range(len(refusals))] == [one["count"] for one in refusals]
+    assert explained.total() == 101
 
 
 def test_letters_of_a_picture_are_those_of_the_pods_on_the_node() -> None:
-    view = seen()
-    pod = next(one for one in view.pods if one.arrival.name == "default/a")
-    assert pod.node is not None
-    moments = len(view.nodes.moments)
-    place = (pod.node * moments) * 2
-    number = int.from_bytes(view.nodes.states[place : place + 2], "little")
-    picture = view.pictures[number - 1]
-    owner = next(one for one in picture.owners if one.uid == pod.place)
-    assert len(owner.cpus) == 3
+    page = seen()
+    data = page.data()
+    pod = next(one for one in pods_of(page) if one[0] == "default/a")
+    start = pod[2] * len(data["moments"]) * 2
+    number = int.from_bytes(unpacked(data["states"])[start : start + 2], "little")
+    assert pod[3] in data["marks"][number - 1]
 
 
 def test_a_waiting_pod_is_explained_by_every_node() -> None:
-    (story,) = seen().document.waits
-    assert story.pods == ["default/late"]
-    assert [(one.text, one.nodes) for one in story.causes] == [("too little free cpu", 3)]
+    page = seen()
+    assert page.data()["waits"] == [[["too little free cpu", 3]]]
+    assert [pod[0] for pod in pods_of(page) if pod[1] == "waits"] == ["default/late"]
 
 
 def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_STATES", 1)
-    view = seen()
-    assert len(view.pictures) == 1
-    assert view.nodes.distinct > 1
-    assert view.refusals[0].picture == 1
-    assert "draws 1 of" in fleet_page_text(view)
+    monkeypatch.setattr("mooring.fleet.report.page.MOST_STATES", 1)
+    page = seen()
+    assert len(page.data()["pictures"]) == 1
+    assert page.data()["refusals"][0]["picture"] == 1
+    assert re.search(r"draws 1 of \d+ states", page.text)
 
 
 def test_every_fate_has_words_on_the_page() -> None:
-    view = seen()
-    parts = type(view.document.pods)
-    view.document.pods = parts(**dict.fromkeys(parts.__struct_fields__, 1))
-    assert len(Page(fleet_page_text(view)).named("dt")) > len(PodPhase)
+    history = NodeHistory()
+    result = Simulation(cluster(group("n", 1)), work_of("w", WORK), history=history).run()
+    answer = answer_of(result)
+    answer.pods = FatesPart(*[1] * len(PodPhase))
+    assert len(Page(fleet_page_text(answer, result, history)).named("dt")) > len(PodPhase)
     script = script_text(SCRIPTS)
     assert all(re.search(rf"^  {fate.value}: ", script, re.MULTILINE) for fate in PodPhase)
 
 
 def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
-    view = seen()
-    page = Page(fleet_page_text(view))
-    data = page.data()
-    assert len(data["pictures"]) == len(view.pictures)
-    root = ET.fromstring(zlib.decompress(b64decode(data["pictures"][0])))  # noqa: S314 - our own text
+    page = seen()
+    root = ET.fromstring(unpacked(page.data()["pictures"][0]))  # noqa: S314 - our own text
     assert root.tag.endswith("svg")
     assert not [one for one in root.iter() if one.tag.endswith(("style", "script"))]
     assert not [attributes for _, attributes in page.elements if "style" in attributes or "onclick" in attributes]
@@ -125,9 +133,7 @@ def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
 
 def test_hostile_names_are_texts() -> None:
     hostile = "</script><script>window.hacked=1</script>"
-    history = NodeHistory()
-    result = Simulation(cluster(group("n", 1)), work_of(hostile, [arrival(hostile, SIX)]), history=history).run()
-    text = fleet_page_text(fleet_view(answer_of(result), result, history))
+    text = report(cluster(group("n", 1)), work_of(hostile, [arrival(hostile, SIX)])).text
     assert text.count("<script") == 2
     assert "window.hacked" in text
 
@@ -135,10 +141,9 @@ def test_hostile_names_are_texts() -> None:
 def test_the_heat_map_of_many_nodes_has_bounded_rows() -> None:
     history = NodeHistory()
     result = Simulation(cluster(group("n", 700, gpus=0)), work_of("w", WORK), history=history).run()
-    heat = heat_of(result, history)
-    assert len(heat.groups[0].rows) == 240
-    assert heat.groups[0].label == "n: 700 nodes, about 3 in a row"
-    ET.fromstring(heatmap_svg(heat))  # noqa: S314 - our own text
+    root = ET.fromstring(heat_svg(result, history))  # noqa: S314 - our own text
+    assert len(root.attrib["data-tops"].split()) == 240
+    assert "n: 700 nodes, about 3 in a row" in [one.text for one in root.iter()]
 
 
 @pytest.mark.parametrize(
@@ -179,13 +184,11 @@ def test_nodes_that_are_drained_and_get_another_configuration_are_drawn(tmp_path
 def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration() -> None:
     changes: dict[float, NodeChange] = {5.0: NodeAction.DRAIN, 6.0: NodeAction.UNCORDON, 40.0: Restart(ALIGNED)}
     nodes = replace(cluster(group("n", 1)), events=tuple(NodeEvent(at, "n", one) for at, one in changes.items()))
-    history = NodeHistory()
     work = work_of("w", [arrival("a", asked("3")), arrival("six", SIX, at=20.0), arrival("last", asked("1"), at=60.0)])
-    result = Simulation(nodes, work, Strategy(agent=True), history=history).run()
-    assert [record.fate for record in result.records] == [PodPhase.EVICTED, PodPhase.HELD, PodPhase.RUNS]
-    text = fleet_page_text(fleet_view(answer_of(result), result, history))
-    assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in text
-    assert "<dt>held on a node by its agent</dt><dd>1</dd>" in text
+    page = report(nodes, work, Strategy(agent=True))
+    assert [pod[1] for pod in pods_of(page)] == ["evicted", "held", "runs"]
+    assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in page.text
+    assert "<dt>held on a node by its agent</dt><dd>1</dd>" in page.text
 
 
 def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ() -> None:

@@ -22,7 +22,7 @@ from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
 from mooring.agent.interrupts.files import InterruptJournal
-from mooring.agent.nri.connection import FrameReader, MessageReader, MessageType
+from mooring.agent.nri.connection import MessageType, frame_reader, message_reader
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.pod_resources import claim_asked
@@ -170,8 +170,8 @@ def _journal_seeds() -> list[bytes]:
 def _nri(data: bytes) -> object:
     """A connection's bytes: frames, messages, requests, and an agent that answers them."""
     handler = agent_handler.AgentHandler()
-    messages = MessageReader()
-    for frame in FrameReader().feed(data):
+    messages = message_reader()
+    for frame in frame_reader().feed(data):
         for message in messages.feed(frame.payload):
             if message.type == MessageType.REQUEST:
                 request = parse(TTRPCRequestMessage, message.body)
@@ -197,8 +197,8 @@ def _nri_seeds() -> list[bytes]:
 def _call_seeds() -> list[bytes]:
     found: dict[bytes, None] = {}
     for data in _nri_seeds():
-        messages = MessageReader()
-        for frame in FrameReader().feed(data):
+        messages = message_reader()
+        for frame in frame_reader().feed(data):
             for message in messages.feed(frame.payload):
                 if message.type == MessageType.REQUEST:
                     request = parse(TTRPCRequestMessage, message.body)

@@ -161,7 +161,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
         "capacity --shape cpu=1,memory=1Gi": ("", "json"),
         "whatif --set topologyManagerPolicy=restricted": ("", "json", "svg"),
         "compare --vary topology-policy": ("", "json", "svg"),
-        "upgrade --from 1.34": ("", "json", "html"),
+        "upgrade --kubelet-version 1.34": ("", "json", "html"),
     }
     yield Kind("pods", pods, documents(EXAMPLES / "pods.yaml")[:3], formed(forms, "-f", pods, *NODE))
     machine = folder / "vm.yaml"
@@ -186,7 +186,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
         "doctor": ("", "json"),
         "doctor --lint": ("", "json"),
         "migrate": ("", "json"),
-        "upgrade --from 1.34": ("", "json", "html"),
+        "upgrade --kubelet-version 1.34": ("", "json", "html"),
         "show": ("", "svg", "html"),
         f"plan -f {one}": ("", "json", "html"),
         "topology": ("",),
@@ -215,7 +215,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
     fleet = [
         ("fleet", "drain", "--cluster", cluster, "worker-1", *LIVE),
         ("fleet", "fit", "--cluster", cluster, "-f", one, *LIVE),
-        ("fleet", "upgrade", "--cluster", cluster, "--release", "v1.37.1", *LIVE),
+        ("fleet", "upgrade", "v1.37.1", "--cluster", cluster, *LIVE),
     ]
     yield Kind("cluster", cluster, documents(EXAMPLES / "fleet" / "live.yaml"), fleet)
 

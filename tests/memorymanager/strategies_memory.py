@@ -46,7 +46,7 @@ def situations(
     for _ in range(draw(st.integers(0, 5))):
         mask = NUMAMask(mask_of(draw(st.sets(st.sampled_from(ids), min_size=1, max_size=3))))
         name, size = draw(st.sampled_from(TYPES)), draw(st.integers(0, 6))
-        nodes = charge(nodes, mask, name, size)
+        nodes = charge(nodes, tuple(members(mask)), name, size)
         if draw(st.booleans()):
             kept.setdefault(mask, {})[name] = kept.get(mask, {}).get(name, 0) + size
             own.update({node: own.get(node, 0) + 1 for node in members(mask)})

@@ -27,7 +27,7 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
-from mooring.engine.core.bits import NUMAMask, mask_of
+from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, Pod, PodLevelGates, QoS
 from mooring.engine.memorymanager import static as engine
@@ -306,7 +306,7 @@ def test_a_group_ends_with_its_last_assignment_on_each_node() -> None:
 
 
 def test_release_goes_node_by_node_in_the_order_of_the_block() -> None:
-    nodes = charge(charge(empty_nodes(8, 8), NUMAMask(0b11), "memory", 12), NUMAMask(0b11), "memory", 1)
+    nodes = charge(charge(empty_nodes(8, 8), (0, 1), "memory", 12), (0, 1), "memory", 1)
     assert [node.memory["memory"].reserved for node in nodes.values()] == [8, 5]
     left = release(nodes, (block([1, 0], 7),))
     assert [node.memory["memory"].reserved for node in left.values()] == [6, 0]
@@ -314,7 +314,7 @@ def test_release_goes_node_by_node_in_the_order_of_the_block() -> None:
 
 def test_the_memory_of_a_managed_pod_goes_with_its_last_container() -> None:
     policy = static(empty_nodes(8, 8), gates=BOTH)
-    nodes = charge(policy.default_nodes, NUMAMask(0b01), "memory", 6)
+    nodes = charge(policy.default_nodes, (0,), "memory", 6)
     state = MemoryState(
         "Static",
         nodes,
@@ -341,7 +341,7 @@ def test_charging_and_releasing_in_any_order_leads_back(
         cells = sorted(node for node in wanted if node < len(memory))
         if not cells or sum(nodes[node].memory["memory"].free for node in cells) < size:
             continue
-        nodes = charge(nodes, NUMAMask(mask_of(cells)), "memory", size)
+        nodes = charge(nodes, tuple(sorted(cells)), "memory", size)
         blocks.append(block(cells, size))
     assert sum(node.memory["memory"].reserved for node in nodes.values()) == sum(one.size for one in blocks)
     same_nodes = len({one.numa for one in blocks}) <= 1

@@ -54,7 +54,7 @@ def test_hints_are_those_of_the_plain_loop_in_its_order(situation: Situation) ->
 
 
 WRAPPED = Situation(
-    charge(empty_nodes(2**64 - 8, 3, 8, M2=(0, 0, 0)), NUMAMask(0b111), "memory", 4),
+    charge(empty_nodes(2**64 - 8, 3, 8, M2=(0, 0, 0)), (0, 1, 2), "memory", 4),
     {"memory": 3},
     Leftover({NUMAMask(0b111): {"memory": 3}}),
 )
@@ -106,18 +106,18 @@ def masks(nodes: dict[int, NUMANodeState], requests: dict[str, int]) -> list[Nod
 
 
 def test_preferred_is_the_smallest_size_on_an_empty_machine_also_when_it_is_full_now() -> None:
-    nodes = charge(empty_nodes(8, 8), NUMAMask(0b01), "memory", 4)
-    nodes = charge(nodes, NUMAMask(0b10), "memory", 4)
+    nodes = charge(empty_nodes(8, 8), (0,), "memory", 4)
+    nodes = charge(nodes, (1,), "memory", 4)
     assert calculate_hints(nodes, {"memory": 6}) is None  # both nodes serve others, so they form no group
     empty = calculate_hints(empty_nodes(8, 8), {"memory": 6})
     assert as_pairs(empty) == [(frozenset({0}), True), (frozenset({1}), True), (frozenset({0, 1}), False)]
 
 
 def test_nobody_is_preferred_when_the_smallest_size_is_taken() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), NUMAMask(0b001), "memory", 8)
-    nodes = charge(nodes, NUMAMask(0b010), "memory", 8)
+    nodes = charge(empty_nodes(8, 8, 8), (0,), "memory", 8)
+    nodes = charge(nodes, (1,), "memory", 8)
     assert as_pairs(calculate_hints(nodes, {"memory": 4})) == [(frozenset({2}), True)]
-    nodes = charge(nodes, NUMAMask(0b100), "memory", 5)
+    nodes = charge(nodes, (2,), "memory", 5)
     assert calculate_hints(nodes, {"memory": 4}) is None
 
 
@@ -126,14 +126,14 @@ def test_all_nodes_are_the_preferred_size_when_no_set_could_ever_serve() -> None
 
 
 def test_groups_in_use_are_kept_together() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), NUMAMask(0b011), "memory", 10)
+    nodes = charge(empty_nodes(8, 8, 8), (0, 1), "memory", 10)
     assert masks(nodes, {"memory": 2}) == [{2}, {0, 1}]
     assert masks(nodes, {"memory": 12}) == []
     assert masks(nodes, {"memory": 0}) == [{2}, {0, 1}]
 
 
 def test_a_node_with_an_assignment_of_its_own_forms_no_group() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), NUMAMask(0b001), "memory", 1)
+    nodes = charge(empty_nodes(8, 8, 8), (0,), "memory", 1)
     assert masks(nodes, {"memory": 1}) == [{0}, {1}, {2}, {1, 2}]
 
 

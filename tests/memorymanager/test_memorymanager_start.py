@@ -23,7 +23,6 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
-from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
 from mooring.engine.memorymanager import hints as policy_hints
@@ -32,7 +31,7 @@ from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.pod_partition import without_pod
 from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import DIFFERENT, EMPTY_WITH_ASSIGNMENTS, Containers, start
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, charge_in_order, release
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
 from mooring.engine.memorymanager.static import MemoryAllocated, allocate, remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
@@ -41,7 +40,7 @@ Nodes = Mapping[int, NUMANodeState]
 
 def charged(nodes: Nodes, *blocks: Block) -> Nodes:
     for one in blocks:
-        nodes = charge(nodes, NUMAMask(mask_of(one.numa)), one.type, one.size)
+        nodes = charge(nodes, tuple(sorted(one.numa)), one.type, one.size)
     return nodes
 
 
@@ -166,7 +165,7 @@ def test_a_group_whose_nodes_list_different_types_crashes_the_kubelet() -> None:
 def test_a_list_that_names_a_node_twice_counts_it_twice_and_is_given_back_as_often() -> None:
     policy = static(empty_nodes(8, 8), gates=BOTH)
     held = block([0, 0], 3)
-    nodes = charge_in_order(policy.default_nodes, held.numa, held.type, held.size)
+    nodes = charge(policy.default_nodes, held.numa, held.type, held.size)
     assert (nodes[0].assignments, nodes[0].cells, nodes[0].memory["memory"].reserved) == (2, (0, 0), 3)
     state = on_file(nodes, {"pod": {"c": (held,)}})
     assert start(policy, state) is state
@@ -177,15 +176,15 @@ def test_a_list_that_names_a_node_twice_counts_it_twice_and_is_given_back_as_oft
 
 def test_nodes_are_charged_in_the_order_of_the_list() -> None:
     policy = static(empty_nodes(8, 8))
-    nodes = charge_in_order(policy.default_nodes, (1, 0), "memory", 10)
+    nodes = charge(policy.default_nodes, (1, 0), "memory", 10)
     assert [node.memory["memory"].reserved for node in nodes.values()] == [2, 8]
     state = on_file(nodes, {"pod": {"c": (block([1, 0], 10),)}})
     assert start(policy, state) is state
     # Beside another group the order is more than a question of sums.
-    both = charge_in_order(charge_in_order(empty_nodes(8, 8), (1, 0), "memory", 10), (0,), "memory", 6)
+    both = charge(charge(empty_nodes(8, 8), (1, 0), "memory", 10), (0,), "memory", 6)
     assert [node.memory["memory"].reserved for node in both.values()] == [8, 8]
     assert start(policy, on_file(both, {"a": {"c": (block([1, 0], 10),)}, "b": {"c": (block([0], 6),)}})) != DIFFERENT
-    ascending = charge(charge(empty_nodes(8, 8), NUMAMask(0b11), "memory", 10), NUMAMask(0b01), "memory", 6)
+    ascending = charge(charge(empty_nodes(8, 8), (0, 1), "memory", 10), (0,), "memory", 6)
     assert [node.memory["memory"].reserved for node in ascending.values()] == [8, 2]
 
 
@@ -209,16 +208,14 @@ def test_unchecked_blocks_of_a_pod_crash_the_kubelet_when_they_are_given_back(he
     policy = static(empty_nodes(8, 8), gates=BOTH)
     state = replace(fresh(policy), pods={"pod": (held,)})
     assert start(policy, state) is state
-    joined = replace(
-        state, nodes=charge(state.nodes, NUMAMask(0b01), "memory", 3), assignments={"pod": {"c": (block([0], 3),)}}
-    )
+    joined = replace(state, nodes=charge(state.nodes, (0,), "memory", 3), assignments={"pod": {"c": (block([0], 3),)}})
     with pytest.raises(KubeletCrashError, match=words):
         remove(policy, joined, "pod", "c")
 
 
 def test_an_unknown_type_of_which_nothing_is_left_to_give_back_is_not_looked_up() -> None:
     policy = static(empty_nodes(8, 8), gates=BOTH)
-    nodes = charge(policy.default_nodes, NUMAMask(0b01), "memory", 3)
+    nodes = charge(policy.default_nodes, (0,), "memory", 3)
     state = MemoryState("Static", nodes, {"pod": {"c": (block([0], 3),)}}, {"pod": (block([0], 0, HUGE),)})
     left = remove(policy, state, "pod", "c")
     assert (left.nodes[0].assignments, left.nodes[0].memory["memory"].reserved) == (0, 3)

@@ -20,8 +20,8 @@ from mooring.engine.extensions.interrupts import (
     Kept,
     Memory,
     Owner,
-    Place,
     Steering,
+    Target,
     Why,
     Wish,
     owners_of,
@@ -88,7 +88,7 @@ def test_an_interrupt_keeps_a_cpu_and_none_of_a_pod_that_avoids_it(
 ) -> None:
     found = place(original, held, room, device=device, managed=managed)
     if managed:
-        assert found == Place(None, Why.MANAGED)
+        assert found == Target(None, Why.MANAGED)
     if found.cpus is None:
         assert found.why in (Why.MANAGED, Why.NO_ROOM)
         if found.why is Why.NO_ROOM:
@@ -109,7 +109,7 @@ def test_an_interrupt_keeps_a_cpu_and_none_of_a_pod_that_avoids_it(
 
 @given(filled, rooms(), st.sampled_from(("", *ADDRESSES)))
 def test_without_owners_everything_is_where_it_was(original: CPUSet, room: InterruptCPUs, device: str) -> None:
-    assert place(original, (), room, device=device) == Place(original, Why.ORIGINAL)
+    assert place(original, (), room, device=device) == Target(original, Why.ORIGINAL)
 
 
 def carried_out(found: tuple[Interrupt, ...], steering: Steering) -> tuple[tuple[Interrupt, ...], Memory]:
@@ -226,11 +226,11 @@ def test_a_number_that_another_device_has_now_is_another_interrupt() -> None:
 
 def test_the_first_choice_is_what_is_left_then_reserved_cpus_then_what_nobody_owns() -> None:
     held = (Owner("web", cpus("2-3")), Owner("calm", cpus("4"), Wish.IGNORE))
-    assert place(cpus("1-2"), held, InterruptCPUs(ALL, cpus("0"))) == Place(cpus("1"), Why.KEPT_AWAY)
-    assert place(cpus("2-4"), held, InterruptCPUs(ALL, cpus("0"))) == Place(cpus("0"), Why.KEPT_AWAY)
-    assert place(cpus("2"), held, InterruptCPUs(ALL, CPUSet())) == Place(cpus("0-1,5-7"), Why.KEPT_AWAY)
-    assert place(cpus("2"), held, InterruptCPUs(cpus("2-4"), CPUSet())) == Place(None, Why.NO_ROOM)
-    assert place(cpus("4"), held, InterruptCPUs(ALL, CPUSet())) == Place(cpus("4"), Why.ORIGINAL)
+    assert place(cpus("1-2"), held, InterruptCPUs(ALL, cpus("0"))) == Target(cpus("1"), Why.KEPT_AWAY)
+    assert place(cpus("2-4"), held, InterruptCPUs(ALL, cpus("0"))) == Target(cpus("0"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, InterruptCPUs(ALL, CPUSet())) == Target(cpus("0-1,5-7"), Why.KEPT_AWAY)
+    assert place(cpus("2"), held, InterruptCPUs(cpus("2-4"), CPUSet())) == Target(None, Why.NO_ROOM)
+    assert place(cpus("4"), held, InterruptCPUs(ALL, CPUSet())) == Target(cpus("4"), Why.ORIGINAL)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Group
 from tests.plans import started_plan
 
 from mooring.answers.base.agreement import replay_file
@@ -21,7 +22,7 @@ from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.eviction import Subject, described_pod
 from mooring.answers.resize.answer import resize_of
 from mooring.answers.resize.sizes import wanted
-from mooring.answers.resize.text import resize_text
+from mooring.answers.resize.text import resize_parts
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -31,6 +32,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.inputs.pods.scenario import scenario
+from mooring.views.console import markdown
 from mooring.views.view import CPUUse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "hotplug.yaml"
@@ -175,7 +177,7 @@ def test_the_shared_pool_of_a_resize_is_online(tmp_path: Path) -> None:
     asked = question(tmp_path, (("db", 3),), (), "6,9", config)
     plan, resized = resize_of(asked, "db", wanted("cpu", ["4"]))
     assert (resized.accepted, resized.shared_pool) == (True, "0,5,7-8,10-15")
-    assert "Shared pool: 0,5,7-8,10-15." in resize_text(plan, resized, wide=True, to="answer.txt")
+    assert "Shared pool: 0,5,7-8,10-15." in markdown(Group(*resize_parts(plan, resized, "", wide=True)))
 
 
 def test_a_plan_shows_who_stands_in(tmp_path: Path) -> None:

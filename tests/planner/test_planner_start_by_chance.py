@@ -30,7 +30,7 @@ def question(info: MachineInfo, blocks: dict[str, Block], *pods: Pod) -> Questio
     assert isinstance(kubelet, Kubelet)
     nodes = kubelet.node.memory.nodes
     for block in blocks.values():
-        nodes = charge(nodes, block.mask, block.type, block.size)
+        nodes = charge(nodes, block.numa, block.type, block.size)
     state = MemoryState("Static", nodes, {uid: {"c": (block,)} for uid, block in blocks.items()})
     files = replace(kubelet.files, memory=memory_state_text(state, pod_level=True))
     return Question(Machine("two", info), CONFIG, MooringConfig(), tuple(pods), files=files)

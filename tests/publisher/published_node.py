@@ -58,7 +58,7 @@ class Node:
     def __post_init__(self) -> None:
         self.seen = self.observer.observe(self.kubelet)
         self.publisher = Publisher(
-            self,
+            self.observe,
             self.connect,
             NODE,
             rhythm=self.rhythm,

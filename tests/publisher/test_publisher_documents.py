@@ -26,7 +26,6 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of, facts_document, facts_of
 from mooring.published.objects import (
     LARGEST_OBJECT,
-    ExclusiveCPUs,
     NodeFacts,
     NodeState,
     PodKey,
@@ -205,7 +204,7 @@ def test_object_that_no_cluster_takes_is_not_made() -> None:
 def test_status_tells_exclusive_cpus_only_where_they_are_known() -> None:
     state = NodeState("node", "0" * 64)
     assert "status" not in state_document(state)
-    document = state_document(state, ExclusiveCPUs(allocatable=6, available=4))
+    document = state_document(state, (6, 4))
     assert document["status"] == {"exclusiveCPUs": {"allocatable": 6, "available": 4}}
     assert state_of(document) == state
 

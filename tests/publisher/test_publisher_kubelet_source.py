@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.agent.small_node import CONFIG, INFO
 
-from mooring.agent.pod_resources import PodResourcesService
+from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
@@ -26,6 +26,7 @@ from mooring.engine.releases.catalog import RELEASES
 from mooring.published.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError, held_devices
 from mooring.published.naming import Names, names_of
 from mooring.published.objects import NodeFacts, PodKey
+from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
 
@@ -90,9 +91,9 @@ class RunningKubelet:
         self.now += 10
 
 
-def serving(path: Path, provider: RunningKubelet) -> PodResourcesService:
+def serving(path: Path, provider: RunningKubelet) -> GRPCSocket:
     """Serve as a kubelet does, whose socket stays the same: the agent's is replaced when the first client connects."""
-    service = PodResourcesService(str(path), provider.snapshot, Log("test"))
+    service = serve_pod_resources(str(path), provider.snapshot, Log("test"))
     client = PodResourcesClient(str(path))
     client.listed()
     client.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from hypothesis import assume, event, given, settings
@@ -16,8 +17,8 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
-from mooring.published.objects import ExclusiveCPUs, NodeState, PodKey
-from mooring.published.observation import ZoneAmount, exclusive_cpus_of, fingerprint, topology_document, xxh64, zones_of
+from mooring.published.objects import NodeState, PodKey
+from mooring.published.observation import exclusive_cpus_of, fingerprint, topology_document, xxh64, zones_of
 
 GIB = 2**30
 TWO_NODES = "sockets=1 numa=2 cores=4 threads=2 memory=8Gi distances=10,20"
@@ -36,6 +37,12 @@ TEN = [
 ]
 
 
+class Amount(NamedTuple):
+    capacity: int
+    allocatable: int
+    available: int
+
+
 def fresh(text: str, config: KubeletConfig) -> Kubelet:
     start = start_kubelet(parse_compact(text).info, config, MooringConfig(), StateTexts())
     assert isinstance(start, Kubelet), start
@@ -47,12 +54,13 @@ def guaranteed(uid: str, **amounts: int) -> Pod:
     return Pod(uid, uid, containers=(Container("c", requests=wanted, limits=wanted),), qos=QoS.GUARANTEED)
 
 
-def amounts(kubelet: Kubelet, resource: str) -> dict[int, ZoneAmount]:
+def amounts(kubelet: Kubelet, resource: str) -> dict[int, Amount]:
+    """Return capacity, allocatable and available by node."""
     return {
-        zone.node: one
+        int(zone["name"].removeprefix("node-")): Amount(*(int(one[name]) for name in Amount._fields))
         for zone in zones_of(kubelet.info, kubelet.node)
-        for one in zone.amounts
-        if one.resource == resource
+        for one in zone["resources"]
+        if one["name"] == resource
     }
 
 
@@ -102,24 +110,24 @@ def test_available_and_allocatable_are_the_same_on_an_empty_node(hard: Hardware,
     assume(isinstance(start, Kubelet))
     assert isinstance(start, Kubelet)
     for zone in zones_of(hard.info, start.with_devices(DeviceState(hard.devices)).node):
-        for one in zone.amounts:
-            assert one.available == one.allocatable <= one.capacity
-    exclusive = exclusive_cpus_of(start.node)
-    assert exclusive.available == exclusive.allocatable <= hard.info.num_cores - 1
+        for one in zone["resources"]:
+            assert int(one["available"]) == int(one["allocatable"]) <= int(one["capacity"])
+    allocatable, available = exclusive_cpus_of(start.node)
+    assert available == allocatable <= hard.info.num_cores - 1
 
 
 def test_reserved_cpus_are_never_available() -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0,1,4")
     kubelet = fresh(TWO_NODES, config)
-    assert amounts(kubelet, "cpu") == {0: ZoneAmount("cpu", 4, 1, 1), 1: ZoneAmount("cpu", 4, 4, 4)}
-    assert exclusive_cpus_of(kubelet.node) == ExclusiveCPUs(5, 5)
+    assert amounts(kubelet, "cpu") == {0: Amount(4, 1, 1), 1: Amount(4, 4, 4)}
+    assert exclusive_cpus_of(kubelet.node) == (5, 5)
 
 
 def test_exclusive_cpus_are_available_to_nobody_else() -> None:
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     kubelet, decision = fresh(TWO_NODES, config).admit(guaranteed("a", cpu=3))
     assert decision.admitted
-    assert exclusive_cpus_of(kubelet.node) == ExclusiveCPUs(7, 4)
+    assert exclusive_cpus_of(kubelet.node) == (7, 4)
     assert sum(one.available for one in amounts(kubelet, "cpu").values()) == 4
 
 
@@ -130,15 +138,15 @@ def test_with_whole_cores_only_whole_cores_count() -> None:
         reserved_system_cpus="0",
     )
     kubelet = fresh(TWO_NODES, config)
-    assert amounts(kubelet, "cpu")[0] == ZoneAmount("cpu", 4, 2, 2)
-    assert exclusive_cpus_of(kubelet.node) == ExclusiveCPUs(6, 6)
+    assert amounts(kubelet, "cpu")[0] == Amount(4, 2, 2)
+    assert exclusive_cpus_of(kubelet.node) == (6, 6)
 
 
 def test_nobody_counts_where_nobody_keeps_account() -> None:
     kubelet = fresh(TWO_NODES, KubeletConfig())
-    assert amounts(kubelet, "cpu")[0] == ZoneAmount("cpu", 4, 4, 4)
-    assert amounts(kubelet, "memory")[1] == ZoneAmount("memory", 4 * GIB, 4 * GIB, 4 * GIB)
-    assert exclusive_cpus_of(kubelet.node) == ExclusiveCPUs(0, 0)
+    assert amounts(kubelet, "cpu")[0] == Amount(4, 4, 4)
+    assert amounts(kubelet, "memory")[1] == Amount(4 * GIB, 4 * GIB, 4 * GIB)
+    assert exclusive_cpus_of(kubelet.node) == (0, 0)
 
 
 def test_memory_of_a_group_is_available_on_none_of_its_nodes_alone() -> None:
@@ -160,7 +168,7 @@ def test_devices_count_where_they_are_near_and_healthy() -> None:
     devices = (Device("a", (0,)), Device("b", (0, 1)), Device("c", (1,), healthy=False), Device("d"))
     held = {"pod": {"c": {NIC: frozenset({"a"})}}}
     kubelet = fresh(TWO_NODES, KubeletConfig()).with_devices(DeviceState({NIC: devices}, held))
-    assert amounts(kubelet, NIC) == {0: ZoneAmount(NIC, 2, 2, 1), 1: ZoneAmount(NIC, 2, 1, 1)}
+    assert amounts(kubelet, NIC) == {0: Amount(2, 2, 1), 1: Amount(2, 1, 1)}
 
 
 def test_document_is_what_topology_aware_schedulers_read() -> None:
@@ -214,13 +222,13 @@ def test_document_is_what_topology_aware_schedulers_read() -> None:
 def test_costs_are_left_out_where_the_machine_tells_none() -> None:
     kubelet = fresh(TWO_NODES, KubeletConfig())
     info = replace(kubelet.info, topology=tuple(replace(node, distances=None) for node in kubelet.info.topology))
-    assert [zone.costs for zone in zones_of(info, kubelet.node)] == [{}, {}]
+    assert [zone["costs"] for zone in zones_of(info, kubelet.node)] == [[], []]
 
 
 def test_machine_without_numa_nodes_has_no_zones() -> None:
     kubelet = fresh("cores=2 memory=1Gi", KubeletConfig())
     info = replace(kubelet.info, topology=tuple(replace(node, node_id=-1) for node in kubelet.info.topology))
-    assert zones_of(info, kubelet.node) == ()
+    assert zones_of(info, kubelet.node) == []
 
 
 def of(names: list[str]) -> str:

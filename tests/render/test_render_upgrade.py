@@ -50,7 +50,7 @@ def rejecting(tmp_path: Path) -> tuple[str | Path, ...]:
     config, pod = tmp_path / "kubelet.yaml", tmp_path / "pod.yaml"
     config.write_text(CONFIG)
     pod.write_text(POD)
-    return ("upgrade", "--from", "1.37", "--to", "1.34", "-f", pod, *MACHINE, "--config", config)
+    return ("upgrade", "--kubelet-version", "1.37", "1.34", "-f", pod, *MACHINE, "--config", config)
 
 
 def hostile(value: Any, key: str = "") -> Any:
@@ -91,7 +91,7 @@ def test_the_page_has_every_part_of_the_answer_with_the_picture_and_only_its_own
 def test_a_kubelet_that_does_not_start_has_its_message_and_no_picture(tmp_path: Path) -> None:
     arguments = rejecting(tmp_path)
     (tmp_path / "kubelet.yaml").write_text(f"{CONFIG}featureGates: {{MemoryManager: true}}")
-    page = Page(mooring("upgrade", "--from", "1.34", *arguments[5:], "-o", "html").out)
+    page = Page(mooring("upgrade", "--kubelet-version", "1.34", *arguments[4:], "-o", "html").out)
     assert any(text.endswith("unrecognized feature gate: MemoryManager") for _, text in page.texts)
     assert page.named("svg") == []
 

@@ -71,6 +71,11 @@ def ready_extender(
 
 def ask(extender: Extender, path: str, body: bytes | Sequence[bytes], method: str = "POST") -> tuple[int, Any]:
     """Return status and content of an answer."""
+    return asyncio.run(asking(extender, path, body, method))
+
+
+async def asking(extender: Extender, path: str, body: bytes | Sequence[bytes], method: str = "POST") -> tuple[int, Any]:
+    """Return status and content of an answer, beside other requests."""
     parts = [body] if isinstance(body, bytes) else list(body)
     sent: list[dict[str, Any]] = []
 
@@ -81,7 +86,8 @@ def ask(extender: Extender, path: str, body: bytes | Sequence[bytes], method: st
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "asgi": {}}
-    asyncio.run(extender.service.app(scope, receive, send))
+    app = extender.service.webhook if path.startswith("/validate") else extender.service.app
+    await app(scope, receive, send)
     content = b"".join(message.get("body", b"") for message in sent)
     is_json = content[:1] in (b"{", b"[")
     return sent[0]["status"], json.loads(content) if is_json else content.decode()

@@ -53,6 +53,7 @@ def test_every_field_is_read() -> None:
     content: dict[str, Any] = {
         "listen": "[::1]:9000",
         "healthAddress": "[::]:9001",
+        "webhookAddress": "[::]:9002",
         "tls": {"certificate": "a", "key": "b", "clientCA": "c"},
         "lease": {"namespace": "n", "name": "l"},
         "kubeconfig": "k",

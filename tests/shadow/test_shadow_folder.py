@@ -17,8 +17,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.judge import judge
-from mooring.monitoring.shadow.judgement import Agreement
-from mooring.monitoring.shadow.tally import Tally, continued, write_counts
+from mooring.monitoring.shadow.tally import add, continued, new_tally, write_counts
 from mooring.published.observation import Observation
 
 DISTRIBUTING = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
@@ -89,8 +88,8 @@ def test_a_byte_that_is_no_text_in_a_state_file_is_a_difference_that_can_be_coun
     files = after.state.files
     damaged = replace(files, cpu=(files.cpu or "").replace("{", '{"odd":"\udcff",', 1))
     judged = judge(before, replace(after, state=replace(after.state, files=damaged)))
-    tally = Tally("node", "v1.37.1", "2026-01-01T00:00:00Z")
-    tally.add([one for interval in judged for one in interval.judgements], "2026-01-01T00:00:00Z")
+    tally = new_tally("node", "v1.37.1", "2026-01-01T00:00:00Z")
+    add(tally, [one for interval in judged for one in interval.judgements], "2026-01-01T00:00:00Z")
     write_counts(tmp_path, tally)
     [difference] = continued(tmp_path, "node", "v1.37.1").differences
     assert (difference.cause, difference.kubelet) == ("cpu state file", "odd ?")
@@ -118,11 +117,11 @@ def test_an_anonymous_shadow_keeps_no_names_of_pods(tmp_path: Path) -> None:
     kept = {file.name: file.read_text() for file in tmp_path.rglob("*") if file.is_file()}
     assert [name for name, text in kept.items() if "payroll" in text or "finance" in text] == []
     assert kept["difference.txt"].splitlines()[0].startswith("differs: namespace-1/pod-1 admitted: cpus")
-    counts = watching.shadow.tally.document()
+    counts = watching.shadow.tally
     assert [one.pod for one in counts.differences] == ["1"]
     assert counts.would_be is not None
     assert counts.would_be.refused == ["2"]
-    assert watching.shadow.tally.total(Agreement.DIFFERS) == 1
+    assert watching.shadow.tally.differs == 1
 
 
 def test_a_pod_that_no_scenario_names_has_its_uid_in_an_anonymous_difference(tmp_path: Path) -> None:

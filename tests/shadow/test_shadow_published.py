@@ -21,7 +21,7 @@ from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.shadow import Shadow
 from mooring.monitoring.shadow.sources import QUIET, PublishedKubelet, PublishedNodes, UnpublishedError
-from mooring.monitoring.shadow.tally import Tally
+from mooring.monitoring.shadow.tally import new_tally
 from mooring.published.facts_document import facts_document
 from mooring.published.observation import EngineObserver, documents_of
 
@@ -37,7 +37,7 @@ class Publishing:
     def watch_anew(self) -> None:
         """Begin to record, again after something happened that nothing recorded."""
         self.publish()
-        tally = Tally("node", "", "2026-01-01T00:00:00Z")
+        tally = new_tally("node", "", "2026-01-01T00:00:00Z")
         self.shadow = Shadow(
             PublishedKubelet("node", self.nodes),
             self.told,

@@ -12,8 +12,8 @@ from tests.agent.pods.fault_injector import Fault, FaultInjector
 from mooring.engine.core.machine import Finding
 from mooring.monitoring.shadow.folder import RHYTHM, ShadowPublisher
 from mooring.monitoring.shadow.judgement import Agreement, Judgement, KubeletEvent
-from mooring.monitoring.shadow.tally import Tally
-from mooring.published.shadow_document import shadow_of
+from mooring.monitoring.shadow.tally import add, new_tally
+from mooring.published.shadow_document import ShadowDocument, shadow_of
 from mooring.service.apiserver import Cluster, cluster_of
 
 SHADOW = "PATCH /apis/mooring.dev/v1alpha1/nodeshadows/n1"
@@ -27,7 +27,7 @@ class Published:
     cluster: FaultInjector
     now: float = 0.0
     told: list[Finding] = field(default_factory=list)
-    tally: Tally = field(default_factory=lambda: Tally("n1", "v1.37.1", "2026-01-01T00:00:00Z"))
+    tally: ShadowDocument = field(default_factory=lambda: new_tally("n1", "v1.37.1", "2026-01-01T00:00:00Z"))
 
     def __post_init__(self) -> None:
         self.publisher = ShadowPublisher(
@@ -47,7 +47,7 @@ class Published:
             self.now += 1.0
 
     def agree(self) -> None:
-        self.tally.add([AGREED], "2026-01-01T12:00:00Z")
+        add(self.tally, [AGREED], "2026-01-01T12:00:00Z")
 
     @property
     def agreed(self) -> list[int]:

@@ -7,10 +7,9 @@ from tests.shadow.test_shadow_watching import LIMITED, Watching
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machine import Finding
-from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
 from mooring.monitoring.shadow.sources import BoundPods
-from mooring.monitoring.shadow.tally import Tally
+from mooring.monitoring.shadow.tally import new_tally
 from mooring.published.shadow_document import WouldBePart
 
 
@@ -29,7 +28,7 @@ def test_pods_of_which_no_order_tells_come_and_go_on_the_other_node() -> None:
     secret = watching.watched.objects.pop("secret")
     watching.watched.end("old")
     watching.wait(PATIENCE)
-    assert watching.shadow.tally.total(Agreement.UNKNOWN) == 3
+    assert watching.shadow.tally.unknown == 3
     assert others_pods(watching) == ["web"]
     watching.watched.objects["secret"] = secret
     watching.wait(PATIENCE)
@@ -65,7 +64,7 @@ def test_a_pod_that_is_not_decided_at_the_begin_is_asked_about_once() -> None:
 
 def test_counts_of_an_earlier_configuration_are_not_those_of_one_that_does_not_start() -> None:
     watched, told = node(), list[Finding]()
-    tally = Tally("node", "", "2026-01-01T00:00:00Z")
+    tally = new_tally("node", "", "2026-01-01T00:00:00Z")
     tally.would_be = WouldBePart(1, ["default/web"], [], "2026-01-01T00:00:00Z", [], "earlier")
     source = Watching(watched).source
     pods = BoundPods(lambda: watched.gates)

@@ -233,7 +233,7 @@ affinity:
 {{- $options := .Values.agent.agentConfiguration -}}
 pods events
 {{- if eq ($options.onRejection | default "hold") "evict" }} evict{{ end }}
-{{- if $options.failClosed }} taint{{ end }}
+{{- if or $options.failClosed $options.nodeCondition }} taint{{ end }}
 {{- if $options.publish }} publish{{ end }}
 {{- end }}
 

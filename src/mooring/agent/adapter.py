@@ -10,27 +10,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from mooring.agent.devices.lookup import DeviceSource, without_devices
-from mooring.agent.nri.types import (
-    CallTimeoutError,
-    ContainerAdjustment,
-    ContainerUpdate,
-    Event,
-    LinuxResources,
-    Loss,
-    LostAnswer,
-    NRIError,
-    PodSandbox,
-    RefusalError,
-    Runtime,
-    RuntimeContainer,
-    SessionObserver,
-)
+from msgspec.structs import replace
+
+from mooring.agent.devices.lookup import DeviceLookup, without_devices
+from mooring.agent.nri import types as nri
 from mooring.agent.pods.resolve import Resolved, resolved
-from mooring.agent.pods.source import ResizedSource
+from mooring.agent.pods.source import PodSources
 from mooring.agent.reactor.containers import as_requested, requested_containers, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
@@ -41,11 +28,10 @@ from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
 from mooring.agent.status.api import REMEDY, SILENCE, AgentMetrics
-from mooring.agent.status.snapshot import RuntimeLink
+from mooring.agent.status.snapshot import NO_RUNTIME, moment
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pods import DEFAULT_GATES
 from mooring.service.daemon import present_moment
 from mooring.service.logs import Log
 
@@ -59,16 +45,16 @@ class RuntimeAdapter:
     def __init__(
         self,
         holder: StateHolder,
-        pods: ResizedSource | None,
-        gates: PodGates = DEFAULT_GATES,
+        pods: PodSources,
+        gates: PodGates,
         clock: Callable[[], Moment] = present_moment,
-        devices: DeviceSource | None = None,
+        devices: DeviceLookup | None = None,
     ) -> None:
         """Begin to answer.
 
         Args:
             holder: has the state.
-            pods: knows pods; None when all are to be derived from their containers.
+            pods: knows pods; those that it does not know are derived from their containers.
             gates: of the kubelet, for pods that are derived.
             clock: tells the present moment, from which delays count.
             devices: knows what pods hold; None without the extension device-alignment.
@@ -83,18 +69,18 @@ class RuntimeAdapter:
         self._updated: frozenset[str] = frozenset()
         """Containers that the newest answer has updates of."""
 
-    def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[Event]:
+    def configure(self, _config: str, _runtime: str, _version: str) -> frozenset[nri.Event]:
         """Subscribe to everything."""
         return EVENTS
 
     def synchronize(
-        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
-    ) -> Sequence[ContainerUpdate]:
+        self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.RuntimeContainer]
+    ) -> Sequence[nri.ContainerUpdate]:
         """Bring state and runtime together."""
         state = self._holder.state
         running = {one.id for one in unlisted(state, pods, containers) if self._holder.is_running(one)}
         unknown = unknown_pods(state, pods, containers, running)
-        known = {} if self._pods is None else self._pods.known(unknown)
+        known = self._pods.known(unknown)
         found = {}
         for one in unknown:
             its = as_requested(state, [each for each in containers if each.pod_sandbox_id == one.id])
@@ -110,10 +96,10 @@ class RuntimeAdapter:
         )
 
     def create_container(
-        self, pod: PodSandbox, container: RuntimeContainer
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        self, pod: nri.PodSandbox, container: nri.RuntimeContainer
+    ) -> tuple[nri.ContainerAdjustment, Sequence[nri.ContainerUpdate]]:
         """Place a container."""
-        found = self._found(self._pod(pod), pod, container, requested_containers(self._holder.state, pod.id))
+        found = self._found(self._pods.pod(pod), pod, container, requested_containers(self._holder.state, pod.id))
         spec, devices = self._plain(found.pod), self._devices_of(found)
         now = self._clock()
         outcome = self._decided(
@@ -123,58 +109,59 @@ class RuntimeAdapter:
         return outcome.answer.adjustment, outcome.answer.updates
 
     def update_container(
-        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
-    ) -> Sequence[ContainerUpdate]:
+        self, pod: nri.PodSandbox, container: nri.RuntimeContainer, resources: nri.LinuxResources
+    ) -> Sequence[nri.ContainerUpdate]:
         """Resize a container, or overrule an update where it concerns what the agent decides."""
-        target = None if self._pods is None else self._pods.wanted(pod)
+        target = self._pods.wanted(pod)
         now = self._clock()
         outcome = self._decided(
             lambda state, observer: update_container(state, pod, container, resources, target, now, observer), pod.uid
         )
         return updates_of(outcome)
 
-    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
+    def stop_container(self, pod: nri.PodSandbox, container: nri.RuntimeContainer) -> Sequence[nri.ContainerUpdate]:
         """Learn that a container has ended."""
         return updates_of(self._decided(lambda state, _observer: stop_container(state, container), pod.uid))
 
-    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
+    def state_change(
+        self, event: nri.Event, pod: nri.PodSandbox | None, container: nri.RuntimeContainer | None
+    ) -> None:
         """Learn everything else."""
         spec: Pod | None = None
         devices: DevicesFound | None = None
         state = self._holder.state
         if pod is not None and needs_pod(state, event, pod, container):
-            found = self._found(self._pod(pod), pod, container, requested_containers(state, pod.id))
+            found = self._found(self._pods.pod(pod), pod, container, requested_containers(state, pod.id))
             spec, devices = self._plain(found.pod), self._devices_of(found)
-        elif pod is not None and event is Event.START_CONTAINER and pod.uid in state.without_devices:
-            devices = self._devices_of(self._found(self._pod(pod), pod, container, requested_containers(state, pod.id)))
+        elif pod is not None and event is nri.Event.START_CONTAINER and pod.uid in state.without_devices:
+            devices = self._devices_of(
+                self._found(self._pods.pod(pod), pod, container, requested_containers(state, pod.id))
+            )
         now = self._clock()
         self._decided(
             lambda state, observer: state_change(state, event, pod, container, spec, observer, devices, now),
             "" if pod is None else pod.uid,
         )
 
-    def lost(self, answer: LostAnswer) -> None:
+    def lost(self, answer: nri.LostAnswer) -> None:
         """Put right what an answer that did not arrive should have made true.
 
         After a lost connection there is nothing to do: the next Synchronize tells everything again.
         """
         updated, self._updated = self._updated, frozenset()
-        if answer.loss is not Loss.CLOSED and updated:
+        if answer.loss is not nri.Loss.CLOSED and updated:
             self._holder.apply(lambda state, _observer: answer_lost(state, updated))
 
     def _decided(self, decide: Decide, uid: str = "") -> EventOutcome:
         self._updated = frozenset()
         outcome = self._holder.apply(decide, uid)
         if isinstance(outcome.answer, Refused):
-            raise RefusalError(outcome.answer.text)
+            raise nri.RefusalError(outcome.answer.text)
         self._updated = frozenset(one.container_id for one in updates_of(outcome))
         if outcome.starts:
             # No reply confirms updates: one that failed would leave a container on the CPUs of the new one.
             self._holder.confirm()
         return outcome
-
-    def _pod(self, sandbox: PodSandbox) -> Pod | None:
-        return None if self._pods is None else self._pods.pod(sandbox)
 
     def _plain(self, pod: Pod) -> Pod:
         """Return the pod as the engine is asked about it: devices are given already, where it follows them."""
@@ -195,18 +182,18 @@ class RuntimeAdapter:
     def _found(
         self,
         pod: Pod | None,
-        sandbox: PodSandbox,
-        container: RuntimeContainer | None,
-        others: Sequence[RuntimeContainer],
+        sandbox: nri.PodSandbox,
+        container: nri.RuntimeContainer | None,
+        others: Sequence[nri.RuntimeContainer],
     ) -> Resolved:
         rest = [one for one in others if container is None or one.id != container.id]
         found = resolved(pod, sandbox, container, rest, self._gates)
-        for each in (*found.differences, *found.problems):
-            self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", str(each))
+        for problem in found.problems:
+            self._holder.complain(f"{sandbox.namespace}/{sandbox.name}", problem)
         return found
 
 
-class SessionListener(SessionObserver):
+class SessionListener(nri.SessionObserver):
     """Hears of connections, answers and losses; in the plugin's thread, but for :meth:`check`."""
 
     def __init__(
@@ -227,7 +214,7 @@ class SessionListener(SessionObserver):
             clock: seconds that only go forward.
         """
         self._holder, self._adapter, self._metrics, self._log = holder, adapter, metrics, log
-        self._link = RuntimeLink()
+        self._link, self._is_silent = NO_RUNTIME, False
         self._clock = clock
         self._waiting: float | None = None
         """Since when the runtime takes connections and has not told what runs."""
@@ -235,12 +222,14 @@ class SessionListener(SessionObserver):
         self.synchronized_once = threading.Event()
         """Set when the runtime has told everything for the first time."""
 
-    def connected(self, runtime: Runtime) -> None:
+    def connected(self, runtime: nri.Runtime) -> None:
         """Show the runtime."""
         if self._link.name:
             self._metrics.reconnects.inc()
         self._wait()
-        self._show(name=runtime.name, version=runtime.version, connected=True, synchronized=False, since=time.time())
+        self._show(
+            name=runtime.name, version=runtime.version, connected=True, synchronized=False, since=moment(time.time())
+        )
         self._log.info(
             "runtime connected", runtime=runtime.name, version=runtime.version, timeout=runtime.request_timeout
         )
@@ -265,7 +254,7 @@ class SessionListener(SessionObserver):
         if self._holder.calls is not None:
             self._holder.calls.answered(method, seconds)
 
-    def lost(self, answer: LostAnswer) -> None:
+    def lost(self, answer: nri.LostAnswer) -> None:
         """Have a lost answer corrected."""
         self._metrics.reply_seconds.labels(answer.method).observe(answer.seconds)
         self._log.warning(
@@ -284,22 +273,22 @@ class SessionListener(SessionObserver):
         """Log a defect of the agent."""
         self._log.error("internal error; the request was refused", method=method, exc_info=error)
 
-    def disconnected(self, why: NRIError, retry_in: float) -> None:
+    def disconnected(self, why: nri.NRIError, retry_in: float) -> None:
         """Show that the runtime is away, or that it takes connections and answers nothing on them."""
-        if isinstance(why, CallTimeoutError):
+        if isinstance(why, nri.CallTimeoutError):
             self._wait()
         else:
             self._waiting = None
-            if self._link.silent:
+            if self._is_silent:
                 self._show(silent=False)
         if self._link.connected or not self._link.since:
             self._log.warning("runtime disconnected", why=str(why), retry_in=retry_in)
-            self._show(connected=False, synchronized=False, since=time.time())
+            self._show(connected=False, synchronized=False, since=moment(time.time()))
 
     def check(self) -> None:
         """Say once that the runtime lets the agent wait too long; to be called now and then, from one other thread."""
         waiting = self._waiting
-        if waiting is None or self._link.silent or self._clock() - waiting < SILENCE:
+        if waiting is None or self._is_silent or self._clock() - waiting < SILENCE:
             return
         if self._show(silent=True, waiting=waiting):
             self._log.warning("runtime silent", seconds=round(self._clock() - waiting), remedy=REMEDY)
@@ -313,6 +302,7 @@ class SessionListener(SessionObserver):
         with self._lock:
             if waiting is not None and waiting != self._waiting:
                 return False
+            self._is_silent = changes.pop("silent", self._is_silent)
             self._link = replace(self._link, **changes)
-            self._holder.show(runtime=self._link)
+            self._holder.show(runtime=self._link, is_silent=self._is_silent)
             return True

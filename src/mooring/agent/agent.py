@@ -29,8 +29,9 @@ from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
 from mooring.agent.status.api import AgentMetrics, unready
-from mooring.agent.status.snapshot import InForce, Published, Snapshot
+from mooring.agent.status.snapshot import Published, Snapshot, moment
 from mooring.agent.storage.store import Store
+from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
 from mooring.engine.node.metrics.metrics import Metrics, fold
@@ -92,8 +93,7 @@ class Agent:
                 startup.configuration.source,
             )
             self._published = Published(_first(startup, resumed, facts))
-            self.metrics = AgentMetrics(self._published)
-            self.metrics.per_container = options.per_container_metrics
+            self.metrics = AgentMetrics(self._published, per_container=options.per_container_metrics)
             work = WorkQueue(lambda error: log.error("internal error", exc_info=error))
             gates = PodGates.of_node(startup.configuration.kubelet, startup.configuration.mooring)
             cluster = open_cluster_access(options, gates, startup.node, self._report, self.metrics.evictions.inc)
@@ -117,7 +117,9 @@ class Agent:
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
-            self._say_unlockable(unlockable)
+            if unlockable:
+                log.warning("the state folder cannot be locked", problem=unlockable)
+                self.holder.problem(unlockable)
             self.holder.apply(lambda state, _observer: EventOutcome(state, effects=resumed.effects))
             self._cpus = self._cpu_reconciler(startup, opened)
             self.devices = self._device_access(startup, opened)
@@ -134,7 +136,12 @@ class Agent:
                 )
                 opened.callback(publisher.stop, _PATIENCE)
                 self.metrics.beside = publisher.metrics
-            self._run_plugin = _plugin(given, adapter, plugin, self.listener, self._connect, self._stopping)
+            # Until the agent stops; over a given connection until that ends
+            self._run_plugin: Callable[[], object] = (
+                partial(run_plugin, self._connect, adapter, plugin, self.listener, self._stopping)
+                if given is None
+                else partial(run_given_plugin, given, adapter, plugin, self.listener)
+            )
             self._reloading = ConfigurationReloader(startup, self.holder, self._published, self.metrics, log)
             self._kubelet = (
                 None
@@ -170,7 +177,7 @@ class Agent:
         self.work.start()
         if self._cpus is not None:
             self._cpus.start()
-        if self.options.fail_closed:
+        if self.options.marks_node:
             self._taint(present=True)
             self.cluster.outward.wait_until_tried(_TAINTING)
         self._thread.start()
@@ -212,7 +219,7 @@ class Agent:
         if now - self._written >= WRITING:
             self._written = now
             self.holder.write_again()
-        if self.options.fail_closed:
+        if self.options.marks_node:
             self._taint(present=bool(unready(self.snapshot)))
 
     def verify_all(self) -> None:
@@ -224,8 +231,8 @@ class Agent:
         self._verify()
         verify_quotas(self.holder, self._cgroups)
         self._checked_sandboxes = verify_sandboxes(self.holder, self._cgroups, self._checked_sandboxes)
-        if self._checked_sandboxes.is_blind is not self.snapshot.blind:
-            self.holder.show(blind=self._checked_sandboxes.is_blind)
+        if self._checked_sandboxes.is_blind is not self.snapshot.is_blind:
+            self.holder.show(is_blind=self._checked_sandboxes.is_blind)
 
     def close(self) -> None:
         """Stop talking to the runtime and end everything; nothing stays behind."""
@@ -237,7 +244,7 @@ class Agent:
         self.work.finish(_PATIENCE)
         if self.interrupts is not None:
             self.interrupts.close(_PATIENCE)
-        if self.options.fail_closed:
+        if self.options.marks_node:
             self._taint(present=True)
         self._closing.close()
 
@@ -297,11 +304,6 @@ class Agent:
         else:
             self._log.info("the other agent has ended")
 
-    def _say_unlockable(self, problem: str) -> None:
-        if problem:
-            self._log.warning("the state folder cannot be locked", problem=problem)
-            self.holder.problem(problem)
-
     def _talk(self) -> None:
         try:
             self._run_plugin()
@@ -334,31 +336,16 @@ class Agent:
 
 def _first(startup: Startup, resumed: EventOutcome, facts: list[object]) -> Snapshot:
     """Return the snapshot before anything has happened."""
-    now = time.time()
-    kubelet = resumed.state.kubelet
+    kubelet, now = resumed.state.kubelet, time.time()
     return Snapshot(
         startup.machine,
         resumed.state,
-        configuration=InForce(startup.configuration.files, 1, now),
+        configuration=ConfigurationPart(list(startup.configuration.files), 1, moment(now), ""),
         metrics=fold(Metrics.initial(kubelet.settings, kubelet.node.cpu), facts),
         node=startup.node,
         started=now,
         taken=now,
     )
-
-
-def _plugin(
-    given: Session | None,
-    adapter: RuntimeAdapter,
-    options: PluginOptions,
-    listener: SessionListener,
-    connect: Callable[[], socket.socket],
-    stopping: StopSignal,
-) -> Callable[[], object]:
-    """Return what talks to the runtime until the agent stops; over a given connection until that ends."""
-    if given is not None:
-        return partial(run_given_plugin, given, adapter, options, listener)
-    return partial(run_plugin, connect, adapter, options, listener, stopping)
 
 
 def ready_fields(snapshot: Snapshot) -> Mapping[str, str]:

@@ -18,17 +18,9 @@ from mooring.service.daemon import uncollected
 with lazily():
     from mooring.agent import run, startup, uninstall
     from mooring.agent.nri import plugin, types
-    from mooring.published import publisher
-
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mooring.agent.nri.session import Session
-    from mooring.agent.startup import RunningPublisher
-    from mooring.engine.kubelet.kubelet import Kubelet
-    from mooring.inputs.decoding.fields import Report
-    from mooring.service.apiserver import Cluster
 
 EPILOG = """\b
 Examples:
@@ -84,7 +76,7 @@ def command(config: str, state_dir: str, nri_socket: str, machine: str, *, leave
             for problem in left.problems:
                 emit(f"Not restored: {problem}")
             return NO if left.problems else YES
-        run.run_agent(asked, publish=_publisher, given=given)
+        run.run_agent(asked, given=given)
     return YES
 
 
@@ -104,12 +96,6 @@ def _given() -> Session | None:
         problem = f"the runtime that started the agent does not take it: {error}"
         remedy = "check the name of the program, such as 50-mooring, and the runtime's log"
         raise InputError(problem, remedy=remedy) from None
-
-
-def _publisher(
-    kubelet: Callable[[], Kubelet | None], connect: Callable[[], Cluster], node: str, report: Report
-) -> RunningPublisher:
-    return publisher.PublisherThread(kubelet, connect, node, report)
 
 
 def _absolute(path: str) -> str:

@@ -16,7 +16,6 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
@@ -32,20 +31,17 @@ from mooring.service.logs import Log
 ONLINE = "sys/devices/system/cpu/online"
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineCPUList:
-    """The list of one machine."""
+def online_cpus(root: str) -> CPUSet | None:
+    """Return the CPUs that are online; None where that is unknown. An empty list is unknown: some CPU runs this.
 
-    root: str = "/"
-    """Folder that stands for ``/``."""
-
-    def read(self) -> CPUSet | None:
-        """Return the CPUs that are online; None where that is unknown. An empty list is unknown: some CPU runs this."""
-        try:
-            online = CPUSet.parse((Path(self.root) / ONLINE).read_text("ascii").strip())
-        except (OSError, ValueError, CPUSetSyntaxError):
-            return None
-        return online or None
+    Args:
+        root: folder that stands for ``/``.
+    """
+    try:
+        online = CPUSet.parse((Path(root) / ONLINE).read_text("ascii").strip())
+    except (OSError, ValueError, CPUSetSyntaxError):
+        return None
+    return online or None
 
 
 KERNEL_GROUP = 1
@@ -164,7 +160,7 @@ class CPUReconciler:
             options: of the agent.
             log: of the agent.
         """
-        self._online, self._holder, self._log = OnlineCPUList(root), holder, log
+        self._root, self._holder, self._log = root, holder, log
         self._strange = CPUSet()
         if problem := keep_machine(Path(options.state_dir), machine):
             log.warning("the description of the machine cannot be written", problem=problem)
@@ -183,7 +179,7 @@ class CPUReconciler:
 
     def online(self) -> CPUSet | None:
         """Return the CPUs that are online now; None where that is unknown."""
-        return self._online.read()
+        return online_cpus(self._root)
 
     def check(self) -> None:
         """Look once, and have done what follows."""
@@ -191,7 +187,12 @@ class CPUReconciler:
         if found is None:
             self._holder.complain("online CPUs", "the list of online CPUs cannot be read; the last known list is used")
             return
-        self._name_strangers(found)
+        # Of these the agent has no description: they were offline when it first started.
+        strange = found - CPUSet(known_cpus(self._holder.state.kubelet.node))
+        if strange and strange != self._strange:
+            text = "CPUs came online that were offline when the agent first started; they are not used"
+            self._log.warning(text, cpus=list_text(strange.mask), remedy="drain the node and restart the agent")
+        self._strange = strange
         if is_news(self._holder.state, found.mask):
             self._holder.apply(lambda state, observer: cpus_changed(state, found.mask, observer))
 
@@ -200,12 +201,3 @@ class CPUReconciler:
             self.check()
         except Exception as error:  # noqa: BLE001 - without this thread no CPU would ever be missed
             self._log.error("internal error", exc_info=error)
-
-    def _name_strangers(self, online: CPUSet) -> None:
-        """Say that there are CPUs of which the agent has no description: they were offline when it first started."""
-        strange = online - CPUSet(known_cpus(self._holder.state.kubelet.node))
-        if strange != self._strange:
-            self._strange = strange
-            if strange:
-                text = "CPUs came online that were offline when the agent first started; they are not used"
-                self._log.warning(text, cpus=list_text(strange.mask), remedy="drain the node and restart the agent")

@@ -272,3 +272,11 @@ def reported(
     """Return what is said of a pod twice: in the agent's log and as an event of the pod."""
     report = AgentReport(finding, f"{pod.namespace}/{pod.name}: {text}", pod.uid, container_id, reason, code)
     return report, warning_about(pod, reason, text)
+
+
+def said(
+    state: AgentState, report: AgentReport, reason: str, note: str | None = None
+) -> tuple[AgentReport | ClusterEvent, ...]:
+    """Return a report and, where its pod is placed, an event of the pod, whose note is the report's text by default."""
+    pod = state.kubelet.node.active.get(report.uid)
+    return (report,) if pod is None else (report, warning_about(pod, reason, report.message if note is None else note))

@@ -1,10 +1,8 @@
 """Eviction of rejected pods, the taint that keeps new ones away, and Kubernetes events without a flood.
 
 The reactor decides about an eviction (:func:`mooring.agent.reactor.placing.report_unplaced`, with ``onRejection:
-evict``). Here are the requests, what waits to be requested, and what was given up: the wish for an eviction comes again
-with every try of the kubelet, that for the taint with every check, and each failure is reported once. A pod that is
-held back is tried again every few seconds, for as long as it waits; each try gives the same sentence: a repeated event
-is counted up, and each object gets a bounded number.
+evict``). Here are the requests. A pod that is held back is tried again every few seconds, for as long as it waits; each
+try gives the same sentence: a repeated event is counted up, and each object gets a bounded number.
 
 A role for all of it: ``get``, ``list``, ``watch`` on pods; ``create`` on pods/eviction; ``create``, ``patch`` on
 events of events.k8s.io; ``get``, ``patch`` on nodes. Source: Kubernetes API v1.37.
@@ -15,14 +13,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
 import msgspec
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.pods.cluster import AgentAccount
 from mooring.service.apiserver import cluster_errors, refusal_of
 
 CONTROLLER = "mooring/agent"
@@ -73,17 +70,12 @@ class _Series:
 
 
 @dataclass(slots=True)
-class _Allowance:
-    left: float
-    since: float
-
-
-@dataclass(slots=True)
 class EventBook:
     """What was said already. Not safe for several threads."""
 
     _series: OrderedDict[ClusterEvent, _Series] = field(default_factory=OrderedDict)
-    _allowances: OrderedDict[EventSubject, _Allowance] = field(default_factory=OrderedDict)
+    _allowances: OrderedDict[EventSubject, tuple[float, float]] = field(default_factory=OrderedDict)
+    """How many more sentences an object may be told, and since when."""
 
     def record(self, event: ClusterEvent, now: float, number: int) -> EventWrite | None:
         """Take note of something; return what is to be written now, if anything.
@@ -117,15 +109,11 @@ class EventBook:
         return min((one.due for one in self._series.values() if one.count > one.written), default=None)
 
     def _allows(self, about: EventSubject, now: float) -> bool:
-        allowance = self._allowances.setdefault(about, _Allowance(BURST, now))
-        self._allowances.move_to_end(about)
+        left, since = self._allowances.pop(about, (BURST, now))
+        left = min(BURST, left + (now - since) / REFILL)
+        self._allowances[about] = left - 1 if left >= 1 else left, now
         _bound(self._allowances)
-        allowance.left = min(BURST, allowance.left + (now - allowance.since) / REFILL)
-        allowance.since = now
-        if allowance.left < 1:
-            return False
-        allowance.left -= 1
-        return True
+        return left >= 1
 
 
 def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:
@@ -135,7 +123,7 @@ def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:
     return EventWrite(event, series.number, series.count)
 
 
-def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, _Allowance]) -> None:
+def _bound(remembered: OrderedDict[ClusterEvent, _Series] | OrderedDict[EventSubject, tuple[float, float]]) -> None:
     if len(remembered) > MOST_REMEMBERED:
         remembered.popitem(last=False)
 
@@ -178,7 +166,7 @@ def _answered(
     Raises:
         ClusterError: it says no, in its own words where it has any, or nothing.
     """
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    kind = f"application/{_PATCHES[path.endswith('/status')]}+json" if method == "PATCH" else "application/json"
     manager = {} if body is None else {"fieldManager": "mooring-agent"}
     with cluster_errors():
         content = None if body is None else msgspec.json.encode(body)
@@ -194,50 +182,10 @@ def _answered(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionWrite:
-    """A pod is to be evicted."""
-
-    about: EventSubject
-    message: str
-    """Why."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaintWrite:
-    """The node is to have the agent's taint, or not to have it."""
-
-    present: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A write that waits."""
-
-    what: EventWrite | EvictionWrite | TaintWrite
-    tries: int = 0
-    """That have failed."""
-    due: float = 0.0
-    """When it is tried, by the writer's clock."""
-
-    @property
-    def account(self) -> AgentAccount:
-        """The account that may write it."""
-        if isinstance(self.what, EventWrite):
-            return AgentAccount.EVENTS
-        return AgentAccount.EVICT if isinstance(self.what, EvictionWrite) else AgentAccount.TAINT
-
-    @property
-    def failure(self) -> str:
-        """What it means when it fails, in words."""
-        what = self.what
-        if isinstance(what, EventWrite):
-            return f"an event about {what.event.about.name} could not be written"
-        if isinstance(what, EvictionWrite):
-            return f"{what.about.namespace}/{what.about.name} is not evicted and stays held back"
-        return f"the node's taint could not be {'set' if what.present else 'removed'}"
-
-
+CONDITION = "mooring.dev/AgentReady"
+"""Type of the node's condition, for rules of the node readiness controller."""
+_PATCHES = ("merge-patch", "strategic-merge-patch")
+"""Of conditions others write the rest, which only the second keeps."""
 TAINT = "mooring/agent-not-ready"
 """Key of the taint that keeps pods away from a node whose agent is not there."""
 EFFECT = "NoSchedule"
@@ -265,8 +213,8 @@ def evict_pod(http: httpx2.Client, about: EventSubject) -> bool:
     return _answered(http, "POST", f"{pod}/eviction", 404, eviction) is not None
 
 
-def set_taint(http: httpx2.Client, node: str, *, present: bool) -> bool:
-    """See to it that the node has, or has not, the taint; tell whether anything had to be changed.
+def set_taint(http: httpx2.Client, node: str, *, present: bool) -> str:
+    """See to it that the node has, or has not, the taint; return what had to be changed, in words.
 
     The list of taints can only be written whole, so the write carries the version that was read and fails with 409 when
     another client was faster.
@@ -280,46 +228,24 @@ def set_taint(http: httpx2.Client, node: str, *, present: bool) -> bool:
     kept = [one for one in taints if not (one.get("key") == TAINT and one.get("effect") == EFFECT)]
     wanted = [*kept, {"key": TAINT, "effect": EFFECT}] if present else kept
     if len(wanted) == len(taints):
-        return False
+        return ""
     version = found.get("metadata", {}).get("resourceVersion")
     _answered(http, "PATCH", path, body={"metadata": {"resourceVersion": version}, "spec": {"taints": wanted}})
-    return True
+    return f"the node {'has' if present else 'has lost'} the taint of an agent that is not ready"
 
 
-MOST_EVICTIONS = 1024
-"""Evictions that are remembered."""
-_NODE = ""
-"""Stands for the node among the uids of pods."""
-
-
-class ReportedFailures:
-    """Evictions and the taint, with the words in which the newest failure was reported; one thread's alone."""
-
-    def __init__(self) -> None:
-        self._words: OrderedDict[str, str] = OrderedDict()
-
-    def was_reported(self, task: Task, message: str, *, is_last: bool) -> bool:
-        """Tell whether the same eviction, or the taint, was given up before with the same words.
-
-        Args:
-            task: that has failed; an event is never the same.
-            message: that is about to be reported.
-            is_last: whether it is given up now.
-        """
-        if isinstance(task.what, EventWrite):
-            return False
-        uid = _uid(task)
-        before = self._words.get(uid)
-        if is_last:
-            self._words[uid] = message
-            if len(self._words) > MOST_EVICTIONS:
-                self._words.popitem(last=False)
-        return before == message
-
-    def done(self, task: Task) -> None:
-        """Learn that a write was made: the next failure is reported again."""
-        self._words.pop(_uid(task), None)
-
-
-def _uid(task: Task) -> str:
-    return task.what.about.uid if isinstance(task.what, EvictionWrite) else _NODE
+def set_condition(http: httpx2.Client, node: str, *, present: bool) -> str:
+    """See to it that the node has the condition, False where the taint would be present; as :func:`set_taint`."""
+    path, status = f"/api/v1/nodes/{node}", str(not present)
+    found = (_answered(http, "GET", path) or {}).get("status", {}).get("conditions") or []
+    if any(one.get("type") == CONDITION and one.get("status") == status for one in found):
+        return ""
+    condition = {
+        "type": CONDITION,
+        "status": status,
+        "reason": "AgentNotReady" if present else "AgentReady",
+        "message": f"mooring agent {'does not pin' if present else 'pins'} the containers of this node",
+        "lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    _answered(http, "PATCH", f"{path}/status", body={"status": {"conditions": [condition]}})
+    return f"the node's condition {CONDITION} is {status}"

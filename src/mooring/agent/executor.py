@@ -12,28 +12,15 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
 
+from mooring.agent import effects
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
-from mooring.agent.effects import (
-    AgentReport,
-    ClusterEvent,
-    DropAssigned,
-    Effect,
-    Evict,
-    LiftQuota,
-    ResizeAnswered,
-    ReturnCPUs,
-    SweepAssigned,
-    Verify,
-    WriteAssigned,
-    WriteCPUSet,
-)
 from mooring.agent.state import Assigned
 from mooring.agent.status.api import AgentMetrics
 from mooring.engine.checkpoint.store import system_words
@@ -55,7 +42,7 @@ class Executor:
         work: WorkQueue,
         log: Log,
         verify: Callable[[tuple[str, ...]], object],
-        announce: Callable[[ClusterEvent | Evict], object],
+        announce: Callable[[effects.ClusterEvent | effects.Evict], object],
         files: AssignedFiles,
     ) -> None:
         """Execute nothing yet.
@@ -76,7 +63,7 @@ class Executor:
         self._files = files
         self._complained: set[tuple[str, str]] = set()
 
-    def execute(self, effect: Effect) -> CPUSetWritten | None:
+    def execute(self, effect: effects.Effect) -> CPUSetWritten | None:
         """Execute an effect, or queue it; return what came of writing a cpuset.
 
         :class:`~mooring.agent.effects.Persist` is not executed here: a state that cannot be written changes the
@@ -84,26 +71,26 @@ class Executor:
         """
         self.metrics.count(effect)
         match effect:
-            case WriteCPUSet() if effect.cpus or effect.mems:
+            case effects.WriteCPUSet() if effect.cpus or effect.mems:
                 return self.cgroups.write_cpuset(effect)
-            case ReturnCPUs():
+            case effects.ReturnCPUs():
                 if problem := self.cgroups.return_cpus(effect):
                     self.complain("groups above containers", f"a CPU that came online cannot be added: {problem}")
-            case LiftQuota():
+            case effects.LiftQuota():
                 self.lifted = time.monotonic()
                 if (lifted := self.cgroups.lift_quota(effect)).trouble not in (None, CGroupTrouble.GONE):
                     self.complain(effect.container_id or effect.uid, f"a quota is not lifted: {lifted.problem}")
-            case WriteAssigned() | DropAssigned() | SweepAssigned():
+            case effects.WriteAssigned() | effects.DropAssigned() | effects.SweepAssigned():
                 if problem := self._files.do(effect):
                     self.complain("files of assigned CPUs", problem)
-            case ResizeAnswered():
+            case effects.ResizeAnswered():
                 self.work.put(partial(_log_resize, self.log, effect))
-            case Verify():
+            case effects.Verify():
                 self.checks.add(effect.container_ids)
                 self.work.put(partial(self.checks.run, effect.container_ids))
-            case AgentReport():
+            case effects.AgentReport():
                 self.work.put(partial(_log_report, self.log, effect))
-            case ClusterEvent() | Evict():
+            case effects.ClusterEvent() | effects.Evict():
                 self.work.put(partial(self.announce, effect))
         return None
 
@@ -206,13 +193,13 @@ class WorkQueue:
                 self._failed(error)
 
 
-def _log_report(log: Log, report: AgentReport) -> None:
+def _log_report(log: Log, report: effects.AgentReport) -> None:
     """Log a report with what it is about."""
     fields = {"pod": report.uid, "container": report.container_id, "reason": report.reason, "code": report.code}
     log.warning(report.message, finding=report.finding.value, **{key: text for key, text in fields.items() if text})
 
 
-def _log_resize(log: Log, answer: ResizeAnswered) -> None:
+def _log_resize(log: Log, answer: effects.ResizeAnswered) -> None:
     """Log what was decided about a resize; one that is refused is a warning."""
     write = log.info if answer.result == "accepted" else log.warning
     write(answer.message, resize=answer.result, pod=answer.uid, container=answer.container_id)
@@ -233,40 +220,34 @@ class AssignedFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def do(self, effect: WriteAssigned | DropAssigned | SweepAssigned) -> str:
+    def do(self, effect: effects.WriteAssigned | effects.DropAssigned | effects.SweepAssigned) -> str:
         """Do what an effect says; return the problem in words, empty when there is none."""
         try:
             match effect:
-                case WriteAssigned():
-                    self._write(effect)
-                case DropAssigned():
+                case effects.WriteAssigned():
+                    mine = self.folder / effect.container_id
+                    for folder in (self.folder.parent, self.folder, mine) if effect.makes else ():
+                        # All users may read it, whatever the process's mask.
+                        with suppress(FileExistsError):
+                            folder.mkdir(_FOLDER_MODE)
+                            folder.chmod(_FOLDER_MODE)
+                    if effect.makes or mine.is_dir():
+                        _write_assigned(mine, effect.assigned, again=effect.again)
+                case effects.DropAssigned():
                     _remove(self.folder / effect.container_id)
-                case SweepAssigned():
+                case effects.SweepAssigned():
                     self._sweep(effect)
         except OSError as error:
             return f"{self.folder}: {system_words(error)}"
         return ""
 
-    def _write(self, effect: WriteAssigned) -> None:
-        mine = self.folder / effect.container_id
-        if effect.makes:
-            _make(self.folder.parent)
-            _make(self.folder)
-            _make(mine)
-        elif not mine.is_dir():
-            return
-        _write_assigned(mine, effect.assigned, again=effect.again)
-
-    def _sweep(self, effect: SweepAssigned) -> None:
-        for mine in self._folders():
-            if mine.name in effect.silent:
-                _write_assigned(mine, Assigned())
-            elif mine.name not in effect.told:
-                _remove(mine)
-
-    def _folders(self) -> Iterator[Path]:
+    def _sweep(self, effect: effects.SweepAssigned) -> None:
         with suppress(FileNotFoundError):
-            yield from [one for one in self.folder.iterdir() if one.is_dir() and not one.is_symlink()]
+            for mine in [one for one in self.folder.iterdir() if one.is_dir() and not one.is_symlink()]:
+                if mine.name in effect.silent:
+                    _write_assigned(mine, Assigned())
+                elif mine.name not in effect.told:
+                    _remove(mine)
 
 
 def _write_assigned(mine: Path, assigned: Assigned, *, again: bool = False) -> None:
@@ -293,13 +274,6 @@ def _text(path: Path) -> str | None:
         return path.read_text("ascii")
     except (OSError, ValueError):
         return None
-
-
-def _make(folder: Path) -> None:
-    """Make a folder that all users may read, whatever the process's mask."""
-    with suppress(FileExistsError):
-        folder.mkdir(_FOLDER_MODE)
-        folder.chmod(_FOLDER_MODE)
 
 
 def _remove(mine: Path) -> None:

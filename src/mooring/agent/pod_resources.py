@@ -19,89 +19,60 @@ from google.protobuf.message import Message
 from msgspec import Struct, to_builtins
 
 from mooring.agent.reactor.create_container import prepare_claim, unprepare_claim
-from mooring.agent.reactor.response import EventOutcome, Refused
-from mooring.agent.state import AgentState, variables
+from mooring.agent.reactor.response import Refused
+from mooring.agent.state import variables
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.snapshot import Published, Snapshot
 from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.observer import Observer
 from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
+from mooring.service import messages
 from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
 from mooring.service.logs import Log
-from mooring.service.messages import (
-    CLAIMS_SERVICE,
-    PODRESOURCES_SERVICE,
-    AllocatableResourcesRequestMessage,
-    AllocatableResourcesResponseMessage,
-    GetPodResourcesRequestMessage,
-    GetPodResourcesResponseMessage,
-    HeldShareMessage,
-    ListPodResourcesRequestMessage,
-    ListPodResourcesResponseMessage,
-    NodeRequestMessage,
-    NodeResponseMessage,
-    PodResourcesMessage,
-    PrepareRequestMessage,
-    PrepareResponseMessage,
-    UnprepareRequestMessage,
-    UnprepareResponseMessage,
-)
 
 _Response = TypeVar("_Response", bound=Message)
 
 
-class PodResourcesService:
-    """Serves List, Get and GetAllocatableResources on a Unix socket until it is closed."""
+def serve_pod_resources(path: str, snapshot: Callable[[], Snapshot], log: Log) -> GRPCSocket:
+    """Serve List, Get and GetAllocatableResources on a Unix socket until that is closed.
 
-    def __init__(self, path: str, snapshot: Callable[[], Snapshot], log: Log) -> None:
-        """Begin to serve.
+    Args:
+        path: of the socket.
+        snapshot: the newest of the node.
+        log: of the agent.
 
-        Args:
-            path: of the socket.
-            snapshot: the newest of the node.
-            log: of the agent.
+    Raises:
+        InputError: there can be no such socket.
+    """
 
-        Raises:
-            InputError: there can be no such socket.
-        """
-        self._snapshot = snapshot
-        methods: Methods = {
-            "List": Method(ListPodResourcesRequestMessage, lambda _asked: self._list()),
-            "Get": Method(GetPodResourcesRequestMessage, self._get),
-            "GetAllocatableResources": Method(AllocatableResourcesRequestMessage, lambda _asked: self._allocatable()),
-        }
-        self._socket = GRPCSocket(path, PODRESOURCES_SERVICE, methods, log)
+    def node() -> Node:
+        return snapshot().state.kubelet.node
 
-    def close(self) -> None:
-        """Stop serving and remove the socket's name."""
-        self._socket.close()
-
-    def _list(self) -> ListPodResourcesResponseMessage:
-        return _message(list_message(self._node()), ListPodResourcesResponseMessage)
-
-    def _get(self, asked: GetPodResourcesRequestMessage) -> GetPodResourcesResponseMessage:
+    def get(asked: messages.GetPodResourcesRequestMessage) -> messages.GetPodResourcesResponseMessage:
         wanted = asked.pod_namespace, asked.pod_name
-        pods = list_message(self._node()).pod_resources
-        found = next((pod for pod in pods if (pod.namespace, pod.name) == wanted), None)
+        found = next((pod for pod in list_message(node()).pod_resources if (pod.namespace, pod.name) == wanted), None)
         if found is None:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
             raise CallRefusedError("UNKNOWN", text)
-        return GetPodResourcesResponseMessage(pod_resources=_message(found, PodResourcesMessage))
+        return messages.GetPodResourcesResponseMessage(pod_resources=_message(found, messages.PodResourcesMessage))
 
-    def _allocatable(self) -> AllocatableResourcesResponseMessage:
-        return _message(allocatable_message(self._node()), AllocatableResourcesResponseMessage)
-
-    def _node(self) -> Node:
-        state = self._snapshot().state
-        if state is None:
-            raise CallRefusedError("UNAVAILABLE", "the agent has no state yet")
-        return state.kubelet.node
+    methods: Methods = {
+        "List": Method(
+            messages.ListPodResourcesRequestMessage,
+            lambda _asked: _message(list_message(node()), messages.ListPodResourcesResponseMessage),
+        ),
+        "Get": Method(messages.GetPodResourcesRequestMessage, get),
+        "GetAllocatableResources": Method(
+            messages.AllocatableResourcesRequestMessage,
+            lambda _asked: _message(allocatable_message(node()), messages.AllocatableResourcesResponseMessage),
+        ),
+    }
+    return GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
 
 
 def _message(document: Struct, kind: type[_Response]) -> _Response:
@@ -118,61 +89,47 @@ _NAME = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.-]{0,252}[0-9A-Za-z])?", re.ASCII)
 _REQUEST = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?", re.ASCII)
 
 
-class ClaimsService:
-    """Serves Prepare, Unprepare and Node on a Unix socket until it is closed."""
+def serve_claims(path: str, provider: Published, holder: StateHolder, log: Log) -> GRPCSocket:
+    """Serve Prepare, Unprepare and Node on a Unix socket until that is closed.
 
-    def __init__(self, path: str, provider: Published, holder: StateHolder, log: Log) -> None:
-        """Begin to serve.
+    Args:
+        path: of the socket.
+        provider: knows the node.
+        holder: has the state.
+        log: of the agent.
 
-        Args:
-            path: of the socket.
-            provider: knows the node.
-            holder: has the state.
-            log: of the agent.
+    Raises:
+        InputError: there can be no such socket.
+    """
 
-        Raises:
-            InputError: there can be no such socket.
-        """
-        self._provider, self._holder = provider, holder
-        methods: Methods = {
-            "Prepare": Method(PrepareRequestMessage, self._prepare),
-            "Unprepare": Method(UnprepareRequestMessage, self._unprepare),
-            "Node": Method(NodeRequestMessage, lambda _request: node_message(self._provider.snapshot())),
-        }
-        self._socket = GRPCSocket(path, CLAIMS_SERVICE, methods, log)
-
-    def close(self) -> None:
-        """Stop serving and remove the socket's name."""
-        self._socket.close()
-
-    def _prepare(self, request: PrepareRequestMessage) -> PrepareResponseMessage:
-        if not self._provider.snapshot().runtime.synchronized:
-            return PrepareResponseMessage(reason=NOT_READY)
+    def prepare(request: messages.PrepareRequestMessage) -> messages.PrepareResponseMessage:
+        if not provider.snapshot().runtime.synchronized:
+            return messages.PrepareResponseMessage(reason=NOT_READY)
         try:
             asked, pods = claim_asked(request)
         except InputError as error:
-            return PrepareResponseMessage(reason=f"InvalidClaim: {error}")
-
-        def decide(state: AgentState, observer: Observer) -> EventOutcome:
-            return prepare_claim(state, asked, pods, observer)
-
-        outcome = self._holder.apply(decide, claim_key(asked.uid))
+            return messages.PrepareResponseMessage(reason=f"InvalidClaim: {error}")
+        key = claim_key(asked.uid)
+        outcome = holder.apply(lambda state, observer: prepare_claim(state, asked, pods, observer), key)
         held = claim_of(outcome.state.kubelet.node.cpu, asked.uid)
         if isinstance(outcome.answer, Refused) or held is None:
             reason = outcome.answer.text if isinstance(outcome.answer, Refused) else NOT_READY
-            return PrepareResponseMessage(reason=reason)
-        return PrepareResponseMessage(shares=_shares(held))
+            return messages.PrepareResponseMessage(reason=reason)
+        return messages.PrepareResponseMessage(shares=_shares(held))
 
-    def _unprepare(self, request: UnprepareRequestMessage) -> UnprepareResponseMessage:
-        def decide(state: AgentState, observer: Observer) -> EventOutcome:
-            return unprepare_claim(state, request.uid, observer)
+    def unprepare(request: messages.UnprepareRequestMessage) -> messages.UnprepareResponseMessage:
+        answer = holder.apply(lambda state, observer: unprepare_claim(state, request.uid, observer)).answer
+        return messages.UnprepareResponseMessage(reason=answer.text if isinstance(answer, Refused) else "")
 
-        outcome = self._holder.apply(decide)
-        reason = outcome.answer.text if isinstance(outcome.answer, Refused) else ""
-        return UnprepareResponseMessage(reason=reason)
+    methods: Methods = {
+        "Prepare": Method(messages.PrepareRequestMessage, prepare),
+        "Unprepare": Method(messages.UnprepareRequestMessage, unprepare),
+        "Node": Method(messages.NodeRequestMessage, lambda _request: node_message(provider.snapshot())),
+    }
+    return GRPCSocket(path, messages.CLAIMS_SERVICE, methods, log)
 
 
-def claim_asked(request: PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
+def claim_asked(request: messages.PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
     """Return the claim of a request, and the uids of its pods.
 
     Raises:
@@ -202,15 +159,13 @@ def claim_asked(request: PrepareRequestMessage) -> tuple[Claim, frozenset[str]]:
     return Claim(request.uid, request.namespace, request.name, tuple(shares.values())), frozenset(request.pods)
 
 
-def node_message(snapshot: Snapshot) -> NodeResponseMessage:
+def node_message(snapshot: Snapshot) -> messages.NodeResponseMessage:
     """Return what a driver has to know of the node."""
-    message = NodeResponseMessage(node=snapshot.node, synchronized=snapshot.runtime.synchronized)
+    message = messages.NodeResponseMessage(node=snapshot.node, synchronized=snapshot.runtime.synchronized)
     message.machine = msgspec.json.encode(
         machine_info_document(snapshot.machine.info, info_error=snapshot.machine.info_error)
     )
     state = snapshot.state
-    if state is None:
-        return message
     node = state.kubelet.node
     policy = node.settings.cpu
     if policy is not None:
@@ -230,9 +185,9 @@ def node_message(snapshot: Snapshot) -> NodeResponseMessage:
     return message
 
 
-def _shares(claim: HeldClaim) -> list[HeldShareMessage]:
+def _shares(claim: HeldClaim) -> list[messages.HeldShareMessage]:
     return [
-        HeldShareMessage(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
+        messages.HeldShareMessage(request=one.request, device=one.device, cpus=list_text(one.cpus), variable=variable)
         for one, variable in zip(claim.shares, variables(claim), strict=True)
     ]
 

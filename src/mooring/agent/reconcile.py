@@ -76,10 +76,9 @@ def _lasts(state: AgentState, _observer: Observer, *, found: Deviation) -> Event
 
 def verify_quotas(holder: StateHolder, cgroups: CGroups) -> None:
     """Look for CFS quotas where none should be, and lift them again."""
-    for found in cgroups.quotas(expected_lifts(holder.state)):
-        quota = found.found.microseconds
-        if quota is not None:
-            holder.apply(partial(_lifted, lift=found.wanted, quota=quota))
+    for lift, found in cgroups.quotas(expected_lifts(holder.state)):
+        if found.microseconds is not None:
+            holder.apply(partial(_lifted, lift=lift, quota=found.microseconds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ old configuration stays. An accepted change leaves every pod where it is.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome
@@ -22,7 +21,8 @@ from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import InForce, Published
+from mooring.agent.status.snapshot import Published, moment
+from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import (
     CPU_HOTPLUG,
     DEVICE_ALIGNMENT,
@@ -38,6 +38,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node
+from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates
 from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.agent_options import FIELDS
@@ -46,9 +47,6 @@ from mooring.service.logs import Log, set_level
 
 PERIOD = 2.0
 """Seconds between two checks of the files."""
-
-Signature = tuple[tuple[int, int, int] | None, ...]
-"""Inode, time of change and size of each file; None for one that is not there."""
 
 
 class ConfigurationWatch:
@@ -106,22 +104,19 @@ class ConfigurationWatch:
         try:
             new = self._load()
         except InputError as error:
-            return self._refused(str(error))
-        if reasons := restart_reasons(self.current, new):
-            return self._refused("; ".join(reasons))
-        if concerns_engine(self.current, new) and (refusal := self._accepts(new)):
-            return self._refused(refusal)
-        if refusal := self._take_up(new):
-            return self._refused(refusal)
-        self.current, self.refusal = new, ""
+            self.refusal = str(error)
+            return False
+        self.refusal = "; ".join(restart_reasons(self.current, new))
+        if not self.refusal and concerns_engine(self.current, new):
+            self.refusal = self._accepts(new)
+        self.refusal = self.refusal or self._take_up(new)
+        if self.refusal:
+            return False
+        self.current = new
         self.generation += 1
         # A file that is named again has never been checked.
         self._seen = self._last = signature(new)
         return True
-
-    def _refused(self, refusal: str) -> bool:
-        self.refusal = refusal
-        return False
 
 
 class ConfigurationReloader:
@@ -143,7 +138,11 @@ class ConfigurationReloader:
         self.options = beginning.configuration.options
         """Those in force."""
         self._watch = ConfigurationWatch(
-            beginning.configuration, beginning.load, self._refusal, self._take_up, time.monotonic
+            beginning.configuration,
+            beginning.load,
+            lambda new: engine_refusal(holder.state.kubelet, new),
+            self._take_up,
+            time.monotonic,
         )
 
     def ask(self) -> None:
@@ -152,12 +151,20 @@ class ConfigurationReloader:
 
     def check(self) -> None:
         """Check the files when it is time to; to be called now and then."""
-        is_taken = self._watch.poll()
-        if is_taken is not None:
-            self._report_reload(is_taken=is_taken)
-
-    def _refusal(self, new: AgentConfiguration) -> str:
-        return engine_refusal(self._holder.state.kubelet, new)
+        is_taken, now = self._watch.poll(), self._watch
+        if is_taken is None:
+            return
+        self._metrics.reloads.labels("taken" if is_taken else "refused").inc()
+        since = self._published.snapshot().configuration.since
+        if is_taken:
+            since = moment(time.time())
+            self._log.info("configuration reloaded", generation=now.generation)
+            for finding in now.current.findings:
+                self._log.warning(finding.message, about=finding.subject)
+        else:
+            self._log.warning("configuration change refused", why=now.refusal)
+        shown = ConfigurationPart(list(now.current.files), now.generation, since, now.refusal)
+        self._holder.show(configuration=shown)
 
     def _take_up(self, new: AgentConfiguration) -> str:
         """Go on with another configuration, or return why not; then nothing of it is in force."""
@@ -170,32 +177,10 @@ class ConfigurationReloader:
         self.options = new.options
         return ""
 
-    def _report_reload(self, *, is_taken: bool) -> None:
-        """Let the outside know what a change of the files came to."""
-        self._metrics.reloads.labels("taken" if is_taken else "refused").inc()
-        if is_taken:
-            self._log.info("configuration reloaded", generation=self._watch.generation)
-            for finding in self._watch.current.findings:
-                self._log.warning(finding.message, about=finding.subject)
-        else:
-            self._log.warning("configuration change refused", why=self._watch.refusal)
-        since = time.time() if is_taken else self._published.snapshot().configuration.since
-        self._holder.show(
-            configuration=InForce(self._watch.current.files, self._watch.generation, since, self._watch.refusal)
-        )
 
-
-def signature(configuration: AgentConfiguration) -> Signature:
+def signature(configuration: AgentConfiguration) -> tuple[FileMark | None, ...]:
     """Return what tells whether the files of a configuration have changed."""
-    return tuple(_stat(path) for path in configuration.files)
-
-
-def _stat(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - a str in hand
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return tuple(map(file_mark, configuration.files))
 
 
 RESTART: Mapping[str, str] = {
@@ -208,6 +193,7 @@ RESTART: Mapping[str, str] = {
     "kubeconfig": "the connection to the API server is open",
     "podManifests": "pods were read from the old folder",
     "failClosed": "the taint was set or left out at the start",
+    "nodeCondition": "as the taint",
     "replyBudget": "the connection to the runtime was opened with the old one",
     "metricsAddress": "the old address is open",
     "assigned": "containers were made with or without the files",
@@ -238,9 +224,6 @@ READ_WITH: Mapping[str, str] = {
 }
 """What decides how pods are read, attribute of the gates -> its name. All readers of pods keep the gates of the
 start, and the pods that were read with them: an engine with others would judge pods that were half understood."""
-
-
-_Holder = TypeVar("_Holder")
 
 
 def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[str, ...]:
@@ -308,20 +291,16 @@ def _restarted(kubelet: Kubelet, config: KubeletConfig, mooring: MooringConfig) 
 
 def _keep_theirs(before: Node, after: Node) -> bool:
     """Tell whether every pod keeps what it has; a pod that had nothing may get something."""
-    return (
-        _kept(_flat(before.cpu.assignments), _flat(after.cpu.assignments))
-        and _kept(_flat(before.memory.assignments), _flat(after.memory.assignments))
-        and _kept(before.cpu.pods, after.cpu.pods)
-        and _kept(before.memory.pods, after.memory.pods)
+    pairs: tuple[tuple[Any, Any], ...] = ((before.cpu, after.cpu), (before.memory, after.memory))
+    return all(
+        all(new.pods.get(uid) == held for uid, held in old.pods.items())
+        and all(
+            new.assignments.get(uid, {}).get(name) == held
+            for uid, containers in old.assignments.items()
+            for name, held in containers.items()
+        )
+        for old, new in pairs
     )
-
-
-def _flat(assignments: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, str], object]:
-    return {(uid, name): held for uid, containers in assignments.items() for name, held in containers.items()}
-
-
-def _kept(before: Mapping[_Holder, object], after: Mapping[_Holder, object]) -> bool:
-    return all(after.get(holder) == held for holder, held in before.items())
 
 
 def concerns_engine(old: AgentConfiguration, new: AgentConfiguration) -> bool:
@@ -343,19 +322,16 @@ def with_configuration(
         now: the present moment.
         observer: receives the engine's facts, for metrics.
     """
-    same = (state.kubelet.settings.config, state.kubelet.mooring) == (new.kubelet, new.mooring)
-    after = state if same and not new.mooring.plugins.plugins else _reconfigured(state, new, now)
-    if isinstance(after, StartRefusal):
-        return EventOutcome(state, Refused(after.message))
+    after = state
+    if new.mooring.plugins.plugins or (state.kubelet.settings.config, state.kubelet.mooring) != (
+        new.kubelet,
+        new.mooring,
+    ):
+        found = reconfigured(state, new.kubelet, new.mooring)
+        if isinstance(found, StartRefusal):
+            return EventOutcome(state, Refused(found.message))
+        # What only memory knew of releases starts again, as after a restart.
+        after = releases_resumed(replace(found.state, kubelet=found.state.kubelet.at(now)))
     placed = place_waiting(replace(after, options=choices_of(new.options)), observer)
     after, effects = enforced(state, placed.state)
     return outcome(state, after, None, (*effects, *placed.effects))
-
-
-def _reconfigured(state: AgentState, new: AgentConfiguration, now: Moment) -> AgentState | StartRefusal:
-    found = reconfigured(state, new.kubelet, new.mooring)
-    if isinstance(found, StartRefusal):
-        return found
-    # What only memory knew of releases starts again, as after a restart.
-    after = found.state
-    return releases_resumed(replace(after, kubelet=after.kubelet.at(now)))

@@ -8,13 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from mooring.agent.agent import Agent, ready_fields
 from mooring.agent.nri.session import Session
-from mooring.agent.startup import AgentCommand, StartPublisher, Startup, read_startup
+from mooring.agent.startup import AgentCommand, Startup, read_startup
 from mooring.service.daemon import notify, settle, watchdog_seconds
 from mooring.service.logs import LAST_LINES, Lines, Log, open_log, open_traces
 
@@ -26,60 +25,36 @@ _TURN = 0.0005
 """Seconds that a thread may compute while others wait. With Python's 5 ms, a reply can wait for two such turns."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asks:
-    """What signals have asked for."""
-
-    stop: threading.Event = field(default_factory=threading.Event)
-    reload: threading.Event = field(default_factory=threading.Event)
-    begun: threading.Event = field(default_factory=threading.Event)
-    """Set once the agent is put together; before, a request to stop ends that."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """An agent that has not begun to talk."""
-
-    beginning: Startup
-    agent: Agent
-    log: Log
-    lines: Lines
-    """Of the log, on their way."""
-
-
 class _StoppedError(BaseException):
     """The agent was stopped before it was complete; what it had opened is closed on the way out."""
 
 
-def run_agent(
-    asked: AgentCommand,
-    environment: Mapping[str, str] | None = None,
-    publish: StartPublisher | None = None,
-    given: Session | None = None,
-) -> None:
+def run_agent(asked: AgentCommand, environment: Mapping[str, str] | None = None, given: Session | None = None) -> None:
     """Be the agent of this node until SIGTERM or SIGINT, or until the runtime that started it hangs up.
 
     Args:
         asked: the command line.
         environment: the process's by default.
-        publish: starts the publisher, where the configuration requests one.
         given: the session of a plugin that the runtime started, registered.
 
     Raises:
         InputError: the agent cannot begin.
     """
     environment = os.environ if environment is None else environment
-    asks = _Asks()
-    with _signals(asks), _short_turns():
-        made: _Made | None = None
+    stop, reload, begun = threading.Event(), threading.Event(), threading.Event()
+    with _signals(stop, reload, begun), ExitStack() as turns:
+        # No thread may compute for long while a reply to the runtime waits.
+        turns.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(_TURN)
+        made: tuple[Startup, Agent, Log, Lines] | None = None
         try:
-            made = _put_together(asked, publish, given)
-            asks.begun.set()
+            made = _put_together(asked, given)
+            begun.set()
         except _StoppedError:
             if made is None:
                 return
-            asks.begun.set()
-        agent, log, beginning = made.agent, made.log, made.beginning
+            begun.set()
+        beginning, agent, log, lines = made
         try:
             state = beginning.configuration.options.state_dir
             log.info("agent started", node=beginning.node, machine=beginning.machine.name, state=state)
@@ -88,55 +63,42 @@ def run_agent(
             traces = open_traces("mooring-agent", environment, log.warning)
             if traces is not None:
                 agent.trace_calls(traces)
-            if not asks.stop.is_set():
+            if not stop.is_set():
                 # It takes 30 ms, for which no reply may wait; what Synchronize leaves behind is little.
                 settle()
                 agent.start()
-            _until(agent, asks, environment)
+            _until(agent, stop, reload, environment)
         finally:
             notify({"STOPPING": "1"}, environment)
             agent.close()
             log.info("agent stopped")
-            made.lines.finish(LAST_LINES)
+            lines.finish(LAST_LINES)
     if agent.failure is not None:
         raise agent.failure
 
 
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let no thread compute for long while a reply to the runtime waits."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def _put_together(asked: AgentCommand, publish: StartPublisher | None, given: Session | None) -> _Made:
-    """Return an agent with its log."""
+def _put_together(asked: AgentCommand, given: Session | None) -> tuple[Startup, Agent, Log, Lines]:
+    """Return an agent that has not begun to talk, with its log and the lines of that on their way."""
     beginning = read_startup(asked)
-    if publish is not None:
-        beginning = replace(beginning, publish=publish)
     options = beginning.configuration.options
     log, lines = open_log(options.log_format, options.log_level)
     try:
         # Nothing may come after it: a stop there would leave the sockets behind.
-        return _Made(beginning, Agent(beginning, log, given), log, lines)
+        return beginning, Agent(beginning, log, given), log, lines
     except BaseException:
         lines.finish(LAST_LINES)
         raise
 
 
-def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
+def _until(agent: Agent, stop: threading.Event, reload: threading.Event, environment: Mapping[str, str]) -> None:
     """Run the agent's periodic work until it must stop."""
     period = watchdog_seconds(environment)
     began = barked = time.monotonic()
     is_told = False
     status: Mapping[str, str] = {}
-    while not asks.stop.wait(PERIOD) and not agent.is_over:
-        if asks.reload.is_set():
-            asks.reload.clear()
+    while not stop.wait(PERIOD) and not agent.is_over:
+        if reload.is_set():
+            reload.clear()
             # Take up the configuration, between the two words with which the service manager wants that framed
             notify({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)}, environment)
             agent.reload()
@@ -158,17 +120,20 @@ def _until(agent: Agent, asks: _Asks, environment: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _signals(asks: _Asks) -> Iterator[None]:
-    """Take signals as requests: to stop, and to read the configuration again."""
+def _signals(stop: threading.Event, reload: threading.Event, begun: threading.Event) -> Iterator[None]:
+    """Take signals as requests: to stop, and to read the configuration again.
+
+    Until the agent is put together, a request to stop ends that.
+    """
 
     def ending(_number: int, _frame: FrameType | None) -> None:
-        asks.stop.set()
+        stop.set()
         # Before, nothing checks whether it is set: a file or a server may hold the agent for a long time.
-        if not asks.begun.is_set():
+        if not begun.is_set():
             raise _StoppedError
 
     def reading(_number: int, _frame: FrameType | None) -> None:
-        asks.reload.set()
+        reload.set()
 
     wanted = {signal.SIGTERM: ending, signal.SIGINT: ending, signal.SIGHUP: reading}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}

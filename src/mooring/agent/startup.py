@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
 from mooring.agent.conflicts import KubeletFinder
-from mooring.agent.pod_resources import ClaimsService, PodResourcesService
+from mooring.agent.pod_resources import serve_claims, serve_pod_resources
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
@@ -36,6 +36,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.decoding.fields import Report
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machineinfo_json import machine_info_document, parse_machine_info
+from mooring.lazy import lazily
 from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.agent_options import AgentOptions, OnRejection, overridden
 from mooring.service.daemon import Heartbeat
@@ -43,7 +44,10 @@ from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
 
 if TYPE_CHECKING:
-    from mooring.service.apiserver import Cluster
+    from mooring.published.publisher import PublisherThread
+
+with lazily():
+    from mooring.published import publisher
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +62,6 @@ class AgentCommand:
     """In place of the file's ``nriSocket``."""
     machine: str = ""
     """A machine of tests and simulations; empty means this computer, whose control groups are managed."""
-
-
-class RunningPublisher(Protocol):
-    """What the agent needs of a publisher that runs beside it."""
-
-    def metrics(self) -> str:
-        """Return its metrics in the text format of Prometheus."""
-
-    def stop(self, patience: float) -> None:
-        """End it, and wait for that for some seconds."""
-
-
-StartPublisher: TypeAlias = (
-    "Callable[[Callable[[], Kubelet | None], Callable[[], Cluster], str, Report], RunningPublisher]"
-)
-"""Starts to publish: the present engine, the way to the API server, the node's name, what receives outages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +79,6 @@ class Startup:
     """Folder that stands for ``/`` where interrupts and online CPUs are managed; empty: nowhere."""
     beside: KubeletFinder | None = None
     """Finds this computer's kubelet; None on a machine that is not this computer."""
-    publish: StartPublisher | None = None
-    """Starts the publisher; None in a program without one. Agent and publisher do not know each other."""
 
 
 def read_startup(asked: AgentCommand) -> Startup:
@@ -238,9 +224,9 @@ def serve(
         opened.callback(server.close)
         address = server.address
     if options.pod_resources_socket:
-        opened.callback(PodResourcesService(options.pod_resources_socket, provider.snapshot, log).close)
+        opened.callback(serve_pod_resources(options.pod_resources_socket, provider.snapshot, log).close)
     if options.claims_socket:
-        opened.callback(ClaimsService(options.claims_socket, provider, holder, log).close)
+        opened.callback(serve_claims(options.claims_socket, provider, holder, log).close)
     return address
 
 
@@ -249,7 +235,7 @@ def start_publisher(
     provider: Published,
     report: Report,
     offered: Callable[[], Mapping[str, tuple[Device, ...]]] | None = None,
-) -> RunningPublisher:
+) -> PublisherThread:
     """Start the publisher beside the agent.
 
     Args:
@@ -259,25 +245,22 @@ def start_publisher(
         offered: returns the devices of the node, by resource and driver; None where they are not known.
 
     Raises:
-        InputError: there is no kubeconfig, it cannot be used, or this program has no publisher.
+        InputError: there is no kubeconfig, or it cannot be used.
     """
     path = startup.configuration.options.kubeconfig
-    if startup.publish is None:
-        raise InputError("this program has no publisher", field="publish", remedy="run mooring agent")
     if not path:
         raise InputError("needs the API server", field="publish", remedy="write kubeconfig, or publish: false")
     last: tuple[Kubelet, Mapping[str, tuple[Device, ...]], Kubelet] | None = None
 
-    def kubelet() -> Kubelet | None:
+    def kubelet() -> Kubelet:
         nonlocal last
-        state = provider.snapshot().state
-        if state is None or offered is None:
-            return None if state is None else state.kubelet
+        now = provider.snapshot().state.kubelet
+        if offered is None:
+            return now
         devices = offered()
-        if last is None or last[0] is not state.kubelet or last[1] != devices:
-            known = state.kubelet.node.providers.devices
-            last = state.kubelet, devices, state.kubelet.with_devices(known.offering(devices))
+        if last is None or last[0] is not now or last[1] != devices:
+            last = now, devices, now.with_devices(now.node.providers.devices.offering(devices))
         return last[2]
 
     connect = own_accounts(path).get(AgentAccount.PUBLISH) or connector(path)
-    return startup.publish(kubelet, connect, startup.node, report)
+    return publisher.PublisherThread(kubelet, connect, startup.node, report)

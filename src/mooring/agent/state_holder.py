@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
@@ -23,8 +23,9 @@ from mooring.agent.reactor.containers import ListedGroup
 from mooring.agent.reactor.reconcile import WriteOutcome, writes_done
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
-from mooring.agent.status.snapshot import PluginFailures, Published, with_failure
+from mooring.agent.status.snapshot import Published
 from mooring.agent.storage.store import Store
+from mooring.documents.status import PluginFailurePart
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.node.facts import AdmissionBegun
@@ -64,7 +65,7 @@ class StateHolder:
         self._answered = 0.0
         self._effective: dict[str, Cpuset] = {}
         self._unwritable = self._files_unwritable = ""
-        self._troubled: Mapping[str, PluginFailures] = {}
+        self._troubled: Mapping[str, tuple[int, PluginFailurePart]] = {}
         self._publish()
 
     def apply(self, decide: Decide, uid: str = "") -> EventOutcome:
@@ -83,7 +84,7 @@ class StateHolder:
             took = int((ended - began) * 1000)
             outcome = self._stored(before, decided, uid)
             if self.calls is not None:
-                self.calls.applied(AppliedEvent(uid, before, outcome, began, ended, time.monotonic()))
+                self.calls.applied(uid, before, outcome, (began, ended, time.monotonic()))
             if outcome.answer is decided.answer:
                 self._count(facts, took)
             self._plugins_failed(facts)
@@ -176,7 +177,8 @@ class StateHolder:
         """Let the outside know of plugins whose answers were left out: each way to fail is logged once."""
         for failed in failures(facts):
             self._executor.metrics.plugin_failures.labels(failed.plugin, failed.point).inc()
-            self._troubled = with_failure(self._troubled, failed)
+            times, _ = self._troubled.get(failed.plugin, (0, None))
+            self._troubled = {**self._troubled, failed.plugin: (times + 1, PluginFailurePart(failed.point, failed.why))}
             self.complain(f"plugin {failed.plugin}", f"{failed.point}: {failed.why}; the answer was ignored")
 
     def _notify_plugins(self, before: AgentState, after: AgentState) -> None:
@@ -186,7 +188,7 @@ class StateHolder:
             return
         changes = changes_between(before.kubelet.node.cpu, after.kubelet.node.cpu)
         if changes:
-            self._later(partial(self._notified, plugins.choice, changes))
+            self._executor.work.put(partial(self._notified, plugins.choice, changes))
 
     def _notified(self, choice: PluginChoice, changes: tuple[Notice, ...]) -> None:
         facts: list[object] = []
@@ -231,9 +233,6 @@ class StateHolder:
             self._effective[container] = done.after
         return written_of(done)
 
-    def _later(self, work: Callable[[], object]) -> None:
-        self._executor.work.put(work)
-
     def _publish(self) -> None:
         self._published.publish(
             replace(
@@ -256,21 +255,6 @@ def updates_of(outcome: EventOutcome) -> tuple[Any, ...]:
     return answer.updates
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedEvent:
-    """An event that changed the state; times are seconds of the monotonic clock."""
-
-    uid: str
-    """Of its pod; empty if it has none."""
-    before: AgentState
-    outcome: EventOutcome
-    began: float
-    decided: float
-    """When the engine had decided."""
-    stored: float
-    """When the state was written."""
-
-
 class CallTraces:
     """Makes a span of each call; :meth:`applied` may be called from any thread, the others from the plugin's."""
 
@@ -283,17 +267,24 @@ class CallTraces:
         """
         self._traces, self._clock = traces, clock
         self._thread = 0
-        self._events: list[AppliedEvent] = []
+        self._events: list[tuple[str, AgentState, EventOutcome, tuple[float, float, float]]] = []
 
     def begun(self) -> None:
         """Learn that a call goes to the handler."""
         self._thread = threading.get_ident()
         self._events.clear()
 
-    def applied(self, event: AppliedEvent) -> None:
-        """Learn what an event came to; events of other threads belong to no call."""
+    def applied(self, uid: str, before: AgentState, outcome: EventOutcome, times: tuple[float, float, float]) -> None:
+        """Learn what an event came to; events of other threads belong to no call.
+
+        Args:
+            uid: of its pod; empty if it has none.
+            before: the state before it.
+            outcome: what it came to.
+            times: when it began, when the engine had decided, and when the state was written, by the monotonic clock.
+        """
         if threading.get_ident() == self._thread:
-            self._events.append(event)
+            self._events.append((uid, before, outcome, times))
 
     def answered(self, method: str, seconds: float, problem: str = "") -> None:
         """Record a call.
@@ -306,29 +297,27 @@ class CallTraces:
         ended = self._clock()
         attributes: dict[str, Attribute] = {"rpc.system": "ttrpc", "rpc.method": method}
         parts: list[CompletedSpan] = []
-        for event in self._events:
-            attributes.update(_attributes(event))
-            problem = problem or (event.outcome.answer.text if isinstance(event.outcome.answer, Refused) else "")
-            parts.append(CompletedSpan("engine", event.began, event.decided))
-            parts.append(CompletedSpan("write state", event.decided, event.stored))
+        for uid, before, outcome, (began, decided, stored) in self._events:
+            attributes.update(_attributes(uid, before, outcome))
+            problem = problem or (outcome.answer.text if isinstance(outcome.answer, Refused) else "")
+            parts += CompletedSpan("engine", began, decided), CompletedSpan("write state", decided, stored)
         self._events.clear()
         self._traces.record(CompletedSpan(f"NRI {method}", ended - seconds, ended, attributes, problem, tuple(parts)))
 
 
-def _attributes(event: AppliedEvent) -> Iterator[tuple[str, Attribute]]:
-    state, outcome = event.outcome.state, event.outcome
-    settings = state.kubelet.settings
+def _attributes(uid: str, before: AgentState, outcome: EventOutcome) -> Iterator[tuple[str, Attribute]]:
+    state, settings = outcome.state, outcome.state.kubelet.settings
     yield "mooring.cpu_manager_policy", settings.config.cpu_manager_policy or "none"
     yield "mooring.topology_manager_policy", settings.topology_policy
     words = {"Adjusted": "placed", "Refused": "refused"}
     yield "mooring.decision", words.get(type(outcome.answer).__name__, "accepted")
-    pod = state.kubelet.node.active.get(event.uid) or event.before.kubelet.node.active.get(event.uid)
-    if event.uid:
-        yield "k8s.pod.uid", event.uid
+    pod = state.kubelet.node.active.get(uid) or before.kubelet.node.active.get(uid)
+    if uid:
+        yield "k8s.pod.uid", uid
     if pod is not None:
         yield "k8s.namespace.name", pod.namespace
         yield "k8s.pod.name", pod.name
-    created = [one for key, one in state.containers.items() if key not in event.before.containers]
+    created = [one for key, one in state.containers.items() if key not in before.containers]
     if len(created) == 1:
         yield "k8s.container.name", created[0].name
     if isinstance(outcome.answer, Refused):

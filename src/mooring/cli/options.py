@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from mooring.cli.output import check_destination
 from mooring.lazy import lazily
 
 with lazily():
     from click import shell_completion
 
+    from mooring.engine.core import errors
+    from mooring.engine.releases import catalog
     from mooring.inputs.machines import shipped as catalogue
+    from mooring.inputs.pods import pod_files
 
 if TYPE_CHECKING:
     from mooring.inputs.archive.reader import NodeArchive
@@ -42,7 +46,6 @@ class NodeOptions:
     """Whether pods after one on which the kubelet crashes are not asked."""
     kubelet_version: str = ""
     """The kubelet release that decides; empty for the node's own."""
-    version_option: str = "--kubelet-version"  # the option that names it, for messages
     nearest_release: bool = False
     """Whether the oldest known release decides for an older kubelet."""
     template_paths: Sequence[str] = ()
@@ -86,7 +89,7 @@ class NodeOptions:
             ("--node", [self.node]),
             ("--debug-image", [self.debug_image]),
             ("--node-name", [self.node_name]),
-            (self.version_option, [self.kubelet_version]),
+            ("--kubelet-version", [self.kubelet_version]),
             ("--offline", [self.offline]),
             ("--devices", [self.devices]),
         )
@@ -106,12 +109,46 @@ class NodeOptions:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list[shell_completion.CompletionItem]]:
+_Completion: TypeAlias = Callable[[click.Context, click.Parameter, str], list[shell_completion.CompletionItem]]
+
+
+def _completes(kind: str) -> _Completion:
     return lambda _context, _parameter, incomplete: [shell_completion.CompletionItem(incomplete, type=kind)]
 
 
 complete_file, complete_folder = _completes("file"), _completes("dir")
 """Let the shell complete a file, a directory."""
+
+
+def among(names: Callable[[], Iterable[str]], *, after: str = "") -> _Completion:
+    """Let the shell complete one of some names, or several with the sign ``after`` between them."""
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[shell_completion.CompletionItem]:
+        before, sign, begun = incomplete.rpartition(after) if after else ("", "", incomplete)
+        chosen = before.split(after) if after else ()
+        found = (name for name in names() if name.startswith(begun) and name not in chosen)
+        return [shell_completion.CompletionItem(f"{before}{sign}{name}") for name in found]
+
+    return complete
+
+
+def complete_pod(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[shell_completion.CompletionItem]:
+    """Complete the name of a pod of ``-f``, with its namespace or without."""
+    try:
+        pods = pod_files.load_pods([one for one in context.params.get("manifests") or () if one != "-"])
+    except (errors.MooringError, OSError):
+        return []
+    whole = [name for pod in pods if (name := f"{pod.namespace}/{pod.name}").startswith(incomplete)]
+    names = whole or [pod.name for pod in pods if pod.name.startswith(incomplete)]
+    return [shell_completion.CompletionItem(name) for name in names]
+
+
+complete_release = among(lambda: catalog.RELEASES, after=",")
+"""Let the shell complete releases of the kubelet."""
 
 
 def _complete_machine(
@@ -126,16 +163,16 @@ def _complete_machine(
     return named or complete_file(context, parameter, incomplete)
 
 
-def _text(
-    name: str, metavar: str, meaning: str, complete: Callable[..., Any] | None = None, **more: Any
+def text(
+    name: str, metavar: str, meaning: str, complete: Callable[..., Any] | None = None, variable: str = "", **more: Any
 ) -> Callable[[_Function], _Function]:
     """Return an option with one text, empty by default, with several or a required one; ``more`` is for click."""
     given = more if more.keys() & {"multiple", "required"} else {"default": "", **more}
-    variable = name.lstrip("-").replace("-", "_")
+    variable = variable or name.lstrip("-").replace("-", "_")
     return click.option(name, variable, metavar=metavar, shell_complete=complete, help=meaning, **given)
 
 
-machine = _text(
+machine = text(
     "--machine",
     "MACHINE",
     "A shipped name, compact text (sockets=2 numa=4 cores=16 ...), a sysfs folder or tarball, or a file: "
@@ -163,16 +200,16 @@ def pods(meaning: str, *, required: bool = False) -> Callable[[_Function], _Func
     return lambda function: manifests(_template_paths(_inject(function)))
 
 
-_template_paths = click.option(
+_template_paths = text(
     "--pod-template-path",
-    "template_paths",
+    "KIND=PATH",
+    "Where objects of a kind have a pod template or a pod spec, such as InferenceService=spec.predictor, if it is not "
+    "found; repeatable.",
+    variable="template_paths",
     multiple=True,
-    metavar="KIND=PATH",
-    help="Where objects of a kind have a pod template or a pod spec, such as InferenceService=spec.predictor, if it is "
-    "not found; repeatable.",
 )
 
-_inject = _text(
+_inject = text(
     "--inject",
     "FILE",
     "Containers that a webhook, such as a mesh's, adds to pods of -f that are marked for it; repeatable.",
@@ -180,7 +217,7 @@ _inject = _text(
     multiple=True,
 )
 
-config = _text(
+config = text(
     "--config",
     "FILE|DIR|-",
     "What configures the kubelet: KubeletConfiguration, /configz, a vendor's file, a folder of drop-ins, flags; "
@@ -189,14 +226,14 @@ config = _text(
     multiple=True,
 )
 
-state = _text(
+state = text(
     "--state",
     "DIR",
     "A kubelet root directory whose state files the plan continues from; it is never written.",
     complete_folder,
 )
 
-active = _text(
+active = text(
     "--active",
     "FILE|DIR|-",
     "Pods that are already running; repeatable. Nodes among them name their kubelet's release.",
@@ -204,7 +241,7 @@ active = _text(
     multiple=True,
 )
 
-node = _text(
+node = text(
     "--node",
     "FILE|NAME",
     "A node archive of mooring collect, or a node of the cluster, instead of --machine, --config, --state and "
@@ -214,7 +251,7 @@ node = _text(
 )
 
 
-debug_image = _text(
+debug_image = text(
     "--debug-image",
     "IMAGE",
     "If nothing is published about a node of the cluster: collect it in a pod of this image, such as busybox, without "
@@ -222,7 +259,7 @@ debug_image = _text(
 )
 
 
-offline = _text(
+offline = text(
     "--offline",
     "CPUS",
     "CPUs, such as 3,7, that are offline when the kubelet starts; with the extension cpu-hotplug they go offline "
@@ -235,7 +272,7 @@ strict = click.option(
 )
 
 
-name_of_node = _text(
+name_of_node = text(
     "--node-name",
     "NAME",
     "Which node's pods to take. Default: the archive's, the named pod's, all pods', or this computer's.",
@@ -261,11 +298,12 @@ stop_at_crash = click.option(
 )
 
 
-kubelet_version = _text(
+kubelet_version = text(
     "--kubelet-version",
     "VERSION",
     "Decide as the kubelet of this release, such as 1.34 or v1.34.4-eks-1. Default: the node's own where it is "
     "known, else the newest.",
+    complete_release,
 )
 
 nearest_release = click.option(
@@ -333,28 +371,32 @@ def output(formats: tuple[str, ...], default: str) -> Callable[[_Function], _Fun
 
 def configuration(meaning: str) -> Callable[[_Function], _Function]:
     """Return the required option ``--config`` of a daemon."""
-    return _text("--config", "FILE", meaning, complete_file, required=True)
+    return text("--config", "FILE", meaning, complete_file, required=True)
 
 
 def kubeconfig(default: str) -> Callable[[_Function], _Function]:
     """Return the option ``--kubeconfig``; the verb says what its default is."""
-    return _text("--kubeconfig", "FILE", f"How to reach the API server. Default: {default}.", complete_file)
+    return text("--kubeconfig", "FILE", f"How to reach the API server. Default: {default}.", complete_file)
 
 
 def node_name(default: str, variable: str | None = None) -> Callable[[_Function], _Function]:
     """Return the option ``--node-name``, also read from an environment variable; the verb says what its default is."""
-    return _text("--node-name", "NAME", f"Name of the node in the cluster. Default: {default}.", envvar=variable)
+    return text("--node-name", "NAME", f"Name of the node in the cluster. Default: {default}.", envvar=variable)
 
 
 def kubelet_root(meaning: str, default: str = "") -> Callable[[_Function], _Function]:
     """Return the option ``--kubelet-root``."""
-    return _text("--kubelet-root", "DIR", meaning, complete_folder, default=default, show_default=bool(default))
+    return text("--kubelet-root", "DIR", meaning, complete_folder, default=default, show_default=bool(default))
 
 
-agent_socket = _text(
+agent_socket = text(
     "--socket", "PATH", "The status socket of the agent. Default: /run/mooring/status.sock.", complete_file
 )
 
-to_file = _text(
-    "--to", "FILE", "Write the output to a file instead of the terminal; - is standard output.", complete_file
+to_file = text(
+    "--to",
+    "FILE",
+    "Write the output to a file instead of the terminal; - is standard output.",
+    complete_file,
+    callback=lambda _context, _parameter, to: check_destination(to),
 )

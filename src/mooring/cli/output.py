@@ -256,8 +256,8 @@ _MOST_SUBJECTS = 2
 _REMEDY = "name a file in a directory that can be written"
 
 
-def check_destination(to: str, option: str = TO) -> None:
-    """Refuse a destination that cannot work before anything is computed.
+def check_destination(to: str, option: str = TO) -> str:
+    """Return a destination; one that cannot work is refused before anything is computed.
 
     Args:
         to: the destination.
@@ -267,13 +267,13 @@ def check_destination(to: str, option: str = TO) -> None:
         InputError: it is a directory, or its directory is missing or may not be written.
     """
     if to in ("", STANDARD_OUTPUT):
-        return
+        return to
     path = Path(to)
     try:
         if path.is_dir():
             raise errors.InputError("is a directory", source=to, field=option, remedy="name a file in it")
         if path.exists() and not path.is_file():
-            return
+            return to
         folder = path.resolve().parent
         if not folder.is_dir():
             raise errors.InputError(f"no such directory: {folder}", source=to, field=option, remedy="create it first")
@@ -281,6 +281,7 @@ def check_destination(to: str, option: str = TO) -> None:
             raise errors.InputError(f"cannot write in {folder}", source=to, field=option, remedy=_REMEDY)
     except (OSError, ValueError, RuntimeError) as error:
         raise _unwritable(to, option, error) from None
+    return to
 
 
 def write_answer(data: bytes | Iterable[bytes], to: str, option: str = TO) -> None:

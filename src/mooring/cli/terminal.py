@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from rich.console import Console, ConsoleOptions, RenderableType
+import click
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 
-from mooring.cli.output import STANDARD_OUTPUT, StyledText
+from mooring.cli.output import STANDARD_OUTPUT, StyledText, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import clean
 from mooring.lazy import lazily
-from mooring.views.console import plain, write
+from mooring.views.console import markdown, plain, write
 
 with lazily():
     from rich import console as rich_console
@@ -29,7 +30,12 @@ with lazily():
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from mooring.documents.plan import FindingPart
+    from mooring.engine.core.machine import Finding
 
+
+MARKDOWN = "markdown"
+"""The form of ``-o`` for pull requests; every text has it."""
 _FILE_WIDTH = 100
 """Columns of a text in a file, unless the terminal is wider."""
 
@@ -43,11 +49,16 @@ def width_for(to: str) -> int:
 def text_for(body: RenderableType, to: str, width: int = 0) -> str:
     """Return a text with what the terminal can show: colours, or none in a pipe, a file and under ``NO_COLOR``.
 
+    With ``-o markdown`` it is Markdown instead, whatever the destination.
+
     Args:
         body: what to say.
         to: the destination.
         width: columns; 0 for those of :func:`width_for`.
     """
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("form") == MARKDOWN:
+        return markdown(body)
     width = width or width_for(to)
     if to not in ("", STANDARD_OUTPUT):
         return plain(body, width)
@@ -64,6 +75,21 @@ def text_for(body: RenderableType, to: str, width: int = 0) -> str:
     write(captured, body)
     output = captured.file
     return StyledText(output.getvalue() if isinstance(output, StringIO) else "")
+
+
+def print_answer(
+    form: str,
+    to: str,
+    document: object,
+    parts: Iterable[RenderableType],
+    findings: Iterable[Finding | FindingPart] = (),
+) -> None:
+    """Print an answer, or write it to a file: its document as JSON, else its text, with warnings on standard error."""
+    if form == "json":
+        emit_document(json_text(document), to)
+        return
+    warn(findings)
+    emit(text_for(Group(*parts), to), to)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
+from click import shell_completion
 from click.shell_completion import CompletionItem, ShellComplete
 
 from mooring.cli import options
-from mooring.cli.output import YES, Verb, check_destination, emit, emit_document
+from mooring.cli.output import YES, Verb, emit, emit_document
 from mooring.lazy import lazily
 
 with lazily():
-    from click import shell_completion
-
     from mooring.command import main
 
 
@@ -30,6 +29,29 @@ SHELLS: Final = ("bash", "zsh", "fish")
 _FILES: Final = 0
 _NO_FILES: Final = 4
 _FOLDERS_ONLY: Final = 16
+
+
+class _Bash(shell_completion.BashComplete):
+    """Bash, for which an equals sign is a word: a value such as ``FIELD=VALUE`` is put together again."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words before the one that is completed, and that one."""
+        words, incomplete = super().get_completion_args()
+        while words and (incomplete.startswith("=") or words[-1] == "="):
+            incomplete = f"{words.pop()}{incomplete}"
+        return words, incomplete
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        """Return the candidates, without what bash leaves as it is."""
+        before = "".join(incomplete.rpartition("=")[:2])
+        found = super().get_completions(args, incomplete)
+        return [CompletionItem(one.value.removeprefix(before), one.type, one.help) for one in found]
+
+
+def answer(instruction: str) -> int:
+    """Answer a shell that asks for the script or for candidates, and return the exit code."""
+    shell_completion.add_completion_class(_Bash)
+    return shell_completion.shell_complete(main.cli, {}, main.PROGRAM, main.COMPLETION, instruction)
 
 
 def script(command: click.Command, shell: str, program: str, variable: str) -> str:
@@ -89,6 +111,5 @@ Examples:
 @options.to_file
 def command(shell: str, to: str) -> int:
     """Print the completion script of a shell: bash 4.4 or later, zsh, or fish."""
-    check_destination(to)
     emit_document(script(main.cli, shell, main.PROGRAM, main.COMPLETION), to)
     return YES

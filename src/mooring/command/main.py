@@ -74,6 +74,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "fleet": "Simulate a whole cluster: compare, size, what it does with its work.",
         "publish": "Publish what this node has allocated and what is left.",
         "extender": "Run the scheduler extender: filter nodes that reject a pod.",
+        "play": "Play nodes at an API server that refuse pods like kubelets.",
         "dra": "Run the DRA driver: publish this node's CPUs as devices.",
         "deploy": "Run a task of the Helm chart's pods.",
     },
@@ -103,6 +104,7 @@ _MODULES: Mapping[str, str] = {
     "extender": "cluster.extender.command",
     "fleet": "fleet.commands.fleet",
     "heal": "answers.doctor.heal",
+    "play": "cluster.play.command",
     "publish": "cluster.publisher.command",
     "record": "monitoring.shadow.commands.record",
     "serve": "monitoring.serve.command",
@@ -211,7 +213,7 @@ def run(arguments: Sequence[str], program: str = PROGRAM) -> int:
     """
     instruction = os.environ.get(COMPLETION)
     if instruction:
-        return shell_completion.shell_complete(cli, {}, PROGRAM, COMPLETION, instruction)
+        return completion.answer(instruction)
     # What no terminal of this encoding can show is escaped: an answer with a strange name is better than none.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")

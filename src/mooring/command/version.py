@@ -8,12 +8,11 @@ from platform import libc_ver, machine, python_implementation, python_version
 from typing import Annotated, Literal
 
 import click
-from msgspec import Meta
 
 from mooring import DISTRIBUTION, KUBELET_VERSION, __version__
 from mooring.cli import options
-from mooring.cli.output import YES, Verb, check_destination, emit, emit_document, json_text
-from mooring.documents.plan import API_VERSION, APIVersion, DocumentPart, KubeletRelease
+from mooring.cli.output import YES, Verb, emit, emit_document, json_text
+from mooring.documents.plan import API_VERSION, APIVersion, DocumentPart, KubeletRelease, told
 from mooring.documents.schemas import kinds
 from mooring.engine.releases.catalog import TAGS
 
@@ -26,8 +25,8 @@ class PythonPart(DocumentPart):
 
     version: str
     implementation: str
-    libc: Annotated[str, Meta(description="Such as glibc 2.36; empty where the interpreter cannot name it.")]
-    machine: Annotated[str, Meta(description="Such as x86_64.")]
+    libc: Annotated[str, told("Such as glibc 2.36; empty where the interpreter cannot name it.")]
+    machine: Annotated[str, told("Such as x86_64.")]
 
 
 class VersionDocument(DocumentPart):
@@ -38,14 +37,14 @@ class VersionDocument(DocumentPart):
     mooring: str
     kubelet: KubeletRelease
     kubelet_releases: Annotated[
-        dict[str, str], Meta(description="Minor releases by which it decides, each with the patch that was recorded.")
+        dict[str, str], told("Minor releases by which it decides, each with the patch that was recorded.")
     ]
-    documents: Annotated[dict[str, list[str]], Meta(description="apiVersion -> kinds of documents.")]
+    documents: Annotated[dict[str, list[str]], told("apiVersion -> kinds of documents.")]
     python: PythonPart
     dependencies: Annotated[
-        dict[str, str | None], Meta(description="Direct dependencies with their versions; null if not installed.")
+        dict[str, str | None], told("Direct dependencies with their versions; null if not installed.")
     ]
-    extras: Annotated[dict[str, bool], Meta(description="Whether all packages of each extra are installed.")]
+    extras: Annotated[dict[str, bool], told("Whether all packages of each extra are installed.")]
 
 
 def version_document() -> VersionDocument:
@@ -98,7 +97,6 @@ Examples:
 @options.to_file
 def command(form: str, to: str) -> int:
     """Show the versions of Mooring, of the kubelets that it knows, of its documents, of Python and of its packages."""
-    check_destination(to)
     document = version_document()
     if form == "json":
         emit_document(json_text(document), to)

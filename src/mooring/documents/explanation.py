@@ -19,6 +19,7 @@ from mooring.documents.plan import (
     PlanDocument,
     PodPart,
     one_of,
+    told,
 )
 
 
@@ -28,22 +29,22 @@ class ChangePart(DocumentPart):
     kind: Annotated[
         str, one_of("amount", "field", "option", "gate", "stateFile", "removal", "move", "turn", "device", "devices")
     ]
-    text: Annotated[str, Meta(description="One sentence.")]
-    option: Annotated[str, Meta(description="The option of mooring whatif that makes the change.")]
-    value: Annotated[str, Meta(description="The value of that option.")]
+    text: Annotated[str, told("One sentence.")]
+    option: Annotated[str, told("The option of mooring whatif that makes the change.")]
+    value: Annotated[str, told("The value of that option.")]
 
 
 class CostPart(DocumentPart):
     """What it costs, the weightiest first."""
 
-    guarantees: Annotated[Count, Meta(description="What the configuration would guarantee no longer.")]
-    pods_touched: Annotated[Count, Meta(description="Earlier pods that are removed, moved or get other resources.")]
-    restarts: Annotated[Count, Meta(description="1 if the kubelet restarts.")]
-    state_files: Annotated[Count, Meta(description="State files to delete.")]
-    devices_added: Annotated[Count, Meta(description="Devices to add to the node.")]
-    devices: Annotated[Count, Meta(description="Devices that are given up.")]
-    milli_cpus: Annotated[Count, Meta(description="Thousandths of a CPU that are given up.")] = field(name="milliCPUs")
-    bytes: Annotated[Count, Meta(description="Memory that is given up.")]
+    guarantees: Annotated[Count, told("What the configuration would guarantee no longer.")]
+    pods_touched: Annotated[Count, told("Earlier pods that are removed, moved or get other resources.")]
+    restarts: Annotated[Count, told("1 if the kubelet restarts.")]
+    state_files: Annotated[Count, told("State files to delete.")]
+    devices_added: Annotated[Count, told("Devices to add to the node.")]
+    devices: Annotated[Count, told("Devices that are given up.")]
+    milli_cpus: Annotated[Count, told("Thousandths of a CPU that are given up.")] = field(name="milliCPUs")
+    bytes: Annotated[Count, told("Memory that is given up.")]
 
 
 class AlignmentLostPart(DocumentPart):
@@ -52,7 +53,7 @@ class AlignmentLostPart(DocumentPart):
     numa_nodes: Count
     sockets: Count
     l3_caches: Count
-    device_nodes: Annotated[Count, Meta(description="NUMA nodes of containers with devices, the devices' included.")]
+    device_nodes: Annotated[Count, told("NUMA nodes of containers with devices, the devices' included.")]
 
 
 class ExtentPart(DocumentPart):
@@ -60,7 +61,7 @@ class ExtentPart(DocumentPart):
 
     level: Annotated[str, one_of("numa", "socket", "l3", "devices")]
     held: Count
-    needed: Annotated[Count, Meta(description="How many hold the same on the empty machine.")]
+    needed: Annotated[Count, told("How many hold the same on the empty machine.")]
 
 
 class ProposalPart(DocumentPart):
@@ -68,20 +69,20 @@ class ProposalPart(DocumentPart):
 
     text: str
     cost: CostPart
-    guarantees_given_up: Annotated[list[str], Meta(description="In words, the weightiest first.")]
+    guarantees_given_up: Annotated[list[str], told("In words, the weightiest first.")]
     alignment_lost: AlignmentLostPart
     changes: list[ChangePart]
-    containers: Annotated[dict[str, PlacementPart], Meta(description="The CPUs and memory of its containers.")]
-    pod: Annotated[PlacementPart, Meta(description="The CPUs and memory of the pod as a whole.")]
+    containers: Annotated[dict[str, PlacementPart], told("The CPUs and memory of its containers.")]
+    pod: Annotated[PlacementPart, told("The CPUs and memory of the pod as a whole.")]
 
 
 class OutcomePlacePart(DocumentPart):
     """Where a container or pod is, with its devices."""
 
     cpus: CPUList
-    mems: Annotated[str, Meta(description="NUMA nodes of the memory, with commas; empty for any.")]
+    mems: Annotated[str, told("NUMA nodes of the memory, with commas; empty for any.")]
     devices: list[str]
-    alignment: Annotated[list[ExtentPart], Meta(description="Empty for the shared pool, and for a pod as a whole.")]
+    alignment: Annotated[list[ExtentPart], told("Empty for the shared pool, and for a pod as a whole.")]
 
 
 class OutcomePart(DocumentPart):
@@ -90,11 +91,11 @@ class OutcomePart(DocumentPart):
     state: Annotated[
         str,
         one_of("admitted", "rejected", "left", "endless", "crash", "unasked", "absent"),
-        Meta(description="left: admitted and then ended; absent: not in that plan."),
+        told("left: admitted and then ended; absent: not in that plan."),
     ]
     reason: str
-    code: Annotated[Code, Meta(description="Empty if the pod was not asked.")]
-    why: Annotated[str, Meta(description="Only of a pod that is not admitted.")]
+    code: Annotated[Code, told("Empty if the pod was not asked.")]
+    why: Annotated[str, told("Only of a pod that is not admitted.")]
     containers: dict[str, OutcomePlacePart]
     pod: OutcomePlacePart | None
 
@@ -117,11 +118,9 @@ class WhatIfDocument(DocumentPart, kw_only=True):
     kubelet: KubeletRelease
     machine: str
     changes: list[ChangePart]
-    differences: Annotated[list[DifferencePart], Meta(description="The pods that differ, those of before first.")]
+    differences: Annotated[list[DifferencePart], told("The pods that differ, those of before first.")]
     before: PlanDocument
-    after: Annotated[
-        PlanDocument, Meta(description="A pod that ended has left; a pod that returned has its uid with _again.")
-    ]
+    after: Annotated[PlanDocument, told("A pod that ended has left; a pod that returned has its uid with _again.")]
 
 
 class NearestChangesDocument(DocumentPart, kw_only=True):
@@ -131,17 +130,15 @@ class NearestChangesDocument(DocumentPart, kw_only=True):
     kind: Literal["NearestChanges"] = "NearestChanges"
     kubelet: KubeletRelease
     machine: str
-    start_error: Annotated[
-        str, Meta(description="The kubelet's message if it would not start without a change; else empty.")
-    ]
-    pod: Annotated[PodPart | None, Meta(description="The pod; null when every pod is admitted without a change.")]
-    admitted: Annotated[bool, Meta(description="Whether the pod is admitted without a change, as in the next three.")]
+    start_error: Annotated[str, told("The kubelet's message if it would not start without a change; else empty.")]
+    pod: Annotated[PodPart | None, told("The pod; null when every pod is admitted without a change.")]
+    admitted: Annotated[bool, told("Whether the pod is admitted without a change, as in the next three.")]
     reason: str
     code: Code
     why: str
-    proposals: Annotated[list[ProposalPart], Meta(description="The nearest first.")]
+    proposals: Annotated[list[ProposalPart], told("The nearest first.")]
     findings: list[FindingPart]
-    remedy: Annotated[str, Meta(description="What to do where the kubelet would not start; else empty.")] = ""
+    remedy: Annotated[str, told("What to do where the kubelet would not start; else empty.")] = ""
 
 
 FactMembers: TypeAlias = Annotated[
@@ -156,16 +153,16 @@ class RemarkPart(DocumentPart):
 
     code: Code
     message: str
-    remedy: Annotated[str, Meta(description="General advice, which was not tried.")]
+    remedy: Annotated[str, told("General advice, which was not tried.")]
 
 
 class StoryLinePart(DocumentPart):
     """A line of the story, and those below it."""
 
     text: str
-    mark: Annotated[str, one_of("", "yes", "no"), Meta(description="no: here the pod was refused; yes: a decision.")]
-    detail: Annotated[bool, Meta(description="Shown with -v only.")]
-    below: Annotated[list[StoryLinePart], Meta(description="The lines under it.")]
+    mark: Annotated[str, one_of("", "yes", "no"), told("no: here the pod was refused; yes: a decision.")]
+    detail: Annotated[bool, told("Shown with -v only.")]
+    below: Annotated[list[StoryLinePart], told("The lines under it.")]
 
 
 class ClaimPart(DocumentPart):
@@ -174,16 +171,15 @@ class ClaimPart(DocumentPart):
     uid: str
     namespace: str
     name: str
-    cpus: Annotated[str, Meta(description="All its CPUs as a list.")]
+    cpus: Annotated[str, told("All its CPUs as a list.")]
 
 
 class StoryClaimsPart(DocumentPart):
     """Claims of dynamic resource allocation that hold CPUs of the node and have to do with the pod."""
 
-    own: Annotated[list[ClaimPart], Meta(description="The pod's own.")]
+    own: Annotated[list[ClaimPart], told("The pod's own.")]
     in_the_way: Annotated[
-        list[ClaimPart],
-        Meta(description="Without these a refused pod would be admitted, and without fewer of them it would not."),
+        list[ClaimPart], told("Without these a refused pod would be admitted, and without fewer of them it would not.")
     ]
 
 
@@ -197,26 +193,21 @@ class ExplanationDocument(DocumentPart, kw_only=True):
     uid: str
     namespace: str
     name: str
-    container: Annotated[str, Meta(description="The container that was asked about; empty for the whole pod.")]
+    container: Annotated[str, told("The container that was asked about; empty for the whole pod.")]
     verdict: Annotated[str, one_of("admitted", "rejected", "endless", "crash", "not asked", "not started")]
-    running: Annotated[bool, Meta(description="Whether the pod ran already and was admitted again.")]
-    code: Annotated[Code, Meta(description="The code of the cause.")]
-    why: Annotated[str, Meta(description="The cause in one sentence.")]
-    remedy: Annotated[
-        str, Meta(description="General advice, which was not tried; of a kubelet that would not start, what was.")
-    ]
-    reason: Annotated[str, Meta(description="The kubelet's; of a kubelet that would not start the stage.")]
-    message: Annotated[str, Meta(description="The kubelet's; of a kubelet that would not start its message.")]
-    proposals: Annotated[list[ProposalPart], Meta(description="The nearest changes that would admit the pod.")]
-    remarks: Annotated[list[RemarkPart], Meta(description="Findings besides the cause.")]
+    running: Annotated[bool, told("Whether the pod ran already and was admitted again.")]
+    code: Annotated[Code, told("The code of the cause.")]
+    why: Annotated[str, told("The cause in one sentence.")]
+    remedy: Annotated[str, told("General advice, which was not tried; of a kubelet that would not start, what was.")]
+    reason: Annotated[str, told("The kubelet's; of a kubelet that would not start the stage.")]
+    message: Annotated[str, told("The kubelet's; of a kubelet that would not start its message.")]
+    proposals: Annotated[list[ProposalPart], told("The nearest changes that would admit the pod.")]
+    remarks: Annotated[list[RemarkPart], told("Findings besides the cause.")]
     story: list[StoryLinePart]
     claims: StoryClaimsPart
     facts: Annotated[
         list[FactMembers],
-        Meta(
-            description="What the engine reported, in order; pod is a uid, an empty container the pod as a whole, "
-            "null no mask."
-        ),
+        told("What the engine reported, in order; pod is a uid, an empty container the pod as a whole, null no mask."),
     ]
 
 
@@ -248,4 +239,4 @@ class CodePageDocument(DocumentPart, kw_only=True):
     kind: Literal["CodePage"] = "CodePage"
     code: Code
     title: str
-    text: Annotated[str, Meta(description="The page in Markdown.")]
+    text: Annotated[str, told("The page in Markdown.")]

@@ -26,6 +26,7 @@ from mooring.documents.plan import (
     NodeList,
     Numbers,
     ResourceHintLists,
+    told,
 )
 from mooring.engine.core.bits import NUMAMask, list_text, members
 from mooring.engine.core.pod import Pod
@@ -94,10 +95,7 @@ def _digest_text(hints: Hints, score: Callable[[NUMAMask], int] | None) -> str:
     """Return ``<nodes>:<true|false>;`` for each hint in order, or ``<nodes>:<true|false>:<score>;``."""
     nil = "" if score is None else ":0"
     words = [f"null:true{nil};" if flag else f"null:false{nil};" for flag in hints.nil]
-    flags: dict[int, str] = {
-        **dict.fromkeys(hints.others, "false"),
-        **dict.fromkeys(hints.preferred, "true"),
-    }
+    flags: dict[int, str] = {**dict.fromkeys(hints.others, "false"), **dict.fromkeys(hints.preferred, "true")}
     if score is not None:
         flags = {mask: f"{flag}:{score(NUMAMask(mask))}" for mask, flag in flags.items()}
     universe = 0
@@ -158,10 +156,10 @@ class ScoreLevelPart(DocumentPart):
 class CandidatePart(DocumentPart):
     """A set of CPUs that was proposed."""
 
-    plugin: Annotated[str, Meta(description="What proposed it; empty for the host, by the kubelet's rules.")]
+    plugin: Annotated[str, told("What proposed it; empty for the host, by the kubelet's rules.")]
     cpus: CPUList
     hidden: CPUList
-    scores: Annotated[dict[str, float], Meta(description="Plugin -> its score of the set.")]
+    scores: Annotated[dict[str, float], told("Plugin -> its score of the set.")]
 
 
 class _Form(NamedTuple):
@@ -278,7 +276,7 @@ def _mapping_form(key: Any, value: Any) -> _Form:
     if key is float:
         return _Form(
             lambda levels: [ScoreLevelPart(score, form.encode(cpus)) for score, cpus in levels.items()],
-            Annotated[list[ScoreLevelPart], Meta(description="Scores of CPUs, highest first.")],
+            Annotated[list[ScoreLevelPart], told("Scores of CPUs, highest first.")],
         )
     return _Form(
         lambda values: {str(name): form.encode(one) for name, one in values.items()},
@@ -311,8 +309,5 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),
     plugins.Candidate: _Form(_candidate, CandidatePart),
-    Pod: _Form(
-        _requests,
-        Annotated[dict[str, dict[str, str]], Meta(description="Container -> resource -> quantity.")],
-    ),
+    Pod: _Form(_requests, Annotated[dict[str, dict[str, str]], told("Container -> resource -> quantity.")]),
 }

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, field
 
-from mooring.documents.plan import API_VERSION, APIVersion, DocumentPart, MemoryAccountPart, NUMANodePart
+from mooring.documents.plan import API_VERSION, APIVersion, DocumentPart, Maybe, MemoryAccountPart, NUMANodePart, told
 from mooring.engine.core.bits import NO_CPUS, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import NUMANode
@@ -48,14 +48,14 @@ class DevicesMessage(MessagePart, kw_only=True):
 
     resource_name: str
     device_ids: list[str]
-    topology: TopologyMessage | UnsetType = UNSET
+    topology: Maybe[TopologyMessage] = UNSET
 
 
 class MemoryMessage(MessagePart):
     """Memory of one kind on some NUMA nodes."""
 
     memory_type: str
-    size: Annotated[NumberText, Meta(description="Bytes.")]
+    size: Annotated[NumberText, told("Bytes.")]
     topology: TopologyMessage
 
 
@@ -64,8 +64,8 @@ class ContainerMessage(MessagePart):
 
     name: str
     devices: list[DevicesMessage]
-    cpu_ids: Annotated[list[NumberText], Meta(description="Only exclusive CPUs.")]
-    memory: Annotated[list[MemoryMessage], Meta(description="Only memory of the memory manager.")]
+    cpu_ids: Annotated[list[NumberText], told("Only exclusive CPUs.")]
+    memory: Annotated[list[MemoryMessage], told("Only memory of the memory manager.")]
     dynamic_resources: Annotated[list[Any], Meta(max_length=0)]
 
 
@@ -74,23 +74,19 @@ class PodMessage(MessagePart, kw_only=True):
 
     name: str
     namespace: str
-    containers: Annotated[list[ContainerMessage], Meta(description="Apps and sidecars, never regular init containers.")]
-    cpu_ids: (
+    containers: Annotated[list[ContainerMessage], told("Apps and sidecars, never regular init containers.")]
+    cpu_ids: Maybe[
         Annotated[
-            list[NumberText],
-            Meta(description="The pod's own partition, only with the feature gate PodLevelResourceManagers."),
+            list[NumberText], told("The pod's own partition, only with the feature gate PodLevelResourceManagers.")
         ]
-        | UnsetType
-    ) = UNSET
-    memory: (
-        Annotated[list[MemoryMessage], Meta(description="The pod's own partition, as for the CPUs.")] | UnsetType
-    ) = UNSET
+    ] = UNSET
+    memory: Maybe[Annotated[list[MemoryMessage], told("The pod's own partition, as for the CPUs.")]] = UNSET
 
 
 class ListMessage(MessagePart):
     """The answer to List."""
 
-    pod_resources: Annotated[list[PodMessage], Meta(description="Active pods.")]
+    pod_resources: Annotated[list[PodMessage], told("Active pods.")]
 
 
 class AllocatableMessage(MessagePart):
@@ -107,7 +103,7 @@ class PodResourcesDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["PodResources"] = "PodResources"
     list_answer: ListMessage = field(name="List")
-    allocatable: Annotated[AllocatableMessage, Meta(description="What an empty node can allocate.")] = field(
+    allocatable: Annotated[AllocatableMessage, told("What an empty node can allocate.")] = field(
         name="GetAllocatableResources"
     )
 
@@ -187,9 +183,7 @@ def _memory(blocks: Iterable[Block]) -> list[MemoryMessage]:
 
 def _device(resource: str, device: Device) -> DevicesMessage:
     return DevicesMessage(
-        resource_name=resource,
-        device_ids=[device.id],
-        topology=_topology(device.numa) if device.numa else UNSET,
+        resource_name=resource, device_ids=[device.id], topology=_topology(device.numa) if device.numa else UNSET
     )
 
 

@@ -6,7 +6,7 @@ Names of members are those of the structs in camel case; a member that is :data:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -23,6 +23,14 @@ def one_of(*words: str) -> Meta:
     return Meta(extra_json_schema={"enum": list(words)})
 
 
+def told(description: str, **more: object) -> Meta:
+    """Return what its schema says of a member."""
+    return Meta(description=description, extra_json_schema=more or None)
+
+
+_Value = TypeVar("_Value")
+Maybe: TypeAlias = _Value | UnsetType
+"""What is left out of the document where there is none."""
 APIVersion: TypeAlias = Literal["mooring/v1alpha1"]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Numbers: TypeAlias = list[Count]
@@ -41,7 +49,7 @@ Code: TypeAlias = Annotated[
         description="A stable code; mooring explain CODE prints its page. Empty where there is none.",
     ),
 ]
-KubeletRelease: TypeAlias = Annotated[str, Meta(description="The kubelet release whose decisions these are.")]
+KubeletRelease: TypeAlias = Annotated[str, told("The kubelet release whose decisions these are.")]
 QoSName: TypeAlias = Annotated[str, one_of("Guaranteed", "Burstable", "BestEffort")]
 
 
@@ -53,26 +61,25 @@ class FindingPart(DocumentPart):
     """Something worth knowing besides the answer."""
 
     severity: Annotated[str, one_of("warning", "info")]
-    subject: Annotated[str, Meta(description="What it is about: CPUs, a node, a file, a field.")]
-    message: Annotated[str, Meta(description="One sentence.")]
+    subject: Annotated[str, told("What it is about: CPUs, a node, a file, a field.")]
+    message: Annotated[str, told("One sentence.")]
     code: Code
 
 
 class PlacementPart(DocumentPart):
     """Where a container or pod is."""
 
-    cpus: Annotated[CPUList, Meta(description="Exclusive CPUs; empty for the shared pool.")]
-    mems: Annotated[str, Meta(description="NUMA nodes of the memory, with commas; empty for any.")]
+    cpus: Annotated[CPUList, told("Exclusive CPUs; empty for the shared pool.")]
+    mems: Annotated[str, told("NUMA nodes of the memory, with commas; empty for any.")]
 
 
 class HintPart(DocumentPart):
     """One topology hint."""
 
-    numa: Annotated[Numbers | None, Meta(description="NUMA nodes; null where there is no mask.")]
+    numa: Annotated[Numbers | None, told("NUMA nodes; null where there is no mask.")]
     preferred: bool
     score: Annotated[
-        int | UnsetType,
-        Meta(description="Which share of what the nodes have is given away, in percent; of kubelets from 1.38 on."),
+        int | UnsetType, told("Which share of what the nodes have is given away, in percent; of kubelets from 1.38 on.")
     ] = UNSET
 
 
@@ -93,10 +100,10 @@ class HintDigest(DocumentPart):
 class HintFamily(DocumentPart):
     """Hints that no list can hold: those of very many NUMA nodes."""
 
-    nodes: Annotated[NodeList, Meta(description="The nodes whose subsets are hints.")]
-    smallest: Annotated[int, Meta(description="How many nodes the smallest hints have.")]
-    preferred_size: Annotated[int, Meta(description="How many nodes a preferred hint has.")]
-    listed: Annotated[list[Numbers], Meta(description="Hints besides these, each as its nodes.")]
+    nodes: Annotated[NodeList, told("The nodes whose subsets are hints.")]
+    smallest: Annotated[int, told("How many nodes the smallest hints have.")]
+    preferred_size: Annotated[int, told("How many nodes a preferred hint has.")]
+    listed: Annotated[list[Numbers], told("Hints besides these, each as its nodes.")]
 
 
 if TYPE_CHECKING:
@@ -118,19 +125,18 @@ else:
             },
         ),
     ]
-ResourceHintLists: TypeAlias = Annotated[dict[str, HintList], Meta(description="Resource name to its hints.")]
+ResourceHintLists: TypeAlias = Annotated[dict[str, HintList], told("Resource name to its hints.")]
 
 
 class HeldDevicesPart(DocumentPart):
     """The devices of one resource that a container holds."""
 
     ids: list[str]
-    numa: Annotated[list[DeviceNodes], Meta(description="The NUMA nodes of each device, sorted as texts.")]
+    numa: Annotated[list[DeviceNodes], told("The NUMA nodes of each device, sorted as texts.")]
 
 
 HeldDeviceTable: TypeAlias = Annotated[
-    dict[str, dict[str, HeldDevicesPart]],
-    Meta(description="Container name to resource name to the devices that it holds."),
+    dict[str, dict[str, HeldDevicesPart]], told("Container name to resource name to the devices that it holds.")
 ]
 
 
@@ -147,108 +153,81 @@ def finding_parts(findings: Iterable[Finding]) -> list[FindingPart]:
     return [FindingPart(one.severity, one.subject, one.message, one.code) for one in findings]
 
 
-# A member that is only there to be true.
-_TRUE = {"const": True}
-
-
 class PlannedPodPart(DocumentPart, kw_only=True):
     """A pod and the kubelet's decision about it, with the names of the recordings."""
 
     uid: str
     namespace: str
     name: str
-    why: Annotated[str, Meta(description="One sentence for people.")]
+    why: Annotated[str, told("One sentence for people.")]
     code: Code
-    remedy: Annotated[str, Meta(description="What to do; empty where nothing is known.")]
-    assumed: (
+    remedy: Annotated[str, told("What to do; empty where nothing is known.")]
+    assumed: Maybe[
         Annotated[
             list[
                 Annotated[
                     str, one_of("memory", "huge pages", "devices", "reservation", "cores", "sockets", "NUMA nodes")
                 ]
             ],
-            Meta(description="Only where the verdict rests on what no source tells: what that is."),
+            told("Only where the verdict rests on what no source tells: what that is."),
         ]
-        | UnsetType
-    ) = UNSET
-    running: (
-        Annotated[bool, Meta(description="Only for pods that run already.", extra_json_schema=_TRUE)] | UnsetType
-    ) = UNSET
-    left: (
-        Annotated[
-            bool,
-            Meta(
-                description="Only for pods that ran already and are left out of the node afterwards.",
-                extra_json_schema=_TRUE,
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    endless: (
-        Annotated[str, Meta(description="Only when the kubelet would never return: the name of the defect.")]
-        | UnsetType
-    ) = UNSET
-    crash: Annotated[str, Meta(description="Only when the kubelet would crash: why.")] | UnsetType = UNSET
+    ] = UNSET
+    running: Maybe[Annotated[bool, told("Only for pods that run already.", const=True)]] = UNSET
+    left: Maybe[
+        Annotated[bool, told("Only for pods that ran already and are left out of the node afterwards.", const=True)]
+    ] = UNSET
+    endless: Maybe[Annotated[str, told("Only when the kubelet would never return: the name of the defect.")]] = UNSET
+    crash: Maybe[Annotated[str, told("Only when the kubelet would crash: why.")]] = UNSET
     admitted: bool
-    reason: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")]
-    message: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")]
+    reason: Annotated[str, told("The kubelet's; empty for admitted pods.")]
+    message: Annotated[str, told("The kubelet's; empty for admitted pods.")]
     containers: Annotated[
         dict[str, PlacementPart],
-        Meta(
-            description="Container -> its CPUs and memory; of a rejected pod those at the refusal, which the "
-            "kubelet releases later."
+        told(
+            "Container -> its CPUs and memory; of a rejected pod those at the refusal, which the kubelet releases "
+            "later."
         ),
     ]
-    pod: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
-    affinity: Annotated[
-        dict[str, HintPart], Meta(description="The hint that the topology manager has stored for a container.")
-    ]
+    pod: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
+    affinity: Annotated[dict[str, HintPart], told("The hint that the topology manager has stored for a container.")]
     shared_pool: CPUList
-    hints: Annotated[dict[str, ResourceHintLists], Meta(description="Container to its hints.")] | UnsetType = UNSET
-    pod_hints: ResourceHintLists | UnsetType = UNSET
-    hidden: (
+    hints: Maybe[Annotated[dict[str, ResourceHintLists], told("Container to its hints.")]] = UNSET
+    pod_hints: Maybe[ResourceHintLists] = UNSET
+    hidden: Maybe[
         Annotated[
             dict[str, CPUList],
-            Meta(
-                description="Only with the extension plugins: container -> threads of its cores that no container gets "
-                "as long as it runs."
+            told(
+                "Only with the extension plugins: container -> threads of its cores that no container gets as long "
+                "as it runs."
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    devices: HeldDeviceTable | UnsetType = UNSET
-    cpu_manager_state: Annotated[str, Meta(description="Text of the state file after this pod.")]
-    memory_manager_state: Annotated[str, Meta(description="Text of the state file after this pod.")]
-    memory_manager_state_admitted: (
-        Annotated[
-            str, Meta(description="Text of the file before the containers started, where their start changed it.")
-        ]
-        | UnsetType
-    ) = UNSET
-    mixed: (
+    ] = UNSET
+    devices: Maybe[HeldDeviceTable] = UNSET
+    cpu_manager_state: Annotated[str, told("Text of the state file after this pod.")]
+    memory_manager_state: Annotated[str, told("Text of the state file after this pod.")]
+    memory_manager_state_admitted: Maybe[
+        Annotated[str, told("Text of the file before the containers started, where their start changed it.")]
+    ] = UNSET
+    mixed: Maybe[
         Annotated[
             list[str],
-            Meta(
-                description="Only with the extension mixed-cpus: containers that run in the shared pool besides their "
-                "own CPUs."
-            ),
+            told("Only with the extension mixed-cpus: containers that run in the shared pool besides their own CPUs."),
         ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
 
 
 class BrokenSetPart(DocumentPart):
     """A set of exclusive CPUs some of which are offline."""
 
     cpus: CPUList
-    lost: Annotated[CPUList, Meta(description="Those that are offline and not replaced.")]
+    lost: Annotated[CPUList, told("Those that are offline and not replaced.")]
 
 
 class DisplacedSetPart(DocumentPart):
     """A set of exclusive CPUs in which other CPUs replace some that are offline."""
 
     cpus: CPUList
-    original: Annotated[CPUList, Meta(description="The set to which it returns.")]
+    original: Annotated[CPUList, told("The set to which it returns.")]
 
 
 class MemoryAccountPart(DocumentPart):
@@ -263,20 +242,16 @@ class NUMANodePart(DocumentPart, kw_only=True):
     """A NUMA node, and what is free on it."""
 
     node: Count
-    cpus: Annotated[CPUList, Meta(description="CPUs in the kubelet's view.")]
-    free: Annotated[CPUList, Meta(description="CPUs that can still become exclusive.")]
+    cpus: Annotated[CPUList, told("CPUs in the kubelet's view.")]
+    free: Annotated[CPUList, told("CPUs that can still become exclusive.")]
     free_count: Count
     reserved: CPUList
     exclusive: CPUList
-    memory_bytes: Annotated[Count, Meta(description="Memory in the kubelet's view.")]
-    group: (
-        Annotated[Numbers, Meta(description="Nodes whose memory is assigned together; absent under policy None.")]
-        | UnsetType
-    ) = UNSET
-    memory: (
-        Annotated[dict[str, MemoryAccountPart], Meta(description="Resource name to account; absent as the group is.")]
-        | UnsetType
-    ) = UNSET
+    memory_bytes: Annotated[Count, told("Memory in the kubelet's view.")]
+    group: Maybe[Annotated[Numbers, told("Nodes whose memory is assigned together; absent under policy None.")]] = UNSET
+    memory: Maybe[
+        Annotated[dict[str, MemoryAccountPart], told("Resource name to account; absent as the group is.")]
+    ] = UNSET
 
 
 class PlanDocument(DocumentPart, kw_only=True):
@@ -286,49 +261,34 @@ class PlanDocument(DocumentPart, kw_only=True):
     kind: Literal["Plan"] = "Plan"
     kubelet: KubeletRelease
     machine: str
-    start_error: (
-        Annotated[str, Meta(description="Only when the kubelet would not start, as are the next three.")] | UnsetType
-    ) = UNSET
-    start_error_stage: Annotated[str, Meta(description="The stage of the start that failed.")] | UnsetType = UNSET
-    start_error_code: Annotated[Code, Meta(description="The code of the cause.")] | UnsetType = UNSET
-    remedy: Annotated[str, Meta(description="Changes that were run, or general advice that says so.")] | UnsetType = (
-        UNSET
+    start_error: Maybe[Annotated[str, told("Only when the kubelet would not start, as are the next three.")]] = UNSET
+    start_error_stage: Maybe[Annotated[str, told("The stage of the start that failed.")]] = UNSET
+    start_error_code: Maybe[Annotated[Code, told("The code of the cause.")]] = UNSET
+    remedy: Maybe[Annotated[str, told("Changes that were run, or general advice that says so.")]] = UNSET
+    pods: Annotated[list[PlannedPodPart], told("Running pods first, then those of -f in order.")]
+    shared_pool: Annotated[CPUList, told("The shared pool afterwards.")]
+    reserved: Maybe[Annotated[CPUList, told("Absent when the kubelet would not start, as is numaNodes.")]] = field(
+        name="reservedCPUs", default=UNSET
     )
-    pods: Annotated[list[PlannedPodPart], Meta(description="Running pods first, then those of -f in order.")]
-    shared_pool: Annotated[CPUList, Meta(description="The shared pool afterwards.")]
-    reserved: (
-        Annotated[CPUList, Meta(description="Absent when the kubelet would not start, as is numaNodes.")] | UnsetType
-    ) = field(name="reservedCPUs", default=UNSET)
-    numa_nodes: list[NUMANodePart] | UnsetType = UNSET
-    offline: (
-        Annotated[CPUList, Meta(description="Only with CPUs that are offline, as are the next three.")] | UnsetType
-    ) = UNSET
-    usable_pool: Annotated[CPUList, Meta(description="Where containers of the shared pool run.")] | UnsetType = UNSET
-    broken: (
+    numa_nodes: Maybe[list[NUMANodePart]] = UNSET
+    offline: Maybe[Annotated[CPUList, told("Only with CPUs that are offline, as are the next three.")]] = UNSET
+    usable_pool: Maybe[Annotated[CPUList, told("Where containers of the shared pool run.")]] = UNSET
+    broken: Maybe[
         Annotated[
             dict[str, dict[str, BrokenSetPart]],
-            Meta(
-                description="Pod uid -> container (empty for a pod's partition) -> its CPUs, and those of them that "
-                "are offline and not replaced."
+            told(
+                "Pod uid -> container (empty for a pod's partition) -> its CPUs, and those of them that are offline"
+                " and not replaced."
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    displaced: (
+    ] = UNSET
+    displaced: Maybe[
         Annotated[
             dict[str, dict[str, DisplacedSetPart]],
-            Meta(
-                description="Pod uid -> container -> its CPUs, replacement CPUs among them, and the set that it "
-                "gets back."
-            ),
+            told("Pod uid -> container -> its CPUs, replacement CPUs among them, and the set that it gets back."),
         ]
-        | UnsetType
-    ) = UNSET
-    unasked: (
-        Annotated[
-            list[PodPart],
-            Meta(description="Only when the kubelet would not return from an admission: the pods after it."),
-        ]
-        | UnsetType
-    ) = UNSET
+    ] = UNSET
+    unasked: Maybe[
+        Annotated[list[PodPart], told("Only when the kubelet would not return from an admission: the pods after it.")]
+    ] = UNSET
     findings: list[FindingPart]

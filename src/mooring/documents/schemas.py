@@ -86,13 +86,7 @@ def schema(kind: str) -> dict[str, Any]:
     root = document_type(kind)
     definitions = _definitions(root)
     head = definitions.pop(root.__name__)
-    return {
-        "$schema": DIALECT,
-        "$id": f"{kind}.json",
-        **head,
-        "title": kind,
-        "$defs": _reached(head, definitions),
-    }
+    return {"$schema": DIALECT, "$id": f"{kind}.json", **head, "title": kind, "$defs": _reached(head, definitions)}
 
 
 def write_schemas(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta
 
 from mooring.documents.plan import (
     API_VERSION,
@@ -14,9 +14,11 @@ from mooring.documents.plan import (
     DeviceNodes,
     DocumentPart,
     FindingPart,
+    Maybe,
     NodeList,
     NUMANodePart,
     one_of,
+    told,
 )
 
 KIND: Final = "AgentStatus"
@@ -29,24 +31,23 @@ Time: TypeAlias = Annotated[
     ),
 ]
 InterruptNumber: TypeAlias = Annotated[
-    int,
-    Meta(ge=-1, description="-1 stands for default_smp_affinity: where interrupts begin that are set up later."),
+    int, Meta(ge=-1, description="-1 stands for default_smp_affinity: where interrupts begin that are set up later.")
 ]
 InterruptReason: TypeAlias = Annotated[str, one_of("original", "kept-away", "own", "managed", "no-room")]
-InterruptName: TypeAlias = Annotated[str, Meta(description="The devices that use it.")]
-InterruptCPUs: TypeAlias = Annotated[CPUList, Meta(description="What it may use now.")]
+InterruptName: TypeAlias = Annotated[str, told("The devices that use it.")]
+InterruptCPUs: TypeAlias = Annotated[CPUList, told("What it may use now.")]
 
 
 class RuntimePart(DocumentPart):
     """The container runtime."""
 
-    name: Annotated[str, Meta(description="Empty before the first connection.")]
+    name: Annotated[str, told("Empty before the first connection.")]
     version: str
     connected: bool
     synchronized: Annotated[
-        bool, Meta(description="Whether the runtime has listed all running containers since the connection was made.")
+        bool, told("Whether the runtime has listed all running containers since the connection was made.")
     ]
-    since: Annotated[Time, Meta(description="When the connection was made or lost.")]
+    since: Annotated[Time, told("When the connection was made or lost.")]
 
 
 class ConfigurationPart(DocumentPart):
@@ -55,26 +56,24 @@ class ConfigurationPart(DocumentPart):
     files: list[str]
     generation: Annotated[int, Meta(ge=1, description="How many configurations have been in force since the start.")]
     since: Time
-    refusal: Annotated[str, Meta(description="Why the files as they are now are not in force; empty when they are.")]
+    refusal: Annotated[str, told("Why the files as they are now are not in force; empty when they are.")]
 
 
 class AgentCPUsPart(DocumentPart, kw_only=True):
     """The CPUs of the node by use."""
 
-    exclusive: Annotated[CPUList, Meta(description="CPUs of containers, and of pods as a whole.")]
-    shared: Annotated[CPUList, Meta(description="The shared pool.")]
+    exclusive: Annotated[CPUList, told("CPUs of containers, and of pods as a whole.")]
+    shared: Annotated[CPUList, told("The shared pool.")]
     reserved: CPUList
-    free: Annotated[CPUList, Meta(description="CPUs of the shared pool that a container can still get for itself.")]
-    overlap: Annotated[CPUList, Meta(description="Exclusive CPUs on which other containers may run too.")]
-    offline: (
-        Annotated[CPUList, Meta(description="Only with the extension cpu-hotplug: CPUs that are offline.")] | UnsetType
-    ) = UNSET
+    free: Annotated[CPUList, told("CPUs of the shared pool that a container can still get for itself.")]
+    overlap: Annotated[CPUList, told("Exclusive CPUs on which other containers may run too.")]
+    offline: Maybe[Annotated[CPUList, told("Only with the extension cpu-hotplug: CPUs that are offline.")]] = UNSET
 
 
 class PluginFailurePart(DocumentPart):
     """A plugin's newest failure."""
 
-    point: Annotated[str, Meta(description="The extension point.")]
+    point: Annotated[str, told("The extension point.")]
     why: str
 
 
@@ -83,11 +82,9 @@ class AgentPluginPart(DocumentPart, kw_only=True):
 
     name: str
     placement: Annotated[str, one_of("cpu-manager", "hint-provider")]
-    given_up: Annotated[
-        bool, Meta(description="Whether it ran out of time and is not asked again under this configuration.")
-    ]
-    failures: Annotated[Count, Meta(description="Answers that were left out since the agent started.")]
-    last_failure: PluginFailurePart | UnsetType = UNSET
+    given_up: Annotated[bool, told("Whether it ran out of time and is not asked again under this configuration.")]
+    failures: Annotated[Count, told("Answers that were left out since the agent started.")]
+    last_failure: Maybe[PluginFailurePart] = UNSET
 
 
 class MovedInterruptPart(DocumentPart):
@@ -123,16 +120,13 @@ class InterruptsPart(DocumentPart):
 
     mode: Annotated[str, one_of("dry-run", "on")]
     total: Count
-    managed: Annotated[Count, Meta(description="Those that the kernel places itself.")]
-    no_room: Annotated[Count, Meta(description="Those that stay because no CPU is in the shared pool.")]
-    moved: Annotated[
-        list[MovedInterruptPart], Meta(description="Those that are not where they were before the agent started.")
-    ]
+    managed: Annotated[Count, told("Those that the kernel places itself.")]
+    no_room: Annotated[Count, told("Those that stay because no CPU is in the shared pool.")]
+    moved: Annotated[list[MovedInterruptPart], told("Those that are not where they were before the agent started.")]
     pending: Annotated[
-        list[PendingInterruptPart],
-        Meta(description="Those that would be written in a dry run, or could not be written."),
+        list[PendingInterruptPart], told("Those that would be written in a dry run, or could not be written.")
     ]
-    left_alone: Annotated[list[ForeignInterruptPart], Meta(description="Those that something else has moved since.")]
+    left_alone: Annotated[list[ForeignInterruptPart], told("Those that something else has moved since.")]
     findings: list[FindingPart]
 
 
@@ -146,8 +140,8 @@ class CPUsAndNodesPart(DocumentPart):
 class ScaleDownPart(DocumentPart):
     """A scale-down whose delay runs; absent when there is none."""
 
-    cpus: Annotated[CPUList, Meta(description="CPUs that it is going to have.")]
-    releases: Annotated[CPUList, Meta(description="CPUs that will be released.")]
+    cpus: Annotated[CPUList, told("CPUs that it is going to have.")]
+    releases: Annotated[CPUList, told("CPUs that will be released.")]
     seconds_left: Annotated[float, Meta(ge=0, description="Time until the delay is over.")]
 
 
@@ -161,9 +155,9 @@ class RefusedResizePart(DocumentPart):
 class AgentDevicePart(DocumentPart):
     """A device of a container."""
 
-    resource: Annotated[str, Meta(description="Of a device plugin, or a driver of dynamic resource allocation.")]
-    id: Annotated[str, Meta(description="The plugin's, or POOL/DEVICE.")]
-    numa_nodes: Annotated[DeviceNodes, Meta(description="NUMA nodes that it is near; empty when none is known.")]
+    resource: Annotated[str, told("Of a device plugin, or a driver of dynamic resource allocation.")]
+    id: Annotated[str, told("The plugin's, or POOL/DEVICE.")]
+    numa_nodes: Annotated[DeviceNodes, told("NUMA nodes that it is near; empty when none is known.")]
     healthy: bool
 
 
@@ -174,64 +168,45 @@ class AgentContainerPart(DocumentPart, kw_only=True):
     sharing: Annotated[
         str,
         one_of("host", "pod", "container"),
-        Meta(description="What it shares its CPUs with: all containers of the node, those of its pod, or none."),
+        told("What it shares its CPUs with: all containers of the node, those of its pod, or none."),
     ]
-    cpus: Annotated[CPUList, Meta(description="CPUs that it holds; empty for the shared pool.")]
-    mems: Annotated[NodeList, Meta(description="NUMA nodes of its memory; empty for any.")]
-    claimed: Annotated[CPUList, Meta(description="CPUs that it has of claims; absent without any.")] | UnsetType = UNSET
-    lost: (
+    cpus: Annotated[CPUList, told("CPUs that it holds; empty for the shared pool.")]
+    mems: Annotated[NodeList, told("NUMA nodes of its memory; empty for any.")]
+    claimed: Maybe[Annotated[CPUList, told("CPUs that it has of claims; absent without any.")]] = UNSET
+    lost: Maybe[
+        Annotated[CPUList, told("Only with the extension cpu-hotplug: CPUs of it that are offline and not replaced.")]
+    ] = UNSET
+    original: Maybe[
+        Annotated[CPUList, told("Only while other CPUs replace some that are offline: the set to which it returns.")]
+    ] = UNSET
+    mixed: Maybe[
         Annotated[
-            CPUList,
-            Meta(description="Only with the extension cpu-hotplug: CPUs of it that are offline and not replaced."),
+            CPUList, told("Only of a mixed container: the shared pool, in which it may run besides its own CPUs.")
         ]
-        | UnsetType
-    ) = UNSET
-    original: (
-        Annotated[
-            CPUList,
-            Meta(description="Only while other CPUs replace some that are offline: the set to which it returns."),
-        ]
-        | UnsetType
-    ) = UNSET
-    mixed: (
-        Annotated[
-            CPUList,
-            Meta(description="Only of a mixed container: the shared pool, in which it may run besides its own CPUs."),
-        ]
-        | UnsetType
-    ) = UNSET
-    devices: (
-        Annotated[list[AgentDevicePart], Meta(description="With the extension device-alignment: what it holds.")]
-        | UnsetType
-    ) = UNSET
-    alignment: (
+    ] = UNSET
+    devices: Maybe[Annotated[list[AgentDevicePart], told("With the extension device-alignment: what it holds.")]] = (
+        UNSET
+    )
+    alignment: Maybe[
         Annotated[
             str,
             one_of("aligned", "elsewhere", "unknown", "free"),
-            Meta(
-                description="How its CPUs and memory lie to its devices: on a NUMA node that all are near; on no such "
-                "node; not all devices are known; it has none of its own, or nothing ties them."
+            told(
+                "How its CPUs and memory lie to its devices: on a NUMA node that all are near; on no such node; not"
+                " all devices are known; it has none of its own, or nothing ties them."
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    id: (
-        Annotated[str, Meta(description="In the runtime; absent when the runtime has no such container.")] | UnsetType
-    ) = UNSET
-    phase: Annotated[str, one_of("creating", "created", "starting", "running", "ended")] | UnsetType = UNSET
-    told: Annotated[CPUsAndNodesPart, Meta(description="What the runtime has on record.")] | UnsetType = UNSET
-    effective: (
-        Annotated[CPUsAndNodesPart, Meta(description="What the kernel says; absent when it was not read.")] | UnsetType
-    ) = UNSET
-    overlap: Annotated[CPUList, Meta(description="Exclusive CPUs of others on which it may run.")] | UnsetType = UNSET
-    baseline: (
-        Annotated[
-            CPUList, Meta(description="The baseline, which it never loses; absent when it has exactly these CPUs.")
-        ]
-        | UnsetType
-    ) = UNSET
-    pending: ScaleDownPart | UnsetType = UNSET
-    resize: RefusedResizePart | UnsetType = UNSET
+    ] = UNSET
+    id: Maybe[Annotated[str, told("In the runtime; absent when the runtime has no such container.")]] = UNSET
+    phase: Maybe[Annotated[str, one_of("creating", "created", "starting", "running", "ended")]] = UNSET
+    told: Maybe[Annotated[CPUsAndNodesPart, told("What the runtime has on record.")]] = UNSET
+    effective: Maybe[Annotated[CPUsAndNodesPart, told("What the kernel says; absent when it was not read.")]] = UNSET
+    overlap: Maybe[Annotated[CPUList, told("Exclusive CPUs of others on which it may run.")]] = UNSET
+    baseline: Maybe[
+        Annotated[CPUList, told("The baseline, which it never loses; absent when it has exactly these CPUs.")]
+    ] = UNSET
+    pending: Maybe[ScaleDownPart] = UNSET
+    resize: Maybe[RefusedResizePart] = UNSET
 
 
 class AgentPodPart(DocumentPart):
@@ -240,8 +215,8 @@ class AgentPodPart(DocumentPart):
     namespace: str
     name: str
     uid: str
-    cpus: Annotated[CPUList, Meta(description="Of the pod as a whole, where it has such.")]
-    mems: Annotated[NodeList, Meta(description="Of the pod as a whole, where it has such.")]
+    cpus: Annotated[CPUList, told("Of the pod as a whole, where it has such.")]
+    mems: Annotated[NodeList, told("Of the pod as a whole, where it has such.")]
     containers: list[AgentContainerPart]
 
 
@@ -255,7 +230,7 @@ class UnplacedContainerPart(DocumentPart):
     """A container that runs in the shared pool because the engine has no place for it."""
 
     name: str
-    id: Annotated[str, Meta(description="The runtime's.")]
+    id: Annotated[str, told("The runtime's.")]
     phase: str
     told: RecordedCPUsPart
 
@@ -266,13 +241,13 @@ class HeldPodPart(DocumentPart):
     namespace: str
     name: str
     uid: str
-    reason: Annotated[str, Meta(description="The kubelet's, or a reason of the agent.")]
-    message: Annotated[str, Meta(description="The kubelet's, or a reason of the agent.")]
+    reason: Annotated[str, told("The kubelet's, or a reason of the agent.")]
+    message: Annotated[str, told("The kubelet's, or a reason of the agent.")]
     running: Annotated[
         list[UnplacedContainerPart],
-        Meta(
-            description="Its containers that run all the same, because the agent was down when they started: they "
-            "share the pool until there is room."
+        told(
+            "Its containers that run all the same, because the agent was down when they started: they share the "
+            "pool until there is room."
         ),
     ]
 
@@ -293,7 +268,7 @@ class AgentClaimPart(DocumentPart):
     uid: str
     cpus: CPUList
     shares: list[ClaimSharePart]
-    pods: Annotated[list[str], Meta(description="Uids of the pods for which it is reserved.")]
+    pods: Annotated[list[str], told("Uids of the pods for which it is reserved.")]
 
 
 class AgentCountsPart(DocumentPart):
@@ -313,39 +288,36 @@ class StatusDocument(DocumentPart, kw_only=True):
 
     api_version: APIVersion = API_VERSION
     kind: Literal["AgentStatus"] = "AgentStatus"
-    mooring: Annotated[str, Meta(description="Version of the agent.")]
-    kubelet: Annotated[str, Meta(description="Release of the kubelet whose decisions these are.")]
-    node: Annotated[str, Meta(description="Name of the node in the cluster; empty when it is not known.")]
-    machine: Annotated[str, Meta(description="Name of the machine's description.")]
-    time: Annotated[Time, Meta(description="When the snapshot was made.")]
-    started: Annotated[Time, Meta(description="When the agent started.")]
+    mooring: Annotated[str, told("Version of the agent.")]
+    kubelet: Annotated[str, told("Release of the kubelet whose decisions these are.")]
+    node: Annotated[str, told("Name of the node in the cluster; empty when it is not known.")]
+    machine: Annotated[str, told("Name of the machine's description.")]
+    time: Annotated[Time, told("When the snapshot was made.")]
+    started: Annotated[Time, told("When the agent started.")]
     ready: bool
-    reasons: Annotated[list[str], Meta(description="Why the agent is not ready, one sentence each; empty when it is.")]
+    reasons: Annotated[list[str], told("Why the agent is not ready, one sentence each; empty when it is.")]
     runtime: RuntimePart
     configuration: ConfigurationPart
     policies: Annotated[
-        str, Meta(description="Policies and options that are on, in one line; empty while the engine does not run.")
+        str, told("Policies and options that are on, in one line; empty while the engine does not run.")
     ]
     cpus: AgentCPUsPart
     numa_nodes: list[NUMANodePart]
-    pods: Annotated[list[AgentPodPart], Meta(description="Pods that the engine decided about and that are there.")]
-    held: Annotated[list[HeldPodPart], Meta(description="Pods that were rejected and wait.")]
-    claims: (
+    pods: Annotated[list[AgentPodPart], told("Pods that the engine decided about and that are there.")]
+    held: Annotated[list[HeldPodPart], told("Pods that were rejected and wait.")]
+    claims: Maybe[
         Annotated[
-            list[AgentClaimPart],
-            Meta(description="Claims of dynamic resource allocation that have CPUs; absent without any."),
+            list[AgentClaimPart], told("Claims of dynamic resource allocation that have CPUs; absent without any.")
         ]
-        | UnsetType
-    ) = UNSET
-    plugins: (
+    ] = UNSET
+    plugins: Maybe[
         Annotated[
             list[AgentPluginPart],
-            Meta(
-                description="Plugins that take part in the choice of CPUs, in the order in which they are asked; "
-                "absent without the extension plugins."
+            told(
+                "Plugins that take part in the choice of CPUs, in the order in which they are asked; absent without"
+                " the extension plugins."
             ),
         ]
-        | UnsetType
-    ) = UNSET
-    interrupts: InterruptsPart | UnsetType = UNSET
+    ] = UNSET
+    interrupts: Maybe[InterruptsPart] = UNSET
     counts: AgentCountsPart

@@ -217,11 +217,7 @@ def _of_cpus(topology: Topology, cpus: int, reserved: int) -> list[Extent]:
     if set(topology.uncores.values()) == set(topology.sockets.values()):
         del levels[AlignmentLevel.L3]
     return [
-        Extent(
-            level,
-            sum(1 for mask in masks if mask & cpus),
-            fewest_elements(masks, cpus.bit_count(), reserved),
-        )
+        Extent(level, sum(1 for mask in masks if mask & cpus), fewest_elements(masks, cpus.bit_count(), reserved))
         for level, masks in levels.items()
     ]
 

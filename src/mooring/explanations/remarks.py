@@ -99,9 +99,7 @@ def devices_elsewhere(decision: Decision, circumstances: Circumstances, topology
                         "extension device-alignment: --devices follow shows it."
                     )
                 yield Reason(
-                    code.DEVICES_ELSEWHERE,
-                    f"{container} is not beside {positions(away)} ({resource})",
-                    remedy,
+                    code.DEVICES_ELSEWHERE, f"{container} is not beside {positions(away)} ({resource})", remedy
                 )
 
 

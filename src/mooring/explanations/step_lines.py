@@ -32,11 +32,7 @@ _RULES = {
     "cpus-spread": ("a single CPU", "single CPUs across cores"),
 }
 
-_PLACES = {
-    "hint": "inside the hint",
-    "anywhere": "from anywhere",
-    "partition": "from the CPUs of the pod",
-}
+_PLACES = {"hint": "inside the hint", "anywhere": "from anywhere", "partition": "from the CPUs of the pod"}
 
 _WAYS = {
     "affinity": "on the NUMA nodes of the topology manager's hint",

@@ -308,13 +308,19 @@ def prediction_of(result: AdmitResult, after: Kubelet, facts: Sequence[object]) 
     """
     if result.admitted:
         return ADMITTED
+    kubelet_reason = result.decision.reason if result.out_of is None else result.out_of.reason
+    return Prediction(reason_of(result, after, facts).code, "" if result.crash else kubelet_reason)
+
+
+def reason_of(result: AdmitResult, after: Kubelet, facts: Sequence[object]) -> Reason:
+    """Return why a pod is not admitted; arguments as for :func:`prediction_of`."""
     if result.crash:
-        return Prediction(why_crash(result.crash).code)
+        return why_crash(result.crash)
     if result.out_of is not None:
-        return Prediction(why_out_of(result.out_of).code, result.out_of.reason)
-    node, decision = after.node, result.decision
+        return why_out_of(result.out_of)
+    node = after.node
     circumstances = Circumstances(after.settings, result.pod, facts, node.memory, node.providers.devices)
-    return Prediction(why(decision, circumstances).code, decision.reason)
+    return why(result.decision, circumstances)
 
 
 def check(shape: PodShape, load: Load, settings: Settings) -> Prediction:

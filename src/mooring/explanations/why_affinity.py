@@ -181,9 +181,7 @@ def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, circumstances
     if policy == SINGLE_NUMA_NODE:
         return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
     return Reason(
-        code.TOO_MANY_NODES,
-        f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})",
-        advice,
+        code.TOO_MANY_NODES, f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})", advice
     )
 
 

@@ -238,9 +238,7 @@ def why_empty_shared_pool(circumstances: Circumstances) -> Reason:
     of_memory = any(isinstance(fact, MemoryPinningFailed) for fact in circumstances.facts)
     cause = nothing_to_share(used_up_memory(circumstances) if of_memory else "cpu")
     return Reason(
-        cause.code,
-        f"The pod as a whole {cause.sentence}: request more in the pod's own resources.",
-        cause.remedy,
+        cause.code, f"The pod as a whole {cause.sentence}: request more in the pod's own resources.", cause.remedy
     )
 
 

@@ -117,6 +117,11 @@ class NodeCluster:
     now: Mapping[str, RunningNode] = field(default_factory=dict)
     """The nodes of groups of one that run already, by the name of the group."""
 
+    @property
+    def size(self) -> int:
+        """How many nodes there are."""
+        return sum(group.count for group in self.groups)
+
     def started(self, group: NodeGroup) -> Kubelet:
         """Return the kubelet of a node at the beginning: empty, or with the pods that run.
 

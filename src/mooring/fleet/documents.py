@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from mooring.documents.plan import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of, told
 
-from mooring.documents.plan import API_VERSION, APIVersion, Code, Count, DocumentPart, one_of
-
-_Share = Annotated[float, Meta(description="Of all that the nodes offer.")]
-_Seconds = Annotated[float, Meta(description="Seconds since the beginning.")]
+_Share = Annotated[float, told("Of all that the nodes offer.")]
+_Seconds = Annotated[float, told("Seconds since the beginning.")]
 
 
 class FatesPart(DocumentPart):
     """Pods by what became of them."""
 
     ran: Count
-    runs: Annotated[Count, Meta(description="On their nodes at the end.")]
-    waits: Annotated[Count, Meta(description="Without a node at the end.")]
-    left: Annotated[Count, Meta(description="Deleted before a node took them.")]
-    refused: Annotated[Count, Meta(description="Refused by the kubelet of their node.")]
-    evicted: Annotated[Count, Meta(description="Evicted from their node: drained, removed, or preempted.")]
-    held: Annotated[Count, Meta(description="On a node whose agent has no room for them, at the end.")]
+    runs: Annotated[Count, told("On their nodes at the end.")]
+    waits: Annotated[Count, told("Without a node at the end.")]
+    left: Annotated[Count, told("Deleted before a node took them.")]
+    refused: Annotated[Count, told("Refused by the kubelet of their node.")]
+    evicted: Annotated[Count, told("Evicted from their node: drained, removed, or preempted.")]
+    held: Annotated[Count, told("On a node whose agent has no room for them, at the end.")]
 
 
 class WaitedPart(DocumentPart):
@@ -41,17 +39,17 @@ class FleetGroupPart(DocumentPart):
     name: str
     nodes: Count
     admitted: Count
-    refused: Annotated[dict[str, int], Meta(description="Code of the cause -> pods.")]
+    refused: Annotated[dict[str, int], told("Code of the cause -> pods.")]
 
 
 class UsePart(DocumentPart):
     """One resource of the whole cluster."""
 
     resource: str
-    offered: Annotated[int, Meta(description="cpu in millicores, all else in whole units.")]
-    mean: Annotated[float, Meta(description="Share that pods request, over time.")]
+    offered: Annotated[int, told("cpu in millicores, all else in whole units.")]
+    mean: Annotated[float, told("Share that pods request, over time.")]
     most: _Share
-    stranded: Annotated[float, Meta(description="Share that is free and of no use to the work, over time.")]
+    stranded: Annotated[float, told("Share that is free and of no use to the work, over time.")]
 
 
 class FleetSamplePart(DocumentPart):
@@ -60,7 +58,7 @@ class FleetSamplePart(DocumentPart):
     at: _Seconds
     running: Count
     waiting: Count
-    refused: Annotated[Count, Meta(description="Refusals since the beginning.")]
+    refused: Annotated[Count, told("Refusals since the beginning.")]
     used: dict[str, int]
     stranded: dict[str, int]
 
@@ -80,7 +78,7 @@ class FleetPeriodPart(DocumentPart):
     ends: _Seconds
     admitted: Count
     refused: list[RefusedPart]
-    waited: Annotated[WaitedPart, Meta(description="Of the pods that were admitted in it.")]
+    waited: Annotated[WaitedPart, told("Of the pods that were admitted in it.")]
 
 
 class FleetPodPart(DocumentPart):
@@ -88,13 +86,11 @@ class FleetPodPart(DocumentPart):
 
     name: str
     fate: Annotated[str, one_of("ran", "runs", "waits", "left", "refused", "evicted", "held")]
-    node: Annotated[str, Meta(description="Where it ran, or which node refused it; empty for none.")]
-    code: Annotated[
-        Code, Meta(description="Of the cause of a refusal; of a pod that waits, of the first cause in waits with one.")
-    ]
+    node: Annotated[str, told("Where it ran, or which node refused it; empty for none.")]
+    code: Annotated[Code, told("Of the cause of a refusal; of a pod that waits, of the first cause in waits with one.")]
     created: _Seconds
-    admitted: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
-    ended: Annotated[float | None, Meta(description="Seconds since the beginning; null for never.")]
+    admitted: Annotated[float | None, told("Seconds since the beginning; null for never.")]
+    ended: Annotated[float | None, told("Seconds since the beginning; null for never.")]
 
 
 class WaitCausePart(DocumentPart):
@@ -102,14 +98,14 @@ class WaitCausePart(DocumentPart):
 
     text: str
     code: Code
-    nodes: Annotated[Count, Meta(description="That do not take it for this reason.")]
+    nodes: Annotated[Count, told("That do not take it for this reason.")]
 
 
 class FleetWaitPart(DocumentPart):
     """Equal pods for which there is no node at the end."""
 
     pods: list[str]
-    causes: Annotated[list[WaitCausePart], Meta(description="Those that concern most nodes first.")]
+    causes: Annotated[list[WaitCausePart], told("Those that concern most nodes first.")]
 
 
 class FleetDocument(DocumentPart, kw_only=True):
@@ -126,29 +122,26 @@ class FleetDocument(DocumentPart, kw_only=True):
     waited: WaitedPart
     groups: list[FleetGroupPart]
     uses: list[UsePart]
-    runaways: Annotated[dict[str, int], Meta(description="Pods that controllers made anew again and again.")]
-    failed_jobs: Annotated[list[str], Meta(description="Jobs of which more pods failed than backoffLimit.")]
-    preempted: Annotated[Count, Meta(description="Pods evicted for pods of higher priority.")]
-    cut_short: Annotated[bool, Meta(description="Whether it was stopped before its end.")]
-    problems: Annotated[list[str], Meta(description="Kubelets that did not start again, and resizes not taken.")]
-    filtered: Annotated[dict[str, int], Meta(description="Cause -> how often the extender kept a pod off a node.")]
+    runaways: Annotated[dict[str, int], told("Pods that controllers made anew again and again.")]
+    failed_jobs: Annotated[list[str], told("Jobs of which more pods failed than backoffLimit.")]
+    preempted: Annotated[Count, told("Pods evicted for pods of higher priority.")]
+    cut_short: Annotated[bool, told("Whether it was stopped before its end.")]
+    problems: Annotated[list[str], told("Kubelets that did not start again, and resizes not taken.")]
+    filtered: Annotated[dict[str, int], told("Cause -> how often the extender kept a pod off a node.")]
     samples: list[FleetSamplePart]
-    records: Annotated[list[FleetPodPart], Meta(description="Every pod, in the order of creation.")]
-    assumed: Annotated[list[str], Meta(description="What was assumed or not read.")]
+    records: Annotated[list[FleetPodPart], told("Every pod, in the order of creation.")]
+    assumed: Annotated[list[str], told("What was assumed or not read.")]
     aligned: Annotated[
-        dict[str, int],
-        Meta(description="Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many."),
+        dict[str, int], told("Number of NUMA nodes -> pods whose own CPUs, devices and memory lie on so many.")
     ]
-    periods: Annotated[list[FleetPeriodPart], Meta(description="Between the samples; the first ends with the first.")]
-    waits: Annotated[
-        list[FleetWaitPart], Meta(description="Why pods wait at the end; of the hundred kinds of which most do.")
-    ]
+    periods: Annotated[list[FleetPeriodPart], told("Between the samples; the first ends with the first.")]
+    waits: Annotated[list[FleetWaitPart], told("Why pods wait at the end; of the hundred kinds of which most do.")]
 
 
 class TrialPart(DocumentPart):
     """One simulation of several."""
 
-    variant: Annotated[str, Meta(description="What was varied.")]
+    variant: Annotated[str, told("What was varied.")]
     seed: int
     nodes: Count
     pods: FatesPart
@@ -163,11 +156,11 @@ class FleetComparisonDocument(DocumentPart, kw_only=True):
     kind: Literal["FleetComparison"] = "FleetComparison"
     work: str
     trials: list[TrialPart]
-    best: Annotated[str, Meta(description="The variant that answers the question; empty where none does.")]
+    best: Annotated[str, told("The variant that answers the question; empty where none does.")]
 
 
-_NODE_COUNTS = Meta(description="Node -> replicas.")
-_ASSUMED = Meta(description="What was assumed or not read.")
+_NODE_COUNTS = told("Node -> replicas.")
+_ASSUMED = told("What was assumed or not read.")
 
 
 class CausePart(DocumentPart):
@@ -183,17 +176,17 @@ class MovePart(DocumentPart, rename={"source": "from", "target": "to"}):
 
     pod: str
     uid: str
-    source: Annotated[str, Meta(description="The node that the pod leaves.")]
-    target: Annotated[str, Meta(description="The node that takes it.")]
-    cordon: Annotated[list[str], Meta(description="Nodes that must take no pods meanwhile.")]
+    source: Annotated[str, told("The node that the pod leaves.")]
+    target: Annotated[str, told("The node that takes it.")]
+    cordon: Annotated[list[str], told("Nodes that must take no pods meanwhile.")]
 
 
 class MovePlanPart(DocumentPart):
     """Moves that make room."""
 
     moves: list[MovePart]
-    is_exact: Annotated[bool, Meta(description="Whether no plan has fewer moves or makes room for more.")]
-    at_least: Annotated[Count, Meta(description="No shorter sequence of moves makes room for all.")]
+    is_exact: Annotated[bool, told("Whether no plan has fewer moves or makes room for more.")]
+    at_least: Annotated[Count, told("No shorter sequence of moves makes room for all.")]
 
 
 class FleetFitDocument(DocumentPart, kw_only=True):
@@ -202,19 +195,19 @@ class FleetFitDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["FleetFit"] = "FleetFit"
     cluster: str
-    of: Annotated[str, Meta(description="What the replicas belong to.")]
-    replicas: Annotated[Count, Meta(description="That are wanted.")]
+    of: Annotated[str, told("What the replicas belong to.")]
+    replicas: Annotated[Count, told("That are wanted.")]
     fits_now: Count
     now: Annotated[dict[str, int], _NODE_COUNTS]
-    causes: Annotated[list[CausePart], Meta(description="Why no node takes one more; empty where all fit.")]
-    fits_after: Annotated[Count, Meta(description="After the moves.")]
+    causes: Annotated[list[CausePart], told("Why no node takes one more; empty where all fit.")]
+    fits_after: Annotated[Count, told("After the moves.")]
     after: Annotated[dict[str, int], _NODE_COUNTS]
     plan: MovePlanPart
     fixed: Annotated[
         dict[str, int],
-        Meta(
-            description="Why running pods are not moved -> how many: static, daemonset, no-controller, "
-            "disruption-budget, not-simulated, priority, not-selected, leaving."
+        told(
+            "Why running pods are not moved -> how many: static, daemonset, no-controller, disruption-budget, not-"
+            "simulated, priority, not-selected, leaving."
         ),
     ]
     assumed: Annotated[list[str], _ASSUMED]
@@ -228,18 +221,18 @@ class RelocatedPart(DocumentPart, rename={"source": "from", "target": "to"}):
     outcome: Annotated[
         str,
         one_of("moves", "waits", "refused", "lost", "held", "stays"),
-        Meta(
-            description="moves: another node admits its replacement; waits: no node takes it; refused: the kubelet of "
-            "the node that the scheduler chooses refuses it; lost: no controller makes it anew; held: a "
-            "PodDisruptionBudget keeps it; stays: it belongs to its node."
+        told(
+            "moves: another node admits its replacement; waits: no node takes it; refused: the kubelet of the node "
+            "that the scheduler chooses refuses it; lost: no controller makes it anew; held: a PodDisruptionBudget "
+            "keeps it; stays: it belongs to its node."
         ),
     ]
-    source: Annotated[str, Meta(description="The node that it leaves.")]
-    target: Annotated[str, Meta(description="The node that takes or refuses its replacement; empty for none.")]
-    code: Annotated[Code, Meta(description="Of the cause of a refusal.")]
-    causes: Annotated[list[CausePart], Meta(description="Why no node takes it, of a pod that waits.")]
+    source: Annotated[str, told("The node that it leaves.")]
+    target: Annotated[str, told("The node that takes or refuses its replacement; empty for none.")]
+    code: Annotated[Code, told("Of the cause of a refusal.")]
+    causes: Annotated[list[CausePart], told("Why no node takes it, of a pod that waits.")]
     elsewhere: Annotated[
-        list[str], Meta(description="Nodes that would admit it, of a pod that is refused where the scheduler puts it.")
+        list[str], told("Nodes that would admit it, of a pod that is refused where the scheduler puts it.")
     ]
 
 
@@ -249,7 +242,7 @@ class FleetDrainDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["FleetDrain"] = "FleetDrain"
     cluster: str
-    nodes: Annotated[list[str], Meta(description="That are drained.")]
+    nodes: Annotated[list[str], told("That are drained.")]
     pods: list[RelocatedPart]
     assumed: Annotated[list[str], _ASSUMED]
 
@@ -258,9 +251,9 @@ class NodeUpgradePart(DocumentPart):
     """One node of an upgrade."""
 
     name: str
-    turn: Annotated[Count, Meta(description="From 1; nodes of one turn are upgraded together.")]
-    drained: Annotated[str, Meta(description="Why it is drained first; empty where its pods run on.")]
-    refused: Annotated[dict[str, str], Meta(description="Pod that is refused at the restart -> code of the cause.")]
+    turn: Annotated[Count, told("From 1; nodes of one turn are upgraded together.")]
+    drained: Annotated[str, told("Why it is drained first; empty where its pods run on.")]
+    refused: Annotated[dict[str, str], told("Pod that is refused at the restart -> code of the cause.")]
 
 
 class FleetUpgradeDocument(DocumentPart, kw_only=True):
@@ -269,6 +262,6 @@ class FleetUpgradeDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["FleetUpgrade"] = "FleetUpgrade"
     cluster: str
-    nodes: Annotated[list[NodeUpgradePart], Meta(description="In the order of the upgrade.")]
-    pods: Annotated[list[RelocatedPart], Meta(description="That lost their node; a pod can move more than once.")]
+    nodes: Annotated[list[NodeUpgradePart], told("In the order of the upgrade.")]
+    pods: Annotated[list[RelocatedPart], told("That lost their node; a pod can move more than once.")]
     assumed: Annotated[list[str], _ASSUMED]

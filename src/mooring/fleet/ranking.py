@@ -27,7 +27,7 @@ from mooring.fleet.work import Work
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.node_groups import NodeGroup
 
-RELEASE: Final = "release"
+RELEASE: Final = "kubelet-version"
 """Name under which a release stands among the fields."""
 
 
@@ -69,9 +69,9 @@ def _values(text: str) -> list[str]:
 
 def _group_with(group: NodeGroup, text: str) -> NodeGroup:
     field, _, value = text.partition("=")
+    if field == RELEASE:
+        return replace(group, mooring=replace(group.mooring, release=release_of(value, f"--{RELEASE}")))
     with within(source="--set"):
-        if field == RELEASE:
-            return replace(group, mooring=replace(group.mooring, release=release_of(value, RELEASE)))
         return replace(group, config=config_field(text, group.mooring.release.name).changed(group.config))
 
 

@@ -80,7 +80,21 @@ def _parts(answer: FleetDocument, result: Simulation, *, wide: bool) -> Iterator
     yield from section("Use of the cluster, over time", _uses(answer))
     if wide:
         yield from section("Period by period", _periods(answer))
-    yield from _reasons(answer)
+    codes = {code for group in answer.groups for code in group.refused} | set(answer.filtered)
+    if codes:
+        yield from section("Causes")
+    for code in sorted(codes):
+        kept = answer.filtered.get(code, 0)
+        said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
+        yield Padding(Text(f"{code}  {page(code).title}{said}"), INDENT)
+    runaways = answer.runaways
+    if runaways:
+        first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
+        more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
+        times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
+        yield from section(f"Runaways: {first}{more}: {times}.")
+    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.failed_jobs)
+    yield from _listed("Nodes and pods whose change did not go well", answer.problems)
     yield from _pods(result, len(result.records) if wide else _MOST_PODS)
 
 
@@ -154,24 +168,6 @@ def _amount(resource: str, amount: int) -> str:
     if resource == "cpu":
         return f"{amount / 1000:g}"
     return size(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
-
-
-def _reasons(answer: FleetDocument) -> Iterator[RenderableType]:
-    codes = {code for group in answer.groups for code in group.refused} | set(answer.filtered)
-    if codes:
-        yield from section("Causes")
-    for code in sorted(codes):
-        kept = answer.filtered.get(code, 0)
-        said = f" (the extender kept pods off nodes for it {kept} times)" if kept else ""
-        yield Padding(Text(f"{code}  {page(code).title}{said}"), INDENT)
-    runaways = answer.runaways
-    if runaways:
-        first = ", ".join(clean(name) for name in list(runaways)[:_MOST_RUNAWAYS])
-        more = f" and {len(runaways) - _MOST_RUNAWAYS} more" if len(runaways) > _MOST_RUNAWAYS else ""
-        times = f"made anew {MOST_REMADE} times and refused each time; after that no more are simulated"
-        yield from section(f"Runaways: {first}{more}: {times}.")
-    yield from _listed("Jobs that failed: more pods failed than backoffLimit", answer.failed_jobs)
-    yield from _listed("Nodes and pods whose change did not go well", answer.problems)
 
 
 def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:

@@ -289,9 +289,14 @@ def load_objects(path: str) -> ClusterObjects:
     Raises:
         InputError: it cannot be read, or has no node.
     """
-    if path.endswith(ARCHIVES) or (Path(path) / ABOUT).is_file():
+    if is_archive(path):
         return objects_of_archive(open_tree(path))
     return cluster_objects(load_documents(path), STANDARD_INPUT if path == "-" else path)
+
+
+def is_archive(path: str) -> bool:
+    """Tell whether a path is that of an archive, or of its unpacked folder."""
+    return path.endswith(ARCHIVES) or (Path(path) / ABOUT).is_file()
 
 
 def has_nodes(documents: Sequence[Document]) -> bool:

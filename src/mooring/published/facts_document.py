@@ -21,8 +21,7 @@ from mooring.engine.core.config import DEVICE_ALIGNMENT, KubeletConfig, MooringC
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts, MachineInfo
-from mooring.engine.core.plugins import PluginChoice
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import NEWEST
 from mooring.engine.releases.catalog import release_of
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS, Holds, KubeletField
 from mooring.inputs.configuration import kubelet_config as kubelet
@@ -146,24 +145,23 @@ def facts_of(document: object) -> NodeFacts:
         if max(len(bytes(parts.kubelet)), len(bytes(parts.mooring))) > _LARGEST_CONFIGURATION:
             raise bad_object(FACTS, name, _CONTENT, f"has a configuration of more than {_LARGEST_CONFIGURATION} bytes")
         fields = [msgspec.json.decode(part, type=dict[str, Any]) for part in (parts.kubelet, parts.mooring)]
-        cpus = None if parts.cpus is None else _cpu_facts(parts.cpus)
+        cpus = None
+        if parts.cpus is not None:
+            kinds = tuple(CoreKind(kind.efficiency, CPUSet.parse(kind.cpus)) for kind in parts.cpus.kinds)
+            cpus = CPUFacts(kinds, CPUSet.parse(parts.cpus.isolated))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, CPUSetSyntaxError) as error:
         raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error}") from None
     source = f"{FACTS} {name}"
-    release = _release(name, parts.release)
+    try:
+        release = release_of(parts.release)
+    except InputError as error:
+        raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error.problem}") from None
     machine = parse_machine_info(bytes(parts.machine), source).info
     return NodeFacts(
         machine if cpus is None else replace(machine, facts=cpus),
         kubelet_config(fields[0], source=source, release=release),
         replace(mooring_config(fields[1], source=source), release=release),
     )
-
-
-def _release(name: str, text: str) -> Release:
-    try:
-        return release_of(text)
-    except InputError as error:
-        raise bad_object(FACTS, name, _CONTENT, f"cannot be read: {error.problem}") from None
 
 
 def _content(facts: NodeFacts) -> bytes:
@@ -174,17 +172,10 @@ def _content(facts: NodeFacts) -> bytes:
         "release": facts.mooring.release.name,
     }
     if facts.mooring.plugins.plugins:
-        content["cpus"] = _cpus(facts.machine.facts)
+        known = facts.machine.facts
+        kinds = tuple(_CoreKind(kind.efficiency, str(kind.cpus)) for kind in known.kinds)
+        content["cpus"] = _CPUs(kinds, str(known.isolated))
     return msgspec.json.encode(content, order="sorted")
-
-
-def _cpus(facts: CPUFacts) -> _CPUs:
-    return _CPUs(tuple(_CoreKind(kind.efficiency, str(kind.cpus)) for kind in facts.kinds), str(facts.isolated))
-
-
-def _cpu_facts(cpus: _CPUs) -> CPUFacts:
-    kinds = tuple(CoreKind(kind.efficiency, CPUSet.parse(kind.cpus)) for kind in cpus.kinds)
-    return CPUFacts(kinds, CPUSet.parse(cpus.isolated))
 
 
 def _unpacked(name: str, text: str) -> bytes:
@@ -237,43 +228,31 @@ def mooring_document(config: MooringConfig) -> dict[str, Any]:
     >>> mooring_document(MooringConfig(fixed_defects=frozenset({"odd-uncore"})))["fixedDefects"]
     ['odd-uncore']
     """
-    return {
+    document: dict[str, Any] = {
         "apiVersion": mooring.API_VERSION,
         "kind": mooring.KIND,
         "extensions": sorted(config.extensions),
         "fixedDefects": sorted(config.fixed_defects),
-        **_plugin_fields(config.plugins),
-        **_device_fields(config),
-        **(
-            {"deviceAttributes": mooring.device_attributes_document(config.device_attributes)}
-            if config.device_attributes
-            else {}
-        ),
     }
-
-
-def _device_fields(config: MooringConfig) -> dict[str, Any]:
-    if DEVICE_ALIGNMENT not in config.extensions:
-        return {}
-    rules = config.device_alignments
-    classes = {
-        name: {"alignment": known.alignment.value, "resources": list(known.resources)}
-        for name, known in rules.classes.items()
-    }
-    return {"deviceAlignment": {"default": rules.default.value, "classes": classes}}
-
-
-def _plugin_fields(choice: PluginChoice) -> dict[str, Any]:
-    """Return the plugins and their settings; a reader without the same plugins cannot predict the node."""
-    if not choice.plugins:
-        return {}
-    plugins = [
-        {
-            "name": plugin.name,
-            "settings": dict(plugin.settings),
-            "placement": plugin.placement.value,
-            "weight": plugin.weight,
+    if config.plugins.plugins:
+        # A reader without the same plugins cannot predict the node.
+        document["plugins"] = [
+            {
+                "name": plugin.name,
+                "settings": dict(plugin.settings),
+                "placement": plugin.placement.value,
+                "weight": plugin.weight,
+            }
+            for plugin in config.plugins.plugins
+        ]
+        document["pluginBudget"] = f"{config.plugins.budget}ns"
+    if DEVICE_ALIGNMENT in config.extensions:
+        rules = config.device_alignments
+        classes = {
+            name: {"alignment": known.alignment.value, "resources": list(known.resources)}
+            for name, known in rules.classes.items()
         }
-        for plugin in choice.plugins
-    ]
-    return {"plugins": plugins, "pluginBudget": f"{choice.budget}ns"}
+        document["deviceAlignment"] = {"default": rules.default.value, "classes": classes}
+    if config.device_attributes:
+        document["deviceAttributes"] = mooring.device_attributes_document(config.device_attributes)
+    return document

@@ -24,6 +24,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import LocationRules, dynamic_devices
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.inputs.pods.claims import current_devices, slice_of
 from mooring.published.facts_document import digest_of
 from mooring.published.naming import Names, Sets, device_state, disagreement, named
@@ -46,7 +47,6 @@ ASKING: Final = 5
 """How often the API server is asked again for pods that it did not know."""
 
 _FILES: Final = (CPU_FILE, MEMORY_FILE, DEVICE_FILE)
-Marks = tuple[tuple[int, int, int] | None, ...]
 
 
 class Lister(Protocol):
@@ -114,7 +114,7 @@ class KubeletSource:
         self._digest = ""
         self._reading: _Reading | None = None
         self._started: tuple[StateTexts, Kubelet | str] | None = None
-        self._marks: Marks = ()
+        self._marks: tuple[FileMark | None, ...] = ()
         self._listed = 0.0
         self._asked = 0
         self._seen: Observation | None = None
@@ -146,7 +146,7 @@ class KubeletSource:
         """
         self._check_restart()
         # What changes when a file is replaced, without reading any.
-        marks, now = tuple(_mark(self._root / name) for name in _FILES), self._clock()
+        marks, now = tuple(file_mark(self._root / name) for name in _FILES), self._clock()
         if self._seen is not None and marks == self._marks and now - self._listed < _LISTING:
             return self._seen
         reading, pods = self._settled()
@@ -260,14 +260,6 @@ def held_devices(text: str | None) -> tuple[HeldDevices, ...]:
 def _sets(kubelet: Kubelet | str) -> Sets:
     """Return the exclusive CPUs of the file; none when no kubelet can start on it."""
     return {} if isinstance(kubelet, str) else kubelet.node.cpu.assignments
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 SLICES: Final = "apis/resource.k8s.io/v1/resourceslices"

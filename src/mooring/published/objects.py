@@ -12,19 +12,18 @@ members are skipped, everything else that is not as expected is an :class:`~moor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType, to_builtins
 
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
-from mooring.engine.devicemanager.state import NOWHERE, Device, DeviceState, Holdings
+from mooring.engine.devicemanager.state import NOWHERE, Device, DeviceState
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_name
@@ -145,24 +144,13 @@ _NodeId = Annotated[int, msgspec.Meta(ge=NOWHERE, le=HIGHEST_NODE)]
 _CPU = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_CPU)]
 
 
-@dataclass(frozen=True, slots=True)
-class ExclusiveCPUs:
-    """How many CPUs of a node are available for exclusive use, for readers that only count."""
-
-    allocatable: int
-    """When no container holds any."""
-    available: int
-    """Now."""
-
-
-# What is written is what is read; readers take more: members that are left out, and null for an unknown node.
+# What is read; readers take more than is written: members that are left out, and null for an unknown node.
 
 
 class _Device(msgspec.Struct):
     id: str
-    numa: list[_NodeId] | UnsetType | None = UNSET
-    healthy: bool | UnsetType = UNSET
-    """Left out for a healthy device."""
+    numa: tuple[_NodeId, ...] | None = None
+    healthy: bool = True
 
 
 class _Resource(msgspec.Struct):
@@ -177,15 +165,9 @@ class _Held(msgspec.Struct):
     ids: list[str] = []
 
 
-class _Pod(msgspec.Struct):
-    namespace: str
-    name: str
-    uid: str | UnsetType = UNSET
-
-
 class _Files(msgspec.Struct):
-    cpu: str | UnsetType | None = UNSET
-    memory: str | UnsetType | None = UNSET
+    cpu: str | None = None
+    memory: str | None = None
 
 
 class _Replacement(msgspec.Struct):
@@ -200,48 +182,63 @@ class _StateSpec(msgspec.Struct):
     files: _Files = msgspec.field(default_factory=_Files)
     devices: list[_Resource] = []
     held: list[_Held] = []
-    pods: list[_Pod] = []
-    offline: str | UnsetType = UNSET
-    """Left out, with ``displaced``, on a node whose CPUs are all online."""
-    displaced: list[_Replacement] | UnsetType = UNSET
+    pods: tuple[PodKey, ...] = ()
+    offline: str = ""
+    displaced: list[_Replacement] = []
 
 
 class _State(msgspec.Struct):
     spec: _StateSpec
 
 
-def state_document(state: NodeState, exclusive: ExclusiveCPUs | None = None) -> dict[str, Any]:
+def state_document(state: NodeState, exclusive: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return the NodeState object.
 
     Args:
         state: the state.
-        exclusive: what its status says; None where it cannot be known.
+        exclusive: how many CPUs are available for exclusive use when no container holds any, and now, for readers that
+            only count; None where it cannot be known.
     """
-    hotplug = bool(state.offline or state.displaced)
-    spec = to_builtins(
-        _StateSpec(
-            facts=state.facts,
-            sequence=state.sequence,
-            files=_Files(_present(state.files.cpu), _present(state.files.memory)),
-            devices=[
-                _Resource(resource, [_written_device(device) for device in devices])
-                for resource, devices in state.devices.devices.items()
-            ],
-            held=list(_held(state.devices.held)),
-            pods=[_Pod(pod.namespace, pod.name, pod.uid or UNSET) for pod in state.pods],
-            offline=list_text(state.offline) if hotplug else UNSET,
-            displaced=[
-                _Replacement(pod, *pair)
-                for pod, pairs in sorted(state.displaced.items())
-                for pair in sorted(pairs.items())
-            ]
-            if hotplug
-            else UNSET,
-        )
-    )
+    files = {"cpu": state.files.cpu, "memory": state.files.memory}
+    spec: dict[str, Any] = {
+        "facts": state.facts,
+        "sequence": state.sequence,
+        "files": {name: text for name, text in files.items() if text is not None},
+        "devices": [
+            {
+                "resource": resource,
+                "devices": [
+                    {
+                        "id": device.id,
+                        **({} if device.numa is None else {"numa": list(device.numa)}),
+                        **({} if device.healthy else {"healthy": False}),
+                    }
+                    for device in devices
+                ],
+            }
+            for resource, devices in state.devices.devices.items()
+        ],
+        "held": [
+            {"pod": pod, "container": container, "resource": resource, "ids": sorted(ids)}
+            for pod, containers in sorted(state.devices.held.items())
+            for container, resources in sorted(containers.items())
+            for resource, ids in sorted(resources.items())
+        ],
+        "pods": [
+            {"namespace": pod.namespace, "name": pod.name, **({"uid": pod.uid} if pod.uid else {})}
+            for pod in state.pods
+        ],
+    }
+    if state.offline or state.displaced:
+        spec["offline"] = list_text(state.offline)
+        spec["displaced"] = [
+            {"pod": pod, "lost": lost, "by": by}
+            for pod, pairs in sorted(state.displaced.items())
+            for lost, by in sorted(pairs.items())
+        ]
     if exclusive is None:
         return new_object(STATE, state.node, spec=spec)
-    counts = {"allocatable": exclusive.allocatable, "available": exclusive.available}
+    counts = dict(zip(("allocatable", "available"), exclusive, strict=True))
     return new_object(STATE, state.node, spec=spec, status={"exclusiveCPUs": counts})
 
 
@@ -257,55 +254,26 @@ def state_of(document: object) -> NodeState:
         with within(source=f"{STATE} {name}"):
             check_name(pod.namespace, f"spec.pods[{index}].namespace", LABEL)
             check_name(pod.name, f"spec.pods[{index}].name", SUBDOMAIN)
-    devices = {entry.resource: tuple(_device(device) for device in entry.devices) for entry in spec.devices}
+    devices = {
+        entry.resource: tuple(Device(one.id, one.numa, one.healthy) for one in entry.devices) for entry in spec.devices
+    }
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for entry in spec.held:
         held.setdefault(entry.pod, {}).setdefault(entry.container, {})[entry.resource] = frozenset(entry.ids)
+    try:
+        offline = CPUSet.parse(spec.offline).mask
+    except CPUSetSyntaxError as error:
+        raise InputError(str(error), field="spec.offline") from None
+    displaced: dict[str, dict[int, int]] = {}
+    for one in spec.displaced:
+        displaced.setdefault(one.pod, {})[one.lost] = one.by
     return NodeState(
         node=name,
         facts=spec.facts,
-        files=StateTexts(_text(spec.files.cpu), _text(spec.files.memory)),
+        files=StateTexts(spec.files.cpu, spec.files.memory),
         devices=DeviceState(devices, held),
-        pods=tuple(PodKey(pod.namespace, pod.name, pod.uid or "") for pod in spec.pods),
+        pods=spec.pods,
         sequence=spec.sequence,
-        offline=_offline(spec.offline or ""),
-        displaced=_displaced(spec.displaced or []),
+        offline=offline,
+        displaced=displaced,
     )
-
-
-def _offline(text: str) -> int:
-    try:
-        return CPUSet.parse(text).mask
-    except CPUSetSyntaxError as error:
-        raise InputError(str(error), field="spec.offline") from None
-
-
-def _displaced(found: list[_Replacement]) -> dict[str, dict[int, int]]:
-    displaced: dict[str, dict[int, int]] = {}
-    for one in found:
-        displaced.setdefault(one.pod, {})[one.lost] = one.by
-    return displaced
-
-
-def _text(found: str | UnsetType | None) -> str | None:
-    return None if found is UNSET else found
-
-
-def _present(text: str | None) -> str | UnsetType:
-    return UNSET if text is None else text
-
-
-def _device(found: _Device) -> Device:
-    numa = None if found.numa is UNSET or found.numa is None else tuple(found.numa)
-    return Device(found.id, numa, healthy=found.healthy is not False)
-
-
-def _written_device(device: Device) -> _Device:
-    return _Device(device.id, UNSET if device.numa is None else list(device.numa), UNSET if device.healthy else False)
-
-
-def _held(held: Holdings) -> Iterator[_Held]:
-    for pod, containers in sorted(held.items()):
-        for container, resources in sorted(containers.items()):
-            for resource, ids in sorted(resources.items()):
-                yield _Held(pod, container, resource, sorted(ids))

@@ -14,24 +14,23 @@ bytes each, the low one first. XXH64 is defined in the xxHash fast digest algori
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.devicemanager.state import DeviceState, Holdings
+from mooring.engine.devicemanager.state import Holdings
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type
-from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node import Node
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.published.facts_document import digest_of, essential, facts_document
-from mooring.published.objects import ExclusiveCPUs, NodeFacts, NodeState, PodKey, state_document
+from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document
 
 CPU = "cpu"
 GROUP: Final = "topology.node.k8s.io"
@@ -65,75 +64,70 @@ _PRIME4: Final = 0x85EBCA77C2B2AE63
 _PRIME5: Final = 0x27D4EB2F165667C5
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneAmount:
-    """One resource of one zone: whole CPUs, bytes or devices."""
+def zones_of(info: MachineInfo, node: Node) -> list[dict[str, Any]]:
+    """Return the zones of a node on its machine as the object has them, by ascending ids.
 
-    resource: str
-    capacity: int
-    """What there is."""
-    allocatable: int
-    """What pods can get when there are none."""
-    available: int
-    """What the next pod can get."""
-
-
-@dataclass(frozen=True, slots=True)
-class Zone:
-    """A NUMA node."""
-
-    node: int
-    costs: Mapping[int, int]
-    """Distances to all NUMA nodes by their ids; empty where the machine tells none."""
-    amounts: tuple[ZoneAmount, ...]
-
-
-def zones_of(info: MachineInfo, node: Node) -> tuple[Zone, ...]:
-    """Return the zones of a node on its machine, by ascending ids."""
+    An amount is whole CPUs, bytes or devices: what there is, what pods can get when there are none, and what the next
+    pod can get.
+    """
     places = sorted(info.topology, key=lambda place: place.node_id)
-    ids = [place.node_id for place in places]
-    # A machine without NUMA nodes is one "node" -1 to the kubelet.
-    return tuple(
-        Zone(place.node_id, _costs(place, ids), tuple(_amounts(node, place))) for place in places if place.node_id >= 0
-    )
+    amounts = ("name", "capacity", "allocatable", "available")
+    return [
+        {
+            "name": f"node-{place.node_id}",
+            "type": "Node",
+            # The kernel's row has the nodes that are online, by ascending ids.
+            "costs": [
+                {"name": f"node-{other.node_id}", "value": distance}
+                for other, distance in zip(places, place.distances or (), strict=False)
+                if len(place.distances or ()) == len(places)
+            ],
+            "resources": [dict(zip(amounts, map(str, one), strict=True)) for one in _amounts(node, place)],
+        }
+        for place in places
+        # A machine without NUMA nodes is one "node" -1 to the kubelet.
+        if place.node_id >= 0
+    ]
 
 
-def exclusive_cpus_of(node: Node) -> ExclusiveCPUs:
-    """Return how many CPUs are available for exclusive use, in all zones together; none with policy none."""
+def exclusive_cpus_of(node: Node) -> tuple[int, int]:
+    """Return how many CPUs are available for exclusive use in all zones together, with and without the pods.
+
+    That is how many when no container holds any, and how many now; none with policy none.
+    """
     policy = node.settings.cpu
     if policy is None:
-        return ExclusiveCPUs(0, 0)
+        return 0, 0
     everywhere = policy.topology.all_cpus
-    return ExclusiveCPUs(_giveable(policy, _empty(policy), everywhere), _giveable(policy, node.cpu, everywhere))
+    return _giveable(policy, _empty(policy), everywhere), _giveable(policy, node.cpu, everywhere)
 
 
-def _costs(node: NUMANode, ids: list[int]) -> dict[int, int]:
-    # The kernel's row has the nodes that are online, by ascending ids.
-    row = node.distances or ()
-    return dict(zip(ids, row, strict=True)) if len(row) == len(ids) else {}
-
-
-def _amounts(node: Node, numa: NUMANode) -> Iterator[ZoneAmount]:
+def _amounts(node: Node, numa: NUMANode) -> Iterator[tuple[str, int, int, int]]:
+    policy = node.settings.cpu
     if numa.cores:
-        yield _cpus(node, numa)
+        capacity = len({thread for core in numa.cores for thread in core.thread_ids})
+        if policy is None:
+            yield CPU, capacity, capacity, capacity
+        else:
+            own = policy.topology.numa.get(numa.node_id, 0)
+            yield CPU, capacity, _giveable(policy, _empty(policy), own), _giveable(policy, node.cpu, own)
     if node.settings.memory is None:
         pools = {hugepages_type(pool.page_size): pool.page_size * 1024 * pool.num_pages for pool in numa.hugepages}
         plain = max(numa.memory - sum(pools.values()), 0)
-        yield ZoneAmount(MEMORY, numa.memory, plain, plain)
+        yield MEMORY, numa.memory, plain, plain
         for resource, size in sorted(pools.items(), reverse=True):
-            yield ZoneAmount(resource, size, size, size)
+            yield resource, size, size, size
     else:
-        yield from _accounted(node.memory.nodes[numa.node_id])
-    yield from _devices(node.providers.devices, numa.node_id)
-
-
-def _cpus(node: Node, numa: NUMANode) -> ZoneAmount:
-    policy = node.settings.cpu
-    capacity = len({thread for core in numa.cores for thread in core.thread_ids})
-    if policy is None:
-        return ZoneAmount(CPU, capacity, capacity, capacity)
-    own = policy.topology.numa.get(numa.node_id, 0)
-    return ZoneAmount(CPU, capacity, _giveable(policy, _empty(policy), own), _giveable(policy, node.cpu, own))
+        accounted = node.memory.nodes[numa.node_id]
+        for resource, table in sorted(accounted.memory.items(), reverse=True):
+            yield resource, table.total, table.allocatable, 0 if len(accounted.cells) > 1 else table.free
+    state = node.providers.devices
+    for resource, devices in sorted(state.devices.items()):
+        near = [device for device in devices if device.numa is not None and numa.node_id in device.numa]
+        if near:
+            free = state.available(resource)
+            healthy = sum(device.healthy for device in near)
+            yield resource, len(near), healthy, sum(device.id in free for device in near)
 
 
 def _giveable(policy: StaticPolicy, state: CPUState, cpus: int) -> int:
@@ -150,21 +144,6 @@ def _empty(policy: StaticPolicy) -> CPUState:
     return CPUState("static", policy.shareable, {})
 
 
-def _accounted(numa: NUMANodeState) -> Iterator[ZoneAmount]:
-    grouped = len(numa.cells) > 1
-    for resource, table in sorted(numa.memory.items(), reverse=True):
-        yield ZoneAmount(resource, table.total, table.allocatable, 0 if grouped else table.free)
-
-
-def _devices(state: DeviceState, numa: int) -> Iterator[ZoneAmount]:
-    for resource, devices in sorted(state.devices.items()):
-        near = [device for device in devices if device.numa is not None and numa in device.numa]
-        if near:
-            free = state.available(resource)
-            healthy = sum(device.healthy for device in near)
-            yield ZoneAmount(resource, len(near), healthy, sum(device.id in free for device in near))
-
-
 def topology_document(info: MachineInfo, node: Node, state: NodeState) -> dict[str, Any]:
     """Return the NodeResourceTopology object of a node.
 
@@ -178,28 +157,12 @@ def topology_document(info: MachineInfo, node: Node, state: NodeState) -> dict[s
         "kind": KIND,
         "metadata": {"name": state.node},
         "attributes": [{"name": name, "value": value} for name, value in _attributes(node, state)],
-        "zones": [
-            {
-                "name": f"node-{zone.node}",
-                "type": "Node",
-                "costs": [{"name": f"node-{other}", "value": distance} for other, distance in zone.costs.items()],
-                "resources": [
-                    {
-                        "name": one.resource,
-                        "capacity": str(one.capacity),
-                        "allocatable": str(one.allocatable),
-                        "available": str(one.available),
-                    }
-                    for one in zone.amounts
-                ],
-            }
-            for zone in zones_of(info, node)
-        ],
+        "zones": zones_of(info, node),
     }
 
 
 def _attributes(node: Node, state: NodeState) -> Iterator[tuple[str, str]]:
-    config, exclusive = node.settings.config, exclusive_cpus_of(node)
+    config, (allocatable, available) = node.settings.config, exclusive_cpus_of(node)
     for name in _POLICIES:
         value = READ_FIELDS[name].of(config)
         if isinstance(value, str):
@@ -208,8 +171,8 @@ def _attributes(node: Node, state: NodeState) -> Iterator[tuple[str, str]]:
             yield name, ",".join(f"{option}={value[option]}" for option in sorted(value))
     yield _ATTRIBUTE, fingerprint((pod.namespace, pod.name) for pod in state.pods)
     yield _METHOD_ATTRIBUTE, METHOD
-    yield _ALLOCATABLE_ATTRIBUTE, str(exclusive.allocatable)
-    yield _AVAILABLE_ATTRIBUTE, str(exclusive.available)
+    yield _ALLOCATABLE_ATTRIBUTE, str(allocatable)
+    yield _AVAILABLE_ATTRIBUTE, str(available)
     yield _FACTS_ATTRIBUTE, state.facts
     yield _SEQUENCE_ATTRIBUTE, str(state.sequence)
 
@@ -289,15 +252,10 @@ class Observation:
     """Devices that the kubelet's record says pods have that are gone: it forgets them when it gives out devices."""
 
 
-class Source(Protocol):
-    """Where observations of a node come from."""
+Observe: TypeAlias = Callable[[], Observation | None]
+"""Returns the newest observation, the same object while nothing changes; None when there is none yet.
 
-    def observe(self) -> Observation | None:
-        """Return the newest observation, the same object while nothing changes; None when there is none yet.
-
-        Raises:
-            MooringError: nothing can be seen at the moment.
-        """
+Raises MooringError when nothing can be seen at the moment."""
 
 
 def documents_of(
@@ -361,17 +319,6 @@ class EngineObserver:
             displaced=node.cpu.displaced,
         )
         return Observation(self._facts, state, node)
-
-
-class FixedObservation:
-    """A source in which nothing ever changes."""
-
-    def __init__(self, seen: Observation) -> None:
-        self._seen = seen
-
-    def observe(self) -> Observation:
-        """Return what there is."""
-        return self._seen
 
 
 def listing_of(seen: Observation) -> dict[str, Any]:

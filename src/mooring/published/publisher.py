@@ -26,7 +26,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.published.facts_document import facts_document
-from mooring.published.observation import EngineObserver, Observation, Source, documents_of
+from mooring.published.observation import EngineObserver, Observation, Observe, documents_of
 from mooring.published.writing import Pace, Rhythm, Waking, apply, create_once, node_uid, room_of, wake
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
 from mooring.service.following import pause_before
@@ -42,7 +42,7 @@ class Publisher:
 
     def __init__(
         self,
-        source: Source,
+        observe: Observe,
         connect: Callable[[], Cluster],
         node: str,
         *,
@@ -55,7 +55,7 @@ class Publisher:
         """Do nothing yet.
 
         Args:
-            source: knows the node.
+            observe: looks at the node.
             connect: opens the way to the API server, again after a failure, so that renewed credentials are read.
             node: name of the node.
             rhythm: when to write.
@@ -64,7 +64,7 @@ class Publisher:
             today: seconds since 1970.
             cpu: seconds that the thread has computed.
         """
-        self._source, self._cluster, self._node = source, ClusterOnDemand(connect), node
+        self._source, self._cluster, self._node = observe, ClusterOnDemand(connect), node
         self._report, self._clock, self._today, self._cpu = report, clock, today, cpu
         self._waking = Waking(rhythm.waking) if rhythm is not None and rhythm.waking is not None else None
         self._spent = 0.0  # on changes that are not written yet
@@ -92,7 +92,7 @@ class Publisher:
         Raises:
             MooringError: one of them cannot be done.
         """
-        seen = self._source.observe()
+        seen = self._source()
         if seen is None:
             raise MooringError("there is nothing to publish yet")
         self._take(seen)
@@ -127,7 +127,7 @@ class Publisher:
     def _observe(self, now: float) -> None:
         begun = self._cpu()
         try:
-            seen = self._source.observe()
+            seen = self._source()
         except MooringError as error:
             self._blind += 1
             self.counts.blind += 1
@@ -283,11 +283,11 @@ class PublisherMetrics:
 class LiveSource:
     """The present engine of a running program as a source."""
 
-    def __init__(self, kubelet: Callable[[], Kubelet | None], node: str) -> None:
+    def __init__(self, kubelet: Callable[[], Kubelet], node: str) -> None:
         """Read nothing yet.
 
         Args:
-            kubelet: returns the present engine; None while there is none.
+            kubelet: returns the present engine.
             node: name of the node.
         """
         self._read, self._observer = kubelet, EngineObserver(node)
@@ -295,15 +295,14 @@ class LiveSource:
         self._seen: Observation | None = None
 
     def observe(self) -> Observation | None:
-        """Return what the engine has allocated; None while there is no engine."""
+        """Return what the engine has allocated."""
         kubelet = self._read()
-        if kubelet is None or kubelet is self._kubelet:
-            return self._seen
-        self._kubelet = kubelet
-        seen = self._observer.observe(kubelet)
-        # Many events change nothing that is published.
-        if self._seen is None or (seen.facts, seen.state) != (self._seen.facts, self._seen.state):
-            self._seen = seen
+        if kubelet is not self._kubelet:
+            self._kubelet = kubelet
+            seen = self._observer.observe(kubelet)
+            # Many events change nothing that is published.
+            if self._seen is None or (seen.facts, seen.state) != (self._seen.facts, self._seen.state):
+                self._seen = seen
         return self._seen
 
 
@@ -312,7 +311,7 @@ class PublisherThread:
 
     def __init__(
         self,
-        kubelet: Callable[[], Kubelet | None],
+        kubelet: Callable[[], Kubelet],
         connect: Callable[[], Cluster],
         node: str,
         report: Report,
@@ -321,14 +320,14 @@ class PublisherThread:
         """Start.
 
         Args:
-            kubelet: returns the present engine; None while there is none.
+            kubelet: returns the present engine.
             connect: opens the way to the API server.
             node: name of the node.
             report: receives outages and recoveries.
             rhythm: when to write.
         """
         self._stopping = threading.Event()
-        self._publisher = Publisher(LiveSource(kubelet, node), connect, node, rhythm=rhythm, report=report)
+        self._publisher = Publisher(LiveSource(kubelet, node).observe, connect, node, rhythm=rhythm, report=report)
         self._metrics = PublisherMetrics(self._publisher.counts, time.monotonic)
         self._thread = threading.Thread(
             target=self._publisher.run, args=(self._stopping,), name="mooring-publisher", daemon=True

@@ -13,62 +13,60 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import field
 
-from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart
+from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart, told
 from mooring.published.objects import SHADOW, new_object, read_object
 
 
 class ShadowCountPart(DocumentPart):
     """Decisions of one kind."""
 
-    verdict: Annotated[str, Meta(description="agreed, differs or cannot tell.")]
-    event: Annotated[str, Meta(description="What the kubelet did: admitted, refused, removed or restarted.")]
-    cause: Annotated[str, Meta(description="What differs, or why there is no verdict; empty if the two agree.")]
+    verdict: Annotated[str, told("agreed, differs or cannot tell.")]
+    event: Annotated[str, told("What the kubelet did: admitted, refused, removed or restarted.")]
+    cause: Annotated[str, told("What differs, or why there is no verdict; empty if the two agree.")]
     count: Count
-    release: Annotated[str, Meta(description="The kubelet release by which the engine decided.")] = ""
+    release: Annotated[str, told("The kubelet release by which the engine decided.")] = ""
 
 
 class ShadowDecisionPart(DocumentPart):
     """A decision in which the two differ."""
 
-    pod: Annotated[str, Meta(description="Namespace and name, the uid where they are anonymous; empty for a restart.")]
+    pod: Annotated[str, told("Namespace and name, the uid where they are anonymous; empty for a restart.")]
     event: str
     cause: str
-    kubelet: Annotated[str, Meta(description="What the kubelet has.")]
-    engine: Annotated[str, Meta(description="What the engine has.")]
-    at: Annotated[str, Meta(description="When it was judged.")] = ""
-    release: Annotated[str, Meta(description="The kubelet release by which the engine decided.")] = ""
+    kubelet: Annotated[str, told("What the kubelet has.")]
+    engine: Annotated[str, told("What the engine has.")]
+    at: Annotated[str, told("When it was judged.")] = ""
+    release: Annotated[str, told("The kubelet release by which the engine decided.")] = ""
 
 
 class ShadowDayPart(DocumentPart):
     """Decisions of one day."""
 
-    day: Annotated[str, Meta(description="Date, UTC.")]
+    day: Annotated[str, told("Date, UTC.")]
     decisions: Count
     differs: Count
-    refused: Annotated[Count, Meta(description="Pods that the kubelet refused.")]
+    refused: Annotated[Count, told("Pods that the kubelet refused.")]
 
 
 class WouldBeDayPart(DocumentPart):
     """Refusals of one day, by the kubelet and with the other configuration."""
 
-    day: Annotated[str, Meta(description="Date, UTC.")]
-    refused: Annotated[Count, Meta(description="Pods that the kubelet refused.")]
-    refusals: Annotated[Count, Meta(description="Pods that the other configuration would have refused.")]
+    day: Annotated[str, told("Date, UTC.")]
+    refused: Annotated[Count, told("Pods that the kubelet refused.")]
+    refusals: Annotated[Count, told("Pods that the other configuration would have refused.")]
 
 
 class WouldBePart(DocumentPart):
     """The same pods with another configuration."""
 
     refusals: Count
-    refused: Annotated[list[str], Meta(description="Pods that only this configuration refuses, the newest last.")]
-    admitted: Annotated[list[str], Meta(description="Pods that only this configuration admits, the newest last.")]
-    since: Annotated[str, Meta(description="When the comparison began.")] = ""
-    days: Annotated[list[WouldBeDayPart], Meta(description="The newest last, at most 31.")] = field(
-        default_factory=list
-    )
-    configuration: Annotated[str, Meta(description="Digest of this configuration.")] = ""
+    refused: Annotated[list[str], told("Pods that only this configuration refuses, the newest last.")]
+    admitted: Annotated[list[str], told("Pods that only this configuration admits, the newest last.")]
+    since: Annotated[str, told("When the comparison began.")] = ""
+    days: Annotated[list[WouldBeDayPart], told("The newest last, at most 31.")] = field(default_factory=list)
+    configuration: Annotated[str, told("Digest of this configuration.")] = ""
 
 
 class ShadowDocument(DocumentPart, kw_only=True):
@@ -78,19 +76,19 @@ class ShadowDocument(DocumentPart, kw_only=True):
     kind: Literal["Shadow"] = "Shadow"
     node: str
     release: str
-    since: Annotated[str, Meta(description="Time of the first observation.")]
+    since: Annotated[str, told("Time of the first observation.")]
     agreed: Count
     differs: Count
     unknown: Count
     counts: list[ShadowCountPart]
-    differences: Annotated[list[ShadowDecisionPart], Meta(description="The newest last, at most 100.")]
-    blind: Annotated[Count, Meta(description="Observations that failed.")]
-    refused: Annotated[Count, Meta(description="Pods that the kubelet refused.")]
+    differences: Annotated[list[ShadowDecisionPart], told("The newest last, at most 100.")]
+    blind: Annotated[Count, told("Observations that failed.")]
+    refused: Annotated[Count, told("Pods that the kubelet refused.")]
     would_be: WouldBePart | None = None
-    days: Annotated[list[ShadowDayPart], Meta(description="The newest last, at most 31.")] = field(default_factory=list)
-    observed_at: Annotated[str, Meta(description="When this was written.")] = ""
-    predicted: Annotated[Count, Meta(description="Pods whose outcome was predicted and is known.")] = 0
-    came_true: Annotated[Count, Meta(description="Of those, the pods whose outcome was predicted correctly.")] = 0
+    days: Annotated[list[ShadowDayPart], told("The newest last, at most 31.")] = field(default_factory=list)
+    observed_at: Annotated[str, told("When this was written.")] = ""
+    predicted: Annotated[Count, told("Pods whose outcome was predicted and is known.")] = 0
+    came_true: Annotated[Count, told("Of those, the pods whose outcome was predicted correctly.")] = 0
 
 
 DIFFERENCES: Final = 20

@@ -238,16 +238,16 @@ class Pace:
 ANNOTATION: Final = f"{GROUP}/room"
 """Its value is the sequence of the state that has more room."""
 
-Room = Mapping[tuple[int | None, str], int]
-"""NUMA node and resource -> what is available; None stands for the whole node."""
+Room = Mapping[tuple[str, str], int]
+"""Zone and resource -> what is available; an empty name stands for the whole node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waking:
     """When to wake, on a clock that only goes forward.
 
-    >>> less = Waking(5.0).written({(0, "cpu"): 4}).done(100.0).written({(0, "cpu"): 2})
-    >>> more = less.written({(0, "cpu"): 3})
+    >>> less = Waking(5.0).written({("a", "cpu"): 4}).done(100.0).written({("a", "cpu"): 2})
+    >>> more = less.written({("a", "cpu"): 3})
     >>> less.is_due(200.0), more.is_due(104.0), more.is_due(105.0)
     (False, False, True)
     """
@@ -282,9 +282,9 @@ def room_of(seen: Observation) -> Room:
     """Return what the next pod can get of a node; nothing when its kubelet would not start."""
     if seen.node is None:
         return {}
-    found: dict[tuple[int | None, str], int] = {(None, "cpu"): exclusive_cpus_of(seen.node).available}
+    found = {("", "cpu"): exclusive_cpus_of(seen.node)[1]}
     for zone in zones_of(seen.facts.machine, seen.node):
-        found.update({(zone.node, amount.resource): amount.available for amount in zone.amounts})
+        found.update({(zone["name"], amount["name"]): int(amount["available"]) for amount in zone["resources"]})
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Place
 from mooring.engine.releases.config_fields import POLICY_FIELDS
 from mooring.inputs.configuration import devices, mooring_config
 from mooring.inputs.configuration import kubelet_config as kubelet
@@ -148,8 +148,8 @@ def _of_kubelet(options: AgentOptions, flags: KubeletFlags | None) -> tuple[dict
     if not path:
         return {}, []
     drop_ins = _drop_ins(given)
-    layers = [Layer(Tier.FILE, content, partial(FieldPlace, path)), *(layer for layer, _ in drop_ins)]
-    layers.append(Layer(Tier.FLAGS, given.fields, partial(FieldPlace, COMMAND_LINE)))
+    layers = [Layer(Tier.FILE, content, partial(FieldPlace, Place(path))), *(layer for layer, _ in drop_ins)]
+    layers.append(Layer(Tier.FLAGS, given.fields, partial(FieldPlace, Place(COMMAND_LINE))))
     return merged_layers(layers, has_file=True), [path, *(file for _, file in drop_ins)]
 
 
@@ -187,7 +187,7 @@ def _drop_ins(flags: KubeletFlags) -> list[tuple[Layer, str]]:
     except InputError:
         return []
     return [
-        (Layer(Tier.DROP_IN, content, partial(FieldPlace, one.document.file)), one.document.file)
+        (Layer(Tier.DROP_IN, content, partial(FieldPlace, Place(one.document.file))), one.document.file)
         for one in given
         if isinstance(content := one.document.content, dict)
     ]
@@ -258,6 +258,8 @@ def _unreachable(options: AgentOptions, path: str) -> list[Finding]:
     if options.kubeconfig:
         return []
     found = []
+    if options.node_condition:
+        found.append(Finding("warning", "nodeCondition", f"{path} names no kubeconfig: the node gets no condition"))
     if options.fail_closed:
         message = (
             f"{path} names no kubeconfig: the node gets no taint, and pods are scheduled to it while the agent is "

@@ -272,6 +272,7 @@ class AgentOptions(Struct, frozen=True, rename="camel"):
         bool, option("whether pods get exclusive CPUs while the state folder cannot be written")
     ] = True
     fail_closed: Annotated[bool, option("whether the node is tainted while the agent is not ready")] = False
+    node_condition: Annotated[bool, option("whether a condition of the node tells if the agent is ready")] = False
     reply_budget_ns: Annotated[int, option("nanoseconds within which the runtime gets a reply", span_at)] = named(
         default=500 * 10**6, name="replyBudget"
     )
@@ -311,6 +312,11 @@ class AgentOptions(Struct, frozen=True, rename="camel"):
     ] = named(default=10**9, name="onlineCPUsInterval")
     log_format: Annotated[LogFormat, option("form of a line in the log")] = LogFormat.JSON
     log_level: Annotated[LogLevel, option("the least important lines that are written")] = LogLevel.INFO
+
+    @property
+    def marks_node(self) -> bool:
+        """Whether the Node shows if the agent is ready, by a taint or a condition."""
+        return self.fail_closed or self.node_condition
 
 
 FIELDS: Final = names_of(AgentOptions)

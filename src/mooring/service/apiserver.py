@@ -74,10 +74,13 @@ class Cluster:
 
     http: httpx2.Client
     """With base URL, credentials and certificates set."""
+    is_shared: bool = False
+    """Whether others use it too, so that it stays open."""
 
     def close(self) -> None:
         """Close all connections."""
-        self.http.close()
+        if not self.is_shared:
+            self.http.close()
 
     def __enter__(self) -> Self:
         return self

@@ -24,11 +24,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Mu
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.lazy import lazily
 from mooring.service import daemon
 from mooring.service.options import Address
@@ -130,6 +130,10 @@ Pages = Mapping[str, Callable[[], Page]]
 it must not wait for anything."""
 
 
+_Stamp = tuple[FileMark | None, ...]
+"""Of each file."""
+
+
 @dataclass(frozen=True, slots=True)
 class TLSFiles:
     """Where the files are, and how a refusal names them."""
@@ -172,20 +176,8 @@ def tls_context(tls: TLSFiles, report: Callable[[str], object]) -> ssl.SSLContex
     return context
 
 
-_Stamp = tuple[tuple[int, int], ...]
-"""Inode and time of change of each file."""
-
-
 def _stamp(tls: TLSFiles) -> _Stamp:
-    found = []
-    for name in filter(None, (tls.certificate, tls.key, tls.client_ca)):
-        try:
-            about = Path(name).stat()
-        except OSError:
-            found.append((0, 0))
-        else:
-            found.append((about.st_ino, about.st_mtime_ns))
-    return tuple(found)
+    return tuple(file_mark(name) for name in (tls.certificate, tls.key, tls.client_ca) if name)
 
 
 def _read(tls: TLSFiles) -> tuple[_Stamp, ssl.SSLContext]:

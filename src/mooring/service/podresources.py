@@ -24,21 +24,8 @@ from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.devicemanager.state import NOWHERE, Device
+from mooring.service import messages
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
-from mooring.service.messages import (
-    PODRESOURCES_SERVICE,
-    AllocatableResourcesRequestMessage,
-    AllocatableResourcesResponseMessage,
-    ContainerDevicesMessage,
-    ContainerResourcesMessage,
-    GetPodResourcesRequestMessage,
-    GetPodResourcesResponseMessage,
-    ListPodResourcesRequestMessage,
-    ListPodResourcesResponseMessage,
-    PodResourcesMessage,
-    TypedMessage,
-    at,
-)
 
 ANSWER_TIME: Final = 5.0
 """Seconds for an answer."""
@@ -125,7 +112,7 @@ class PodResourcesClient:
         Raises:
             PodResourcesError: there is none.
         """
-        return self._ask("List", ListPodResourcesRequestMessage(), timeout)
+        return self._ask("List", messages.ListPodResourcesRequestMessage(), timeout)
 
     def get(self, namespace: str, name: str, timeout: float = ANSWER_TIME) -> ListedPod | None:
         """Return one pod with what its containers have; None while the kubelet does not know it.
@@ -140,10 +127,12 @@ class PodResourcesClient:
                 v1.27, and without the feature gate KubeletPodResourcesGet).
         """
         try:
-            found = self._ask("Get", GetPodResourcesRequestMessage(pod_name=name, pod_namespace=namespace), timeout)
+            found = self._ask(
+                "Get", messages.GetPodResourcesRequestMessage(pod_name=name, pod_namespace=namespace), timeout
+            )
         except _UnknownPodError:
             return None
-        return _pod(_read(GetPodResourcesResponseMessage, found).pod_resources.SerializeToString())
+        return _pod(_read(messages.GetPodResourcesResponseMessage, found).pod_resources.SerializeToString())
 
     def devices(self, timeout: float = ANSWER_TIME) -> dict[str, tuple[Device, ...]]:
         """Return the devices of all plugins that are healthy, by resource.
@@ -154,8 +143,8 @@ class PodResourcesClient:
         Raises:
             PodResourcesError: the kubelet does not tell them.
         """
-        listed = self._ask("GetAllocatableResources", AllocatableResourcesRequestMessage(), timeout)
-        answer = _read(AllocatableResourcesResponseMessage, listed)
+        listed = self._ask("GetAllocatableResources", messages.AllocatableResourcesRequestMessage(), timeout)
+        answer = _read(messages.AllocatableResourcesResponseMessage, listed)
         found: dict[str, dict[str, Device]] = {}
         for resource, device in _devices(answer.devices):
             found.setdefault(resource, {})[device.id] = device
@@ -163,7 +152,7 @@ class PodResourcesClient:
 
     def _ask(self, method: str, request: Message, timeout: float = ANSWER_TIME) -> bytes:
         try:
-            return self._client.ask(f"{PODRESOURCES_SERVICE}/{method}", request.SerializeToString(), timeout)
+            return self._client.ask(f"{messages.PODRESOURCES_SERVICE}/{method}", request.SerializeToString(), timeout)
         except CallError as error:
             # The kubelet's error of a pod that it does not know has no code of its own (v1.37.1).
             is_unknown = error.status in (CallStatus.UNKNOWN, CallStatus.NOT_FOUND) and "not found" in str(error)
@@ -186,18 +175,18 @@ def pods_in(answer: bytes) -> tuple[ListedPod, ...]:
     Raises:
         PodResourcesError: it is none.
     """
-    message = _read(ListPodResourcesResponseMessage, answer)
+    message = _read(messages.ListPodResourcesResponseMessage, answer)
     return tuple(_pod(pod.SerializeToString()) for pod in message.pod_resources)
 
 
 @lru_cache(maxsize=2048)
 def _pod(answer: bytes) -> ListedPod:
     """Return one pod of an answer; those that are as they were in the answer before are remembered."""
-    pod = _read(PodResourcesMessage, answer)
+    pod = _read(messages.PodResourcesMessage, answer)
     return ListedPod(pod.namespace, pod.name, tuple(_container(one) for one in pod.containers))
 
 
-def _container(found: ContainerResourcesMessage) -> ListedContainer:
+def _container(found: messages.ContainerResourcesMessage) -> ListedContainer:
     cpus = [cpu for cpu in found.cpu_ids if 0 <= cpu <= HIGHEST_CPU]
     dynamic = tuple(
         ListedClaimDevice(
@@ -209,7 +198,7 @@ def _container(found: ContainerResourcesMessage) -> ListedContainer:
     return ListedContainer(found.name, mask_of(cpus), tuple(_devices(found.devices)), dynamic)
 
 
-def _devices(entries: Iterable[ContainerDevicesMessage]) -> Iterable[tuple[str, Device]]:
+def _devices(entries: Iterable[messages.ContainerDevicesMessage]) -> Iterable[tuple[str, Device]]:
     for entry in entries:
         nodes = tuple(sorted({max(node.ID, NOWHERE) for node in entry.topology.nodes if node.ID <= HIGHEST_NODE}))
         for name in entry.device_ids:
@@ -233,11 +222,11 @@ _MOST: Final = 64
 """Plugins that are asked."""
 
 
-class DevicePluginOptionsMessage(TypedMessage, package=_PACKAGE):
+class DevicePluginOptionsMessage(messages.TypedMessage, package=_PACKAGE):
     """What the kubelet is to ask the plugin besides Allocate."""
 
-    pre_start_required: bool = at(1)
-    get_preferred_allocation_available: bool = at(2)
+    pre_start_required: bool = messages.at(1)
+    get_preferred_allocation_available: bool = messages.at(2)
 
 
 def preferring_plugins(folder: Path) -> tuple[str, ...]:

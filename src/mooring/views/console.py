@@ -5,13 +5,15 @@ Printing respects what the terminal can do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
 from rich.color import Color
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
@@ -98,6 +100,53 @@ def plain(renderable: RenderableType, width: int) -> str:
     with console.capture() as capture:
         console.print(TerminalSegments(renderable), highlight=False, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def markdown(renderable: RenderableType) -> str:
+    r"""Return ``renderable`` as Markdown, as GitHub reads it in a pull request: no foreign text is more than text.
+
+    >>> print(markdown(Group(Text("Pods", "bold"), Text("@a rejects <b>: http://c.d"))))
+    **Pods**
+    <BLANKLINE>
+    @<!-- -->a rejects \<b\>: http:\//c.d
+    """
+    return "\n\n".join(_blocks(renderable))
+
+
+_MARKS = str.maketrans({**{sign: f"\\{sign}" for sign in "\\`*_[]<>#|~&$"}, "@": "@<!-- -->", "\n": " "})
+"""What Markdown reads in a text, and names that notify a person."""
+
+
+def _escaped(text: str) -> str:
+    return printable(text).translate(_MARKS).replace("://", ":\\//").replace("www.", "www\\.").strip()
+
+
+def _blocks(part: RenderableType) -> Iterator[str]:
+    if isinstance(part, (str, Text)) and "\n" not in str(part).strip():
+        mark = "**" if isinstance(part, Text) and "bold" in str(part.style) else ""
+        if text := _escaped(str(part)):
+            yield f"{mark}{text}{mark}"
+    elif isinstance(part, Group):
+        for one in part.renderables:
+            yield from _blocks(one)
+    elif isinstance(part, Padding):
+        yield from _blocks(part.renderable)
+    elif isinstance(part, Table):
+        heads = [_cell(column.header) for column in part.columns]
+        sides = ["--:" if column.justify == "right" else "---" for column in part.columns]
+        cells = zip(*([_cell(cell) for cell in column.cells] for column in part.columns), strict=True)
+        yield "\n".join(f"| {' | '.join(row)} |" for row in (heads, sides, *cells))
+    elif callable(table := getattr(part, "table", None)):
+        # A terminal has it in its own form.
+        yield from _blocks(table())
+    else:
+        text = plain(part, 100).rstrip()
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+        yield f"{fence}\n{text}\n{fence}"
+
+
+def _cell(cell: RenderableType) -> str:
+    return _escaped(cell if isinstance(cell, str) else plain(cell, 10_000))
 
 
 def new_table(*headings: str, right: Collection[int] = ()) -> Table:

@@ -196,9 +196,15 @@ def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> Ren
     return _wide(rows) if wide else _Listing(tuple(rows))
 
 
+def _whole(rows: Sequence[PlacementRow]) -> Iterator[tuple[str, ...]]:
+    """Yield headings, and one line for each container with everything in it."""
+    yield ("pod", *_HEADINGS, "CPU list", "why")
+    yield from ((clean(row.pod), *_cells(row), str(row.cpus) or "–", clean(row.why) or "–") for row in rows)
+
+
 def _wide(rows: Sequence[PlacementRow]) -> RenderableType:
-    heading = ("POD", *(name.upper() for name in _HEADINGS), "CPU LIST", "WHY")
-    lines = [heading, *((clean(row.pod), *_cells(row), str(row.cpus) or "–", clean(row.why) or "–") for row in rows)]
+    heading, *cells = _whole(rows)
+    lines = [tuple(name.upper() for name in heading), *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
     padded = (
         (" " * _GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -221,6 +227,15 @@ class _Listing:
     """The usual form."""
 
     rows: tuple[PlacementRow, ...]
+
+    def table(self) -> Table:
+        """Return the rows as a table; columns in which no container has anything are left out."""
+        heading, *cells = _whole(self.rows)
+        used = [column for column in range(len(heading)) if any(line[column] != "–" for line in cells)]
+        found = new_table(*(heading[column] for column in used))
+        for line in cells:
+            found.add_row(*(line[column] for column in used))
+        return found
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType | Segment]:
         """Yield heading, pods and containers."""

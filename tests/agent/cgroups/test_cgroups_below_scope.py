@@ -8,7 +8,7 @@ import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.agent.sets import cpuset_write
 
-from mooring.agent.cgroups.protocol import Quota, QuotaFound
+from mooring.agent.cgroups.protocol import Quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.cpuset import CPUSet
 
@@ -78,7 +78,7 @@ def test_a_quota_is_lifted_found_and_given_back_in_both(machine: MadeUpMachine) 
     assert machine.cgroups.lift_quota(LIFT).lifted == quota
     assert [machine.text("cpu", path, "cpu.max") for path in (SCOPE, LEAF)] == ["max 100000"] * 2
     machine.put("cpu", LEAF, "cpu.max", "150000 100000")
-    assert machine.cgroups.quotas([LIFT]) == (QuotaFound(LIFT, quota),)
+    assert machine.cgroups.quotas([LIFT]) == ((LIFT, quota),)
     assert machine.cgroups.lift_quota(LIFT).lifted == quota
     assert machine.cgroups.restore_quota(LIFT, quota) is None
     assert [machine.text("cpu", path, "cpu.max") for path in (SCOPE, LEAF)] == ["150000 100000"] * 2

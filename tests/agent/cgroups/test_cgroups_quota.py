@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
-from mooring.agent.cgroups.protocol import Quota, QuotaFound, format_max, parse_max
+from mooring.agent.cgroups.protocol import Quota, format_max, parse_max
 from mooring.agent.effects import LiftQuota, QuotaOf
 
 CONTAINER = LiftQuota(QuotaOf.CONTAINER, "b2", "c3", 0, "/kubepods/podb2/c3")
@@ -41,7 +41,7 @@ def test_what_is_no_quota_is_reported(text: str) -> None:
 def test_a_lift_takes_the_limit_and_leaves_the_period_and_everybody_else(machine: MadeUpMachine) -> None:
     lifted = machine.cgroups.lift_quota(CONTAINER)
     assert lifted.lifted == Quota(150000, 100000)
-    assert machine.cgroups.quotas([CONTAINER, POD]) == (QuotaFound(POD, Quota(150000, 100000)),)
+    assert machine.cgroups.quotas([CONTAINER, POD]) == ((POD, Quota(150000, 100000)),)
     name, text = ("cpu.max", "max 100000") if machine.version == 2 else ("cpu.cfs_quota_us", "-1")
     assert machine.text("cpu", "kubepods/podb2/c3", name) == text
     assert machine.cgroups.lift_quota(CONTAINER).lifted is None, "there is nothing to lift a second time"
@@ -52,10 +52,10 @@ def test_a_quota_comes_back_as_it_was(machine: MadeUpMachine) -> None:
     lifted = cgroups.lift_quota(POD).lifted
     assert lifted is not None
     assert cgroups.restore_quota(POD, lifted) is None
-    assert [one.found for one in cgroups.quotas([POD])] == [lifted]
+    assert [found for _, found in cgroups.quotas([POD])] == [lifted]
     other = Quota(30000, 20000)
     assert cgroups.restore_quota(POD, other) is None
-    assert [one.found for one in cgroups.quotas([POD])] == [other]
+    assert [found for _, found in cgroups.quotas([POD])] == [other]
 
 
 @pytest.mark.parametrize("path", ["/kubepods", "/kubepods/burstable", "kubepods-besteffort.slice"])

@@ -148,7 +148,7 @@ def test_a_real_quota_is_lifted_and_comes_back(place: Place) -> None:
     limit = Quota(50000, 100000)
     for path in (f"pod{UID}", f"pod{UID}/c3"):
         write_quota(cpu, str(place.folder(cpu, path)), limit)
-    assert [one.found for one in place.cgroups.quotas(lifts)] == [limit, limit]
+    assert [found for _, found in place.cgroups.quotas(lifts)] == [limit, limit]
     assert [place.cgroups.lift_quota(lift).lifted for lift in lifts] == [limit, limit]
     assert place.cgroups.quotas(lifts) == ()
     for lift in reversed(lifts):

@@ -13,8 +13,9 @@ from tests.render.pictured import terminal_text
 from mooring.agent.reactor.create_container import create_container, nodes_of_claim, prepare_claim
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.state import AgentState, DevicesFound
-from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import ALL, DeviceFit, Snapshot, alignment_counts, devices_of_pod
+from mooring.agent.status.api import ALL, device_gauges
+from mooring.agent.status.document import devices_of_pod, status_document
+from mooring.agent.status.snapshot import Snapshot
 from mooring.answers.status.text import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
@@ -42,13 +43,18 @@ def create(state: AgentState, gpu: int) -> EventOutcome:
     return create_container(state, sandbox(POD.uid), told, POD, devices=DevicesFound({"main": held}))
 
 
+def counted(state: AgentState, kind: str) -> dict[str, float]:
+    families = {family.name: family for family in device_gauges(state)}
+    return {one.labels["resource"]: one.value for one in families[f"mooring_agent_{kind}_containers"].samples}
+
+
 def test_memory_follows_the_cpus_of_a_claim_and_the_gpu_beside_them() -> None:
     made = create(prepared(), 1)
     assert isinstance(made.answer, Adjusted)
     assert (made.answer.adjustment.resources.cpus, made.answer.adjustment.resources.mems) == ("4-5", "1")
-    shown = devices_of_pod(made.state, POD)["main"]
-    assert (shown.fit, set(shown.held)) == (DeviceFit.ALIGNED, {DRIVER, GPU})
-    assert alignment_counts(made.state).aligned == {"cpu": 1, "memory": 1, DRIVER: 1, GPU: 1, ALL: 1}
+    devices, fit = devices_of_pod(made.state, POD)["main"]
+    assert (fit, {one.resource for one in devices}) == ("aligned", {DRIVER, GPU})
+    assert counted(made.state, "aligned") == {"cpu": 1, "memory": 1, DRIVER: 1, GPU: 1, ALL: 1}
 
 
 def test_a_claim_to_cpus_on_another_node_than_the_gpu_is_refused_with_both_in_words() -> None:
@@ -71,8 +77,8 @@ def test_where_nothing_is_aligned_that_is_counted() -> None:
     state = replace(prepared(), kubelet=prepare_claim(node(), FAST, [POD.uid]).state.kubelet)
     made = create(state, 0)
     assert isinstance(made.answer, Adjusted)
-    assert devices_of_pod(made.state, POD)["main"].fit is DeviceFit.ELSEWHERE
-    assert alignment_counts(made.state).unaligned[ALL] == 1
+    assert devices_of_pod(made.state, POD)["main"][1] == "elsewhere"
+    assert counted(made.state, "unaligned")[ALL] == 1
 
 
 def test_status_text_and_picture_show_devices_with_their_nodes_and_holders() -> None:

@@ -13,11 +13,11 @@ from mooring.agent.nri.connection import (
     FRAME_LIMIT,
     SEND_LIMIT,
     Frame,
-    FrameReader,
-    MessageReader,
     TTRPCMessage,
     encode_frames,
     encode_message,
+    frame_reader,
+    message_reader,
 )
 from mooring.agent.nri.types import OversizedError, ProtocolError
 
@@ -34,7 +34,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 @given(st.lists(messages, max_size=4), st.lists(st.integers(0, 2**20), max_size=8))
 def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[TTRPCMessage], cuts: list[int]) -> None:
     wire = b"".join(encode_frames(1, encode_message(message)) for message in sent)
-    frames, reader = FrameReader(), MessageReader()
+    frames, reader = frame_reader(), message_reader()
     received = [
         message
         for piece in pieces(wire, cuts)
@@ -50,7 +50,7 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_a_stream_cut_at_any_place_gives_a_prefix_and_says_that_it_is_unfinished(body: bytes, cut: int) -> None:
     wire = encode_message(TTRPCMessage(1, 1, body))
-    reader = MessageReader()
+    reader = message_reader()
     cut = min(cut, len(wire))
     found = reader.feed(wire[:cut])
     assert bool(found) is (cut == len(wire))
@@ -62,7 +62,7 @@ def test_every_cut_into_two_gives_the_same() -> None:
     sent = [TTRPCMessage(1, 1, b"first"), TTRPCMessage(3, 1, b""), TTRPCMessage(5, 2, b"x" * 40)]
     wire = b"".join(encode_frames(2, encode_message(message)) for message in sent)
     for cut in range(len(wire) + 1):
-        frames, reader = FrameReader(), MessageReader()
+        frames, reader = frame_reader(), message_reader()
         found = [
             m for piece in (wire[:cut], wire[cut:]) for frame in frames.feed(piece) for m in reader.feed(frame.payload)
         ]
@@ -72,7 +72,7 @@ def test_every_cut_into_two_gives_the_same() -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 5 * FRAME_LIMIT))
 def test_no_frame_is_larger_than_what_a_runtime_takes(size: int) -> None:
-    found = FrameReader().feed(encode_frames(1, bytes(size)))
+    found = frame_reader().feed(encode_frames(1, bytes(size)))
     assert [len(frame.payload) for frame in found[:-1]] == [FRAME_LIMIT] * (len(found) - 1)
     assert sum(len(frame.payload) for frame in found) == size
     assert all(frame.connection == 1 for frame in found)
@@ -81,7 +81,7 @@ def test_no_frame_is_larger_than_what_a_runtime_takes(size: int) -> None:
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.binary(max_size=64), max_size=6))
 def test_garbage_is_either_frames_or_a_protocol_error(garbage: list[bytes]) -> None:
-    frames, reader = FrameReader(), MessageReader()
+    frames, reader = frame_reader(), message_reader()
     try:
         for piece in garbage:
             for frame in frames.feed(piece):
@@ -94,20 +94,20 @@ def test_garbage_is_either_frames_or_a_protocol_error(garbage: list[bytes]) -> N
 
 def test_a_frame_that_announces_too_much_is_refused_before_it_comes() -> None:
     with pytest.raises(ProtocolError, match="a frame announces 4294967295 bytes"):
-        FrameReader().feed(b"\0\0\0\1\xff\xff\xff\xff")
+        frame_reader().feed(b"\0\0\0\1\xff\xff\xff\xff")
 
 
 def test_a_message_that_announces_too_much_is_refused_before_it_comes() -> None:
     with pytest.raises(ProtocolError, match=f"a message announces {BODY_LIMIT + 1} bytes"):
-        MessageReader().feed((BODY_LIMIT + 1).to_bytes(4, "big") + b"\0\0\0\1\1\0")
+        message_reader().feed((BODY_LIMIT + 1).to_bytes(4, "big") + b"\0\0\0\1\1\0")
 
 
 def test_the_largest_message_of_a_runtime_is_taken_in_one_frame() -> None:
     body = bytes(BODY_LIMIT)
     wire = BODY_LIMIT.to_bytes(4, "big") + b"\0\0\0\1\1\0" + body
-    found = FrameReader().feed(b"\0\0\0\1" + len(wire).to_bytes(4, "big") + wire)
+    found = frame_reader().feed(b"\0\0\0\1" + len(wire).to_bytes(4, "big") + wire)
     assert found == [Frame(1, wire)]
-    assert MessageReader().feed(found[0].payload) == [TTRPCMessage(1, 1, body)]
+    assert message_reader().feed(found[0].payload) == [TTRPCMessage(1, 1, body)]
 
 
 def test_a_message_beyond_the_runtimes_queue_is_not_encoded() -> None:

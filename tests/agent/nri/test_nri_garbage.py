@@ -14,12 +14,12 @@ from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pin
 from mooring.agent.nri.connection import (
     SEND_LIMIT,
     Connection,
-    FrameReader,
-    MessageReader,
     MessageType,
     TTRPCMessage,
     encode_frames,
     encode_message,
+    frame_reader,
+    message_reader,
 )
 from mooring.agent.nri.messages import PLUGIN_SERVICE
 from mooring.agent.nri.session import PluginOptions, Session
@@ -55,7 +55,7 @@ def end_after(data: bytes) -> tuple[NRIError, list[bytes], Pinning]:
     while received := theirs.recv(1 << 16):
         answered += received
     theirs.close()
-    return why, [frame.payload for frame in FrameReader().feed(answered)], handler
+    return why, [frame.payload for frame in frame_reader().feed(answered)], handler
 
 
 @settings(deadline=None, max_examples=150)
@@ -160,7 +160,7 @@ def test_a_request_in_frames_of_one_byte_is_answered() -> None:
     for byte in request(1):
         theirs.sendall(encode_frames(1, bytes([byte])))
     assert session.step(TIMEOUT)
-    frames, messages, found = FrameReader(), MessageReader(), list[TTRPCMessage]()
+    frames, messages, found = frame_reader(), message_reader(), list[TTRPCMessage]()
     while not found:
         for frame in frames.feed(theirs.recv(1 << 16)):
             found += messages.feed(frame.payload)

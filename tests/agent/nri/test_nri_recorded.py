@@ -12,7 +12,7 @@ import pytest
 from tests.agent.nri.recordings import FOLDER, Piece, Scripted, read_recording
 from tests.agent.nri.runtime_side import TIMEOUT, Listening
 
-from mooring.agent.nri.connection import FRAME_LIMIT, FrameReader, MessageReader
+from mooring.agent.nri.connection import FRAME_LIMIT, frame_reader, message_reader
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError, NRIError
 
@@ -109,10 +109,10 @@ def test_a_runtime_that_dies_at_any_byte_ends_the_session_and_nothing_hangs(path
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_recorded_bytes_mean_the_same_in_pieces_of_any_size(path: Path) -> None:
     data = b"".join(piece.data for piece in read_recording(path) if piece.from_runtime)
-    whole = FrameReader().feed(data)
+    whole = frame_reader().feed(data)
     assert whole
     for size in (1, 2, 3, 7, 8, 9, 10, 4095, 4096, 4097):
-        reader = FrameReader()
+        reader = frame_reader()
         assert [f for start in range(0, len(data), size) for f in reader.feed(data[start : start + size])] == whole
         assert not reader.in_the_middle
 
@@ -121,8 +121,10 @@ def test_recorded_bytes_mean_the_same_in_pieces_of_any_size(path: Path) -> None:
 def test_a_runtime_writes_whole_messages_and_takes_frames_of_the_limit(path: Path) -> None:
     pieces = read_recording(path)
     for from_runtime in (True, False):
-        for frame in FrameReader().feed(b"".join(piece.data for piece in pieces if piece.from_runtime is from_runtime)):
+        for frame in frame_reader().feed(
+            b"".join(piece.data for piece in pieces if piece.from_runtime is from_runtime)
+        ):
             assert len(frame.payload) <= FRAME_LIMIT
-            reader = MessageReader()
+            reader = message_reader()
             assert reader.feed(frame.payload)
             assert not reader.in_the_middle

@@ -10,7 +10,8 @@ from tests.agent.sets import setting
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.state import AgentState, HeldPod, KnownContainer, Phase
-from mooring.agent.status.snapshot import InForce, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import Snapshot, moment
+from mooring.documents.status import ConfigurationPart, RuntimePart
 from mooring.engine.core.bits import NO_CPUS, NUMAMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
@@ -122,8 +123,8 @@ def snapshot_of(told: Told, **more: Any) -> Snapshot:
     usual = Snapshot(
         load_machine(MACHINE),
         state,
-        runtime=RuntimeLink("containerd", "2.1.9", connected=True, synchronized=True, since=NOON),
-        configuration=InForce(("/etc/mooring/agent.yaml",), 1, NOON),
+        runtime=RuntimePart("containerd", "2.1.9", connected=True, synchronized=True, since=moment(NOON)),
+        configuration=ConfigurationPart(["/etc/mooring/agent.yaml"], 1, moment(NOON), ""),
         metrics=told.metrics,
         effective=effective,
         node="edge-7",

@@ -35,6 +35,7 @@ FULL: dict[str, Any] = {
     "optOutAnnotation": "mooring/opt-out",
     "placeWhileUnwritable": False,
     "failClosed": True,
+    "nodeCondition": True,
     "replyBudget": "1.5s",
     "metricsAddress": "[::1]:80",
     "perContainerMetrics": True,

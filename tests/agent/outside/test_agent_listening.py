@@ -11,7 +11,7 @@ from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import SILENCE, AgentMetrics
-from mooring.agent.status.snapshot import RuntimeLink
+from mooring.documents.status import RuntimePart
 
 RUNTIME = Runtime("containerd", "2.4.2")
 
@@ -31,11 +31,13 @@ class Around:
     """What a listener talks to, and its clock."""
 
     now: float = 1000.0
-    links: list[RuntimeLink] = field(default_factory=list)
+    is_silent: bool = False
+    links: list[RuntimePart] = field(default_factory=list)
     log: RecordedLog = field(default_factory=RecordedLog)
 
-    def show(self, runtime: RuntimeLink) -> None:
+    def show(self, runtime: RuntimePart, *, is_silent: bool) -> None:
         self.links.append(runtime)
+        self.is_silent = is_silent
 
     def listener(self) -> SessionListener:
         rest = Ignoring()
@@ -51,7 +53,7 @@ class Around:
         """Let time go by and return whether the runtime counts as silent then."""
         self.now += seconds
         listener.check()
-        return bool(self.links) and self.links[-1].silent
+        return self.is_silent
 
 
 def said(around: Around) -> int:
@@ -68,7 +70,7 @@ def test_a_runtime_that_configures_the_plugin_and_never_synchronizes_it_is_silen
     assert around.later(listener, SILENCE)
     assert said(around) == 1
     listener.synchronized(1, 1)
-    assert around.links[-1] == RuntimeLink("containerd", "2.4.2", True, True, around.links[-1].since)
+    assert around.links[-1] == RuntimePart("containerd", "2.4.2", True, True, around.links[-1].since)
     assert not around.later(listener, 10 * SILENCE)
 
 

@@ -15,7 +15,8 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.state import Phase
 from mooring.agent.status.api import LONGEST_PAUSE, REMEDY, AgentMetrics, health_pages, unready
-from mooring.agent.status.snapshot import Published, RuntimeLink, Snapshot
+from mooring.agent.status.snapshot import NO_RUNTIME, Published, Snapshot
+from mooring.documents.status import RuntimePart
 from mooring.engine.core.bits import NO_NODES
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.node.metrics.metrics import samples
@@ -54,13 +55,6 @@ def test_what_is_seen_is_that_of_the_snapshot() -> None:
     metrics = metrics_of(snapshot_of(busy()))
     names = ("ready", "connected", "overlap_cpus", "pods", "held_pods", "containers", "pinned_containers")
     assert [value(metrics, name) for name in names] == [1, 1, 0, 3, 1, 5, 4]
-
-
-def test_before_the_engine_runs_there_is_a_page_too() -> None:
-    snapshot = snapshot_of(busy(), state=None, metrics=None, refusal="no such CPU")
-    metrics = metrics_of(snapshot)
-    assert (value(metrics, "ready"), value(metrics, "pods")) == (0, 0)
-    assert unready(snapshot) == ("the engine does not run: no such CPU",)
 
 
 def test_effects_count_as_what_they_stand_for() -> None:
@@ -113,7 +107,6 @@ def test_containers_have_series_only_when_they_are_asked_for() -> None:
 def test_a_container_that_is_made_again_beside_an_interrupted_one_has_one_series() -> None:
     snapshot = snapshot_of(busy())
     state = snapshot.state
-    assert state is not None
     one = next(each for each in state.containers.values() if each.name == "c0")
     both = state.with_container(replace(one, id="interrupted", phase=Phase.CREATING, unlisted=True))
     metrics = metrics_of(replace(snapshot, state=both))
@@ -136,8 +129,8 @@ def test_whoever_may_run_on_exclusive_cpus_of_others_is_seen(container: str, cpu
     snapshot = with_cpus(busy(), container, cpus)
     found = CPUSet()
     for one in snapshot.overlaps():
-        assert one.container_id.startswith(container)
-        found |= one.cpus
+        assert one[0].startswith(container)
+        found |= one[2]
     assert str(found) == overlap
     assert value(metrics_of(snapshot), "overlap_cpus") == len(found)
     reasons = ("1 container may run on exclusive CPUs of others",) if overlap else ()
@@ -147,11 +140,10 @@ def test_whoever_may_run_on_exclusive_cpus_of_others_is_seen(container: str, cpu
 def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
     snapshot = snapshot_of(busy())
     state = snapshot.state
-    assert state is not None
     (web,) = (one for one in state.containers.values() if one.id.startswith("web"))
     stray = replace(web, record=replace(web.record, cpus=cpus("0-2")))
     wrong = replace(snapshot, state=state.with_container(stray), effective={})
-    assert [str(one.cpus) for one in wrong.overlaps()] == ["1-2"]
+    assert [str(cpus) for _, _, cpus in wrong.overlaps()] == ["1-2"]
     ended = replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED)))
     assert ended.overlaps() == ()
 
@@ -159,15 +151,14 @@ def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
 def test_the_cpus_of_a_container_that_is_being_made_are_still_somebody_elses_to_leave() -> None:
     snapshot = with_cpus(busy(), "web-c0", "0-15")
     state = snapshot.state
-    assert state is not None
-    owners = {overlap.owner_id for overlap in snapshot.overlaps()}
+    owners = {owner for _, owner, _ in snapshot.overlaps()}
     making = state
     for owner in owners:
         making = making.with_container(replace(state.containers[owner], phase=Phase.CREATED))
     assert replace(snapshot, state=making).overlaps() == ()
     one = min(owners)
     starting = making.with_container(replace(state.containers[one], phase=Phase.STARTING))
-    assert {overlap.owner_id for overlap in replace(snapshot, state=starting).overlaps()} == {one}
+    assert {owner for _, owner, _ in replace(snapshot, state=starting).overlaps()} == {one}
 
 
 def test_a_shared_container_of_a_partition_may_not_run_on_its_exclusive_neighbour() -> None:
@@ -177,20 +168,16 @@ def test_a_shared_container_of_a_partition_may_not_run_on_its_exclusive_neighbou
     own = cpus.assignments["uid-part"]["c0"]
     assert snapshot_of(told).overlaps() == ()
     everything = str(CPUSet(cpus.pods["uid-part"]))
-    assert [one.cpus.mask for one in with_cpus(told, "part-c1", everything).overlaps()] == [own]
+    assert [cpus.mask for _, _, cpus in with_cpus(told, "part-c1", everything).overlaps()] == [own]
 
 
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"runtime": RuntimeLink()}, "the runtime is not connected"),
-        ({"runtime": RuntimeLink(connected=True)}, "the runtime has not synchronized yet"),
-        (
-            {"runtime": RuntimeLink(connected=True, silent=True)},
-            f"the runtime has not answered for 60 seconds: {REMEDY}",
-        ),
+        ({"runtime": NO_RUNTIME}, "the runtime is not connected"),
+        ({"runtime": RuntimePart("", "", True, False, "")}, "the runtime has not synchronized yet"),
+        ({"is_silent": True}, f"the runtime has not answered for 60 seconds: {REMEDY}"),
         ({"unwritable": "disk full"}, "the state cannot be written: disk full"),
-        ({"state": None}, "the engine does not run yet"),
     ],
 )
 def test_an_agent_is_ready_only_when_everything_is(more: dict[str, Any], reason: str) -> None:

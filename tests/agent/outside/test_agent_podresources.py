@@ -15,7 +15,7 @@ import pytest
 from msgspec import to_builtins
 from tests.agent.outside.nodes import STATIC, Told, busy, partitioned, pod, snapshot_of, started
 
-from mooring.agent.pod_resources import PodResourcesService
+from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.status.snapshot import Published
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.errors import InputError
@@ -127,7 +127,7 @@ NODES: dict[str, Callable[[], Told]] = {
 def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: grpc.Channel) -> None:
     told = NODES[name]()
     document = to_builtins(pod_resources_document(told.kubelet.node))
-    service = PodResourcesService(path, Published(snapshot_of(told)).snapshot, Log("test"))
+    service = serve_pod_resources(path, Published(snapshot_of(told)).snapshot, Log("test"))
     try:
         assert decoded(ask(channel, "List"), LIST) == without_defaults(document["List"])
         allocatable = decoded(ask(channel, "GetAllocatableResources"), ALLOCATABLE)
@@ -140,7 +140,7 @@ def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: g
 
 
 def test_a_pod_that_is_not_there_is_reported_in_the_kubelets_words(path: str, channel: grpc.Channel) -> None:
-    service = PodResourcesService(path, Published(snapshot_of(busy())).snapshot, Log("test"))
+    service = serve_pod_resources(path, Published(snapshot_of(busy())).snapshot, Log("test"))
     try:
         with pytest.raises(grpc.RpcError) as refused:
             ask(channel, "Get", named("db", "other"))
@@ -150,20 +150,10 @@ def test_a_pod_that_is_not_there_is_reported_in_the_kubelets_words(path: str, ch
     assert refused.value.details() == "pod db in namespace other not found"
 
 
-def test_before_the_engine_runs_nothing_is_answered(path: str, channel: grpc.Channel) -> None:
-    service = PodResourcesService(path, Published(snapshot_of(busy(), state=None)).snapshot, Log("test"))
-    try:
-        with pytest.raises(grpc.RpcError) as refused:
-            ask(channel, "List")
-    finally:
-        service.close()
-    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
 def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: grpc.Channel) -> None:
     told = started()
     published = Published(snapshot_of(told))
-    service = PodResourcesService(path, published.snapshot, Log("test"))
+    service = serve_pod_resources(path, published.snapshot, Log("test"))
     states: list[Kubelet] = [told.kubelet]
     try:
         with ThreadPoolExecutor(4) as clients:
@@ -184,11 +174,11 @@ def test_the_socket_has_its_permissions_and_goes_with_the_service(path: str) -> 
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(path)
     dead.close()
-    service = PodResourcesService(path, Published(snapshot_of(started())).snapshot, Log("test"))
+    service = serve_pod_resources(path, Published(snapshot_of(started())).snapshot, Log("test"))
     try:
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
         with pytest.raises(InputError, match="another process listens there already"):
-            PodResourcesService(path, Published(snapshot_of(started())).snapshot, Log("test"))
+            serve_pod_resources(path, Published(snapshot_of(started())).snapshot, Log("test"))
     finally:
         service.close()
     assert list(Path(path).parent.iterdir()) == []

@@ -27,8 +27,8 @@ from tests.render.pictured import terminal_text
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.status.api import status_pages
 from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import InForce, Published, RuntimeLink, Snapshot
-from mooring.documents.status import AgentCountsPart
+from mooring.agent.status.snapshot import NO_RUNTIME, Published, Snapshot
+from mooring.documents.status import AgentCountsPart, ConfigurationPart
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -59,11 +59,9 @@ def stray() -> Snapshot:
 
 
 def lost() -> Snapshot:
-    """Return an agent without runtime and engine, and with a file that it does not follow."""
-    refused = InForce(("agent.yaml",), 1, 0.0, "agent.yaml: nothing in it")
-    return snapshot_of(
-        busy(), state=None, metrics=None, refusal="no CPU 77", runtime=RuntimeLink(), configuration=refused
-    )
+    """Return an agent without runtime, and with a file that it does not follow."""
+    refused = ConfigurationPart(["agent.yaml"], 1, "", "agent.yaml: nothing in it")
+    return snapshot_of(busy(), runtime=NO_RUNTIME, configuration=refused)
 
 
 SNAPSHOTS = {
@@ -174,7 +172,7 @@ def test_the_exit_code_says_whether_the_agent_is_ready(served: Published, path: 
     answered = mooring("status", "--socket", path)
     assert answered.code == 1
     assert "not ready" in answered.out
-    assert "the engine does not run: no CPU 77" in answered.out
+    assert "the runtime is not connected" in answered.out
     assert "The files as they are now are not in force: agent.yaml: nothing in it" in answered.out
     served.publish(stray())
     answered = mooring("status", "--socket", path, "-o", "wide")

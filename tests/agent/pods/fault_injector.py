@@ -66,6 +66,7 @@ class FaultInjector:
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     slices: dict[str, dict[str, Any]] = field(default_factory=dict)
     taints: list[dict[str, Any]] = field(default_factory=list)
+    conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
     faults: dict[str, deque[Fault]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -293,13 +294,17 @@ def reply(injector: FaultInjector, request: Request) -> tuple[int, Any]:
             if end < len(injector.pods):
                 metadata["continue"] = str(end)
             return 200, {"kind": "PodList", "metadata": metadata, "items": list(injector.pods.values())[start:end]}
-        if request.path == f"/api/v1/nodes/{injector.node}":
+        if request.path.removesuffix("/status") == f"/api/v1/nodes/{injector.node}":
             if request.method == "PATCH" and "spec" in request.body:
                 injector.taints = request.body["spec"]["taints"]
+            if request.method == "PATCH" and request.path.endswith("/status"):
+                [condition] = request.body["status"]["conditions"]
+                injector.conditions[condition["type"]] = condition
             return 200, {
                 "kind": "Node",
                 "metadata": {"name": injector.node, "resourceVersion": "7"},
                 "spec": {"taints": injector.taints},
+                "status": {"conditions": list(injector.conditions.values())},
             }
         if request.method == "GET":
             name = request.path.rpartition("/")[2]

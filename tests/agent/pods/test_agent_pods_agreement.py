@@ -71,7 +71,7 @@ def test_every_difference_is_named_with_both_values() -> None:
     other = replace(
         guaranteed("other", container("a", "2", memory="32Mi"), qos=QoS.BURSTABLE), name="web", namespace="shop"
     )
-    assert [str(one) for one in differences(other, sandbox, told)] == [
+    assert differences(other, sandbox, told) == [
         f"pod: the uid is other in the pod and {sandbox.uid} in the runtime",
         "pod: the namespace is shop in the pod and default in the runtime",
         "pod: the name is web in the pod and guar in the runtime",
@@ -81,14 +81,16 @@ def test_every_difference_is_named_with_both_values() -> None:
         "container a: the memory limit is 33554432 in the pod and 67108864 in the runtime",
     ]
     unlimited = replace(pod, containers=(Container("a", requests=amounts("1", "")),))
-    assert [one.what for one in differences(unlimited, sandbox, told)] == ["CFS quota", "memory limit"]
-    assert differences(unlimited, sandbox, told)[0].in_pod == "not set"
+    assert differences(unlimited, sandbox, told) == [
+        "container a: the CFS quota is not set in the pod and 100000 in the runtime",
+        "container a: the memory limit is not set in the pod and 67108864 in the runtime",
+    ]
 
 
 def test_a_container_that_the_pod_does_not_have_is_a_difference() -> None:
     pod, sandbox, told = recorded_pod("guaranteed")
-    (found,) = differences(pod, sandbox, replace(told, name="intruder"))
-    assert (found.subject, found.in_pod) == ("container intruder", "one of a")
+    found = differences(pod, sandbox, replace(told, name="intruder"))
+    assert found == ["container intruder: the name is one of a in the pod and intruder in the runtime"]
 
 
 @pytest.mark.parametrize("name", ["guaranteed", "pod-level-member"])

@@ -12,7 +12,7 @@ from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from tests.node.nodes import machine
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.source import Guess, derived, pod_of
+from mooring.agent.pods.source import pod_of
 from mooring.agent.quota import PERIOD
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
@@ -55,11 +55,10 @@ def test_recorded_containers_come_back_with_the_sizes_of_their_manifests(name: s
 def test_a_recorded_pod_with_resources_of_its_own_is_known_once_its_containers_exceed_it() -> None:
     sandbox, member = recorded("pod-level-member")
     _, shared = recorded("pod-level-shared")
-    found = derived(sandbox, [member, shared])
-    assert found.guesses == (Guess.KINDS, Guess.POD_LEVEL)
-    assert found.pod.resources is not None
-    assert found.pod.resources.limits == amounts("300m", "64Mi")
-    own, without = found.pod.containers
+    found = pod_of(sandbox, [member, shared])
+    assert found.resources is not None
+    assert found.resources.limits == amounts("300m", "64Mi")
+    own, without = found.containers
     assert own.requests == amounts("100m", "16Mi")
     assert (without.requests, without.limits) == ({}, {})
 
@@ -67,9 +66,8 @@ def test_a_recorded_pod_with_resources_of_its_own_is_known_once_its_containers_e
 def test_recorded_sidecar_and_app_do_not_exceed_their_pod() -> None:
     sandbox, sidecar = recorded("sidecar")
     _, app = recorded("app-after-sidecar")
-    found = derived(sandbox, [sidecar, app])
-    assert found.pod.resources is None
-    assert found.guesses == (Guess.KINDS,)
+    found = pod_of(sandbox, [sidecar, app])
+    assert found.resources is None
 
 
 def guaranteed_containers() -> st.SearchStrategy[tuple[Container, ...]]:
@@ -166,11 +164,9 @@ def test_init_containers_that_ended_do_not_make_a_pod_look_as_if_it_had_resource
         )
         for one in containers
     ]
-    found = derived(sandbox_of(pod), told)
-    assert found.pod.resources is None
-    assert [one.name for one in found.pod.containers] == [
-        one.name for one in containers if one.kind is ContainerKind.APP
-    ]
+    found = pod_of(sandbox_of(pod), told)
+    assert found.resources is None
+    assert [one.name for one in found.containers] == [one.name for one in containers if one.kind is ContainerKind.APP]
 
 
 def test_of_two_containers_with_one_name_the_later_counts_in_the_place_of_the_first() -> None:
@@ -185,9 +181,8 @@ def test_a_quota_that_the_agent_has_lifted_does_not_change_the_request() -> None
     pod = guaranteed("u", container("a", "3"))
     told = container_of(pod, pod.containers[0])
     lifted = replace(told, resources=replace(told.resources, quota=-1))
-    found = derived(sandbox_of(pod), [lifted])
-    assert found.pod.containers[0].requests == found.pod.containers[0].limits == amounts("3")
-    assert Guess.LIMIT in found.guesses
+    found = pod_of(sandbox_of(pod), [lifted])
+    assert found.containers[0].requests == found.containers[0].limits == amounts("3")
 
 
 def test_more_than_256_cpus_are_known_by_their_quota_only() -> None:
@@ -195,9 +190,8 @@ def test_more_than_256_cpus_are_known_by_their_quota_only() -> None:
     told = container_of(pod, pod.containers[0])
     assert str(pod_of(sandbox_of(pod), [told]).containers[0].requests["cpu"]) == "300"
     without = replace(told, resources=replace(told.resources, quota=None))
-    found = derived(sandbox_of(pod), [without])
-    assert str(found.pod.containers[0].requests["cpu"]) == "256"
-    assert Guess.CAPPED in found.guesses
+    found = pod_of(sandbox_of(pod), [without])
+    assert str(found.containers[0].requests["cpu"]) == "256"
 
 
 def test_the_overhead_comes_back() -> None:
@@ -220,9 +214,8 @@ def test_outside_the_cgroups_of_a_kubelet_the_sizes_suggest_the_class(
     shares: int, quota: int | None, memory: int | None, qos: QoS
 ) -> None:
     told = RuntimeContainer("c", "s", "a", resources=LinuxResources(shares=shares, quota=quota, memory_limit=memory))
-    found = derived(PodSandbox("s", "u", "p", "", cgroup_parent="/mytest"), [told])
-    assert (found.pod.qos, found.pod.uid, found.pod.namespace) == (qos, "u", "default")
-    assert Guess.QOS in found.guesses
+    found = pod_of(PodSandbox("s", "u", "p", "", cgroup_parent="/mytest"), [told])
+    assert (found.qos, found.uid, found.namespace) == (qos, "u", "default")
 
 
 def test_annotations_of_the_runtime_are_not_kept() -> None:

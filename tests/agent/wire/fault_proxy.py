@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from mooring.agent.nri.connection import FrameReader
+from mooring.agent.nri.connection import frame_reader
 
 _HEADER = struct.Struct(">II")
 _ANY_LENGTH = 1 << 32
@@ -191,7 +191,7 @@ class FaultProxy:
             self._begin(self._pump, Pipe(Way.TO_PLUGIN, runtime, plugin, wire))
 
     def _pump(self, pipe: Pipe) -> None:
-        frames = FrameReader(_ANY_LENGTH)
+        frames = frame_reader(_ANY_LENGTH)
         with contextlib.suppress(OSError):
             while data := pipe.source.recv(1 << 16):
                 for frame in frames.feed(data):

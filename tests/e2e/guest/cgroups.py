@@ -22,7 +22,7 @@ from tests.agent.sets import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect
-from mooring.agent.cgroups.files import CGroupTrouble, Version, find_layout, read, write
+from mooring.agent.cgroups.files import CGroupTrouble, find_layout, read, write
 from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.protocol import Quota, read_quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
@@ -57,7 +57,7 @@ spec:
 
 def step_the_kernel_is_found_as_it_is() -> str:
     layout = find_layout()
-    assert layout.version is Version.V2, layout
+    assert layout.cpuset.version == 2, layout
     assert layout.cpuset == layout.cpu or (layout.cpu and layout.cpu.mount == layout.cpuset.mount), layout
     online = read("/sys/devices/system/cpu/online")
     nodes = read("/sys/devices/system/node/online")
@@ -212,7 +212,7 @@ def step_quotas_are_lifted_from_container_sandbox_and_pod_and_come_back() -> str
         ]
         for lift in lifts:
             write(f"{CGROUPS}{lift.cgroup}/cpu.max", "150000 50000")
-        assert [one.found for one in _cgroups().quotas(lifts)] == [Quota(150000, 50000)] * 3
+        assert [found for _, found in _cgroups().quotas(lifts)] == [Quota(150000, 50000)] * 3
         assert [_cgroups().lift_quota(lift).lifted for lift in lifts] == [Quota(150000, 50000)] * 3
         assert _cgroups().quotas(lifts) == ()
         assert read(f"{CGROUPS}/{POD}/cpu.max") == "max 50000"

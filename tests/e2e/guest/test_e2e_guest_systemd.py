@@ -1,4 +1,4 @@
-"""The agent where systemd makes the control groups, with containerd and CRI-O, each with runc and crun.
+"""The agent where systemd makes the control groups, with containerd and CRI-O, each with runc and crun; mooring heal.
 
 Guests of 16 CPUs, and with ``MOORING_E2E_NUMA=full`` of 64 too. ``make e2e-systemd`` runs it.
 """
@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 
 import pytest
-from tests.e2e.guest.runner import Ran, Shape, e2e_guest, is_full, run, steps_of, why_not
+from tests.e2e.guest.runner import ROOT, Ran, Shape, e2e_guest, is_full, run, steps_of, why_not
 
 SCENARIO = "systemd"
 SHAPES: Mapping[str, Shape] = {
@@ -54,3 +54,21 @@ def test_the_guest_powered_off_by_itself(edition: str, runtime: str, size: str) 
     for told in (*found.told("versions"), *found.told("seconds")):
         _log.info("%s %s %s: %s", edition, runtime, size, told)
     assert found.ended, found.console[-3000:]
+
+
+@cache
+def healed() -> Ran:
+    """Run the scenario of the units of mooring heal, once."""
+    if why_not():
+        pytest.skip(f"e2e-systemd: {why_not()}")
+    units = (ROOT / "packaging" / "systemd").glob("mooring-heal*.service")
+    files = {f"/opt/mooring/packaging/systemd/{path.name}": path.read_bytes() for path in units}
+    try:
+        return run("heal", SHAPES["16"], systemd=True, files=files, seconds=SECONDS)
+    except import_module("e2e_parts").UnavailableError as why:
+        pytest.skip(f"e2e-systemd heal: {why}")
+
+
+@pytest.mark.parametrize("step", steps_of("heal"))
+def test_the_unit_heals_before_the_kubelet(step: str) -> None:
+    healed().check(step)

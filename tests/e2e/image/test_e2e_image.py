@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -124,6 +125,43 @@ def test_the_agent_of_the_image_pins_a_container_with_the_rights_of_its_manifest
     node.cri.call("StopContainer", grace, "Empty")
     assert node.cri.status(container).exit_code == 0, printed(log)[-2000:]
     assert '"level": "error"' not in printed(log)
+
+
+def test_the_unit_of_the_chart_heals_a_torn_file_by_the_image(node: Runtime, image: Image, tmp_path: Path) -> None:
+    kubelet, noted, programs = (tmp_path / name for name in ("kubelet", "noted", "bin"))
+    for folder in (kubelet, noted, programs):
+        folder.mkdir()
+    (kubelet / "config.yaml").write_text(_CONFIGURATION.partition("---")[0], encoding="utf-8")
+    state = kubelet / "cpu_manager_state"
+    state.write_text('{"policyName":"static"', encoding="utf-8")
+    (programs / "ctr").write_text(
+        f'#!/bin/sh\nexec nsenter -t {node.holder.pid} -m {node.parts.ctr} -a {node.cri_socket} "$@"\n',
+        encoding="utf-8",
+    )
+    (programs / "kubelet").write_text("#!/bin/sh\necho Kubernetes v1.37.1\n", encoding="utf-8")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    unit = (ROOT / "charts" / "mooring" / "files" / "mooring-heal.service").read_text("utf-8").replace("\\\n", " ")
+    (command,) = (line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecStart="))
+    for name, folder in (("src=/var/lib/kubelet", kubelet), ("src=/var/lib/mooring", noted)):
+        assert name in command
+        command = command.replace(name, f"src={folder}")
+    root = tmp_path / "root"
+    for name in ("proc", "sys", "var/lib/kubelet", "var/lib/mooring"):
+        (root / name).mkdir(parents=True)
+    of_kernel = " ".join(f"--mount type=bind,src=/{name},dst=/host/{name},options=rbind:ro" for name in ("proc", "sys"))
+    command = command.replace(
+        "--mount type=bind,src=/,dst=/host,options=rbind:ro",
+        f"--mount type=bind,src={root},dst=/host,options=rbind:ro {of_kernel}",
+    )
+    command = command.replace(" IMAGE ", f" {image.name} ").replace("$$", "$")
+    path = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run(shlex.split(command), env=path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(state.read_text("utf-8"))["policyName"] == "static"
+    assert "MOOR-301" in (noted / "heal.json").read_text("utf-8")
+    again = subprocess.run(shlex.split(command), env=path, capture_output=True, text=True, check=False, timeout=120)
+    assert (again.returncode, "nothing is written" in again.stdout) == (0, True), again.stdout + again.stderr
 
 
 def test_the_image_is_small_and_belongs_to_no_user(image: Image) -> None:

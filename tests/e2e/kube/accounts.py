@@ -25,7 +25,7 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, give_rights, kubeconfig_of, token_of
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.eviction import EventWrite, evict_pod, set_taint, write_event
+from mooring.agent.eviction import EventWrite, evict_pod, set_condition, set_taint, write_event
 from mooring.cluster.deployment.tasks import DAEMON_SET, leave, renew_secrets
 from mooring.cluster.dra.objects import ClaimObjects
 from mooring.cluster.extender.binding import ClusterPodAPI
@@ -292,6 +292,14 @@ def toggle_taint(deployed: Deployed, account: str) -> None:
     cluster = deployed.way(account)
     assert set_taint(cluster.http, OWN, present=True)
     assert set_taint(cluster.http, OWN, present=False)
+
+
+def toggle_condition(deployed: Deployed, account: str) -> None:
+    cluster = deployed.way(account)
+    changed = [set_condition(cluster.http, OWN, present=present) for present in (True, False)]
+    assert changed[1] == "the node's condition mooring.dev/AgentReady is True"
+    types = [one["type"] for one in deployed.api.get(f"api/v1/nodes/{OWN}")["status"]["conditions"]]
+    assert types.count("mooring.dev/AgentReady") == 1
 
 
 def an_event(number: int, count: int = 1) -> EventWrite:
@@ -582,7 +590,11 @@ CALLS: Mapping[str, Mapping[tuple[str, str], Callable[[Deployed, str], object]]]
     },
     "mooring-agent-events": {("events", "create"): create_event, ("events", "patch"): count_event},
     "mooring-agent-evict": {("pods", "get"): evict, ("pods/eviction", "create"): evict},
-    "mooring-agent-taint": {("nodes", "get"): toggle_taint, ("nodes", "patch"): toggle_taint},
+    "mooring-agent-taint": {
+        ("nodes", "get"): toggle_taint,
+        ("nodes", "patch"): toggle_taint,
+        ("nodes/status", "patch"): toggle_condition,
+    },
     "mooring-agent-publish": PUBLISHING,
     "mooring-publish": {**PUBLISHING, ("pods", "list"): name_pods},
     "mooring-publish-devices": {("resourceslices", "list"): list_of(SLICES)},

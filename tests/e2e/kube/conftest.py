@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from tests.e2e.folders import short_folder
-from tests.e2e.kube.kinds import kubelet_of, names, node_object
+from tests.e2e.kube.kinds import group_of, names
 from tests.e2e.kube.nodes import Nodes, nodes_playing
-from tests.e2e.kube.plane import OURS, define, free_ports, kwok_playing
-from tests.e2e.kube.played import PlayedNode
+from tests.e2e.kube.plane import OURS, define, free_ports
 from tests.e2e.kubelet.apiserver import PODS, APIServer, api_server
 from tests.e2e.kubelet.patience import until
 
@@ -33,29 +29,19 @@ class Parts:
     etcd: Path
     apiserver: Path
     scheduler: Path
-    kwok: Any
-    """None where nodes are made Ready by the test."""
-    without_kwok: str
-    """Why."""
 
 
 @pytest.fixture(scope="session")
 def parts() -> Parts:
-    """etcd, API server and scheduler; kwok where it was built."""
+    """etcd, API server and scheduler."""
     if str(SCRIPTS) not in sys.path:
         sys.path.append(str(SCRIPTS))
     script, unavailable = importlib.import_module("e2e_kube_parts"), importlib.import_module("e2e_parts")
-    kwok, why = None, "MOORING_E2E_KWOK is 0"
     try:
         found = script.etcd(), script.kube_program("kube-apiserver"), script.kube_program("kube-scheduler")
     except unavailable.UnavailableError as reason:
         pytest.skip(f"e2e kube: {reason}")
-    if os.environ.get("MOORING_E2E_KWOK", "") != "0":
-        try:
-            kwok = script.kwok()
-        except unavailable.UnavailableError as reason:
-            why = str(reason)
-    return Parts(*found, kwok, why)
+    return Parts(*found)
 
 
 @pytest.fixture
@@ -68,11 +54,7 @@ def folder() -> Iterator[Path]:
 def cluster(parts: Parts) -> Iterator[APIServer]:
     with short_folder("kube-") as folder, api_server(parts, folder, free_ports()) as made:
         define(made)
-        with contextlib.ExitStack() as playing:
-            if parts.kwok is not None:
-                playing.enter_context(kwok_playing(parts.kwok, folder, made.kubeconfig))
-            print(f"\nnodes are made Ready by {'kwok' if parts.kwok else f'the tests ({parts.without_kwok})'}")
-            yield made
+        yield made
 
 
 @pytest.fixture
@@ -98,24 +80,14 @@ Playing = Callable[..., contextlib.AbstractContextManager[Nodes]]
 
 
 @pytest.fixture
-def playing(api: APIServer, parts: Parts) -> Playing:
+def playing(api: APIServer) -> Playing:
     """Plays a number of nodes, in turn of the eight kinds."""
 
     @contextlib.contextmanager
     def play(count: int, *, delay: float = 0.0, seed: int = 1) -> Iterator[Nodes]:
         chance = random.Random(seed)  # noqa: S311 - no secret
-        kubelets = {name: kubelet_of(kind) for name, kind in names(count)}
-        played = {
-            name: PlayedNode(name, kubelet, time.monotonic, lambda: chance.uniform(0, delay))
-            for name, kubelet in kubelets.items()
-        }
-        for name, kubelet in kubelets.items():
-            node = node_object(name, kubelet)
-            if parts.kwok is None:
-                node["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-            api.post("api/v1/nodes", node)
-        with nodes_playing(api, played) as nodes:
-            until(lambda: ready_nodes(api) == count, "all nodes are Ready")
+        groups = [group_of(name, kind) for name, kind in names(count)]
+        with nodes_playing(api, groups, delay=lambda: chance.uniform(0, delay)) as nodes:
             until(lambda: len(api.get(f"{OURS}/nodestates")["items"]) == count, f"all are published; {nodes.told}")
             yield nodes
 

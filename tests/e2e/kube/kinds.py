@@ -7,17 +7,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.config import KubeletConfig, ReservedMemory
 from mooring.engine.core.machineinfo import HugePages, MachineInfo
-from mooring.engine.devicemanager.state import Device, DeviceState
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
-from mooring.engine.node.resources import allocatable
+from mooring.engine.devicemanager.state import Device
 from mooring.inputs.machines.loader import load_machine
+from mooring.inputs.node_groups import NodeGroup
 
 DEVICE = "example.com/nic"
 HUGE_PAGE_KIB = 2048
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +47,10 @@ KINDS = (
 )
 
 
-def kubelet_of(kind: Kind) -> Kubelet:
-    """Return an empty node of a kind."""
-    info = _machine(kind)
+def group_of(name: str, kind: Kind, **more: Any) -> NodeGroup:
+    """Return a node of a kind as a group of one."""
+    machine = load_machine(kind.machine)
+    info = _info(machine.info, kind)
     kept = {"memory": "1Gi"}
     config = KubeletConfig(
         cpu_manager_policy="static",
@@ -67,15 +65,13 @@ def kubelet_of(kind: Kind) -> Kubelet:
         eviction_hard={},
         max_pods=250,
     )
-    start = start_kubelet(info, config, MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet), (kind, start.refusal)
     places = [node.node_id for node in info.topology if node.cores]
     devices = tuple(Device(f"nic-{place}-{one}", (place,)) for place in places for one in range(kind.devices))
-    return start.with_devices(DeviceState({DEVICE: devices} if devices else {}))
+    offered = {DEVICE: devices} if devices else {}
+    return NodeGroup(name, 1, replace(machine, info=info), config, devices=offered, **more)
 
 
-def _machine(kind: Kind) -> MachineInfo:
-    info = load_machine(kind.machine).info
+def _info(info: MachineInfo, kind: Kind) -> MachineInfo:
     if not kind.huge:
         return info
     pages = (HugePages(HUGE_PAGE_KIB, kind.huge),)
@@ -89,19 +85,3 @@ def names(count: int) -> Iterator[tuple[str, Kind]]:
     for number in range(count):
         kind = KINDS[number % len(KINDS)]
         yield f"node-{number}-{kind.machine}", kind
-
-
-def node_object(name: str, kubelet: Kubelet) -> dict[str, Any]:
-    """Return the Node that the kubelet would register."""
-    amounts = {
-        resource: f"{amount}m" if resource == "cpu" else str(amount)
-        for resource, amount in allocatable(kubelet.settings.reservation).items()
-    }
-    devices = {resource: str(len(found)) for resource, found in kubelet.node.providers.devices.devices.items()}
-    capacity = {**amounts, **devices, "pods": str(kubelet.settings.config.max_pods)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {"capacity": capacity, "allocatable": capacity},
-    }

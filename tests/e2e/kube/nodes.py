@@ -1,32 +1,38 @@
-"""All kubelets of a cluster in one process: they hear of their pods as kubelets do, and publish what they have."""
+"""Nodes that ``mooring play`` plays, and what tests want to know of them; publishers see each change as late as asked.
+
+Nothing here decides: kubelets, pods and statuses are the product's.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial, reduce
+from operator import or_
+from typing import Any, TypeAlias
 
-import msgspec
-from tests.e2e.kube.played import PlayedNode
 from tests.e2e.kubelet.apiserver import APIServer
 
+from mooring.cluster.play.nodes import PlayedNode
+from mooring.cluster.play.objects import PlayedPod
+from mooring.cluster.play.run import PlayedCluster
+from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Rejection
 from mooring.engine.core.machine import Finding
-from mooring.inputs.pods.pods import pod_from_object
-from mooring.published.publisher import LOOKING, Publisher
-from mooring.service.apiserver import (
-    Cluster,
-    ClusterError,
-    check_response,
-    cluster_errors,
-    cluster_of,
-    configuration_of,
-)
-from mooring.service.following import PODS, Follower
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.fleet.cluster import NodeCluster
+from mooring.inputs.node_groups import NodeGroup
+from mooring.published.publisher import LOOKING, LiveSource, Publisher
+from mooring.service.apiserver import Cluster, cluster_of, configuration_of
+from mooring.service.following import PODS, Follower, ObjectListener
 
-_MERGE = {"Content-Type": "application/merge-patch+json"}
+NO_DELAY: Callable[[], float] = float
+PlayedNodes: TypeAlias = Mapping[str, PlayedNode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,155 +48,122 @@ class Refusal:
 
 @dataclass(slots=True)
 class Nodes:
-    """The kubelets; a listener to the pods of all nodes."""
+    """The played nodes, and what happened on them."""
 
-    played: Mapping[str, PlayedNode]
-    connect: Any
+    played: PlayedNodes
     admitted: dict[str, str] = field(default_factory=dict)
     """Uid -> node, of every pod that was ever admitted."""
     refusals: list[Refusal] = field(default_factory=list)
     told: list[Finding] = field(default_factory=list)
     """What the publishers said."""
-    outages: list[str] = field(default_factory=list)
     publishing: threading.Event = field(default_factory=threading.Event)
     """Cleared, nobody publishes."""
     writes: int = 0
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Uid -> pod, of all that there are, as they were heard of; copied before anybody walks through them."""
-    _known: dict[str, str] = field(default_factory=dict)
-    """Uid -> node, of pods that were decided about and are there still."""
-    _work: queue.SimpleQueue[tuple[str, str, dict[str, Any] | None] | None] = field(default_factory=queue.SimpleQueue)
-    _stopping: threading.Event = field(default_factory=threading.Event)
+    stopping: threading.Event = field(default_factory=threading.Event)
 
-    # What the kubelets hear.
+    def decided(self, pod: PlayedPod, rejection: Rejection | None) -> None:
+        """Take note of a decision."""
+        if rejection is None:
+            self.admitted[pod.uid] = pod.node
+        else:
+            self.refusals.append(Refusal(pod.name, pod.uid, pod.node, rejection.reason, rejection.message))
 
-    def listed(self, pages: Iterator[list[msgspec.Raw]]) -> None:
-        """Take all pods: a kubelet admits those that are new to it in the order of their creation."""
-        found = [msgspec.json.decode(item) for page in pages for item in page]
-        there = {pod["metadata"]["uid"] for pod in found}
-        for uid in [uid for uid in (*self._known, *self.pods) if uid not in there]:
-            self._gone(uid)
-        for pod in sorted(found, key=lambda one: str(one["metadata"]["creationTimestamp"])):
-            self._take(pod)
-
-    def changed(self, item: msgspec.Raw) -> None:
-        """Take a pod that is new or changed."""
-        self._take(msgspec.json.decode(item))
-
-    def deleted(self, item: msgspec.Raw) -> None:
-        """Take a pod that is gone."""
-        self._gone(str(msgspec.json.decode(item)["metadata"]["uid"]))
-
-    def failed(self, error: ClusterError, _times: int) -> None:
-        """Keep what an outage said."""
-        self.outages.append(str(error))
-
-    def _take(self, document: dict[str, Any]) -> None:
-        metadata, status = document["metadata"], document.get("status", {})
-        uid, name = str(metadata["uid"]), str(document["spec"].get("nodeName", ""))
-        node = self.played.get(name)
+    def put(self, document: dict[str, Any]) -> str:
+        """Take a pod."""
+        uid = str(document["metadata"]["uid"])
         self.pods[uid] = document
-        if node is None or status.get("phase") in ("Failed", "Succeeded"):
-            return
-        if uid not in self._known:
-            self._known[uid] = name
-            self._decide(node, document, uid)
-        if "deletionTimestamp" in metadata:
-            node.remove(uid)
-            self._work.put((metadata["name"], uid, None))
+        return uid
 
-    def _decide(self, node: PlayedNode, document: dict[str, Any], uid: str) -> None:
-        name, pod = document["metadata"]["name"], pod_from_object(document, source="API server")
-        refused = node.admit(pod)
-        if refused is None:
-            self.admitted[uid] = node.name
-            self._work.put((name, uid, {"phase": "Running"}))
-            return
-        self.refusals.append(Refusal(name, uid, node.name, refused.reason, refused.message))
-        self._work.put((name, uid, {"phase": "Failed", "reason": refused.reason, "message": refused.message}))
+    def keep(self, uids: list[str]) -> None:
+        """Forget all pods but these."""
+        for uid in self.pods.keys() - set(uids):
+            del self.pods[uid]
 
-    def _gone(self, uid: str) -> None:
-        self.pods.pop(uid, None)
-        name = self._known.pop(uid, "")
-        if name:
-            self.played[name].remove(uid)
-
-    # What the kubelets say.
-
-    def write(self) -> None:
-        """Tell the API server, one thing after another and as often as it takes."""
-        with contextlib.ExitStack() as opened:
-            http = opened.enter_context(self.connect()).http
-            while (work := self._work.get()) is not None:
-                while not self._stopping.is_set():
-                    try:
-                        self._tell(http, *work)
-                        break
-                    except ClusterError as error:
-                        if 400 <= error.code < 500 and error.code != 429:
-                            break  # the pod is gone, or another one of its name is there
-                        self._stopping.wait(0.2)
-
-    def _tell(self, http: Any, name: str, uid: str, status: dict[str, Any] | None) -> None:
-        path = f"api/v1/namespaces/default/pods/{name}"
-        with cluster_errors():
-            if status is None:
-                body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-                response = http.request("DELETE", path, json=body)
-            else:
-                content = msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
-                response = http.patch(f"{path}/status", content=content, headers=_MERGE)
-            check_response(response)
-
-    def publish(self) -> None:
-        """Publish all nodes, one after another, with the product's own publishers."""
-        with self.connect() as cluster:
-            shared = _Shared(cluster)
+    def publish(self, connect: Callable[[], Cluster], delay: Callable[[], float]) -> None:
+        """Publish all nodes with the product's own publishers."""
+        with connect() as cluster:
+            shared = Cluster(cluster.http, is_shared=True)
             publishers = [
-                Publisher(node, lambda: shared, name, report=self.told.append)  # type: ignore[arg-type, return-value]  # see _Shared
+                Publisher(LiveSource(_Late(node, delay), name).observe, lambda: shared, name, report=self.told.append)
                 for name, node in self.played.items()
             ]
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 if self.publishing.is_set():
                     for publisher in publishers:
                         publisher.step()
                     self.writes = sum(publisher.counts.writes for publisher in publishers)
-                self._stopping.wait(LOOKING)
-
-    def stop(self) -> None:
-        """End all threads."""
-        self._stopping.set()
-        self._work.put(None)
+                self.stopping.wait(LOOKING)
 
 
-class _Shared:
-    """One way to the API server for a hundred publishers that take turns; none of them closes it."""
+class _Late:
+    """A node as its publisher may know it by now: each change a while after it was made, and no later one before."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.http = cluster.http
+    def __init__(self, node: PlayedNode, delay: Callable[[], float]) -> None:
+        self._node, self._delay = node, delay
+        self._later: deque[tuple[float, Kubelet]] = deque([(0.0, node.kubelet)])
 
-    def close(self) -> None:
-        """Do nothing."""
+    def __call__(self) -> Kubelet:
+        now, kubelet = time.monotonic(), self._node.kubelet
+        if kubelet is not self._later[-1][1]:
+            self._later.append((max(now + self._delay(), self._later[-1][0]), kubelet))
+        while len(self._later) > 1 and self._later[1][0] <= now:
+            self._later.popleft()
+        return self._later[0][1]
+
+
+def contradiction(node: PlayedNode) -> str:
+    """Return what is wrong with who has which CPUs: two pods with one, or a pod with a CPU of the shared pool.
+
+    Where cores have different numbers of CPUs the kubelet does that itself (MOOR-312), and nothing is wrong.
+    """
+    topology, cpu = node.kubelet.settings.topology, node.kubelet.node.cpu
+    if topology is None or len({cpus.bit_count() for cpus in topology.cores.values()}) > 1:
+        return ""
+    given = 0
+    for uid, containers in cpu.assignments.items():
+        own = reduce(or_, containers.values(), 0)
+        if own & (given | cpu.default):
+            return f"{node.name}: {CPUSet(CPUMask(own))} of {uid} belong to others too"
+        given |= own
+    return ""
 
 
 @contextlib.contextmanager
-def nodes_playing(api: APIServer, played: Mapping[str, PlayedNode]) -> Iterator[Nodes]:
-    """Play nodes until the end of the block."""
+def nodes_playing(
+    api: APIServer,
+    groups: list[NodeGroup],
+    *,
+    delay: Callable[[], float] = NO_DELAY,
+    kind: Callable[..., PlayedNode] = PlayedNode,
+) -> Iterator[Nodes]:
+    """Play nodes until the end of the block; what they leave stays.
 
-    def connect() -> Cluster:
-        return cluster_of(configuration_of(str(api.kubeconfig)))
-
-    made = Nodes(played, connect)
+    Args:
+        api: where.
+        groups: of one node each.
+        delay: draws the seconds after which a change is seen by the publisher.
+        kind: of the nodes.
+    """
+    connect = partial(cluster_of, configuration_of(str(api.kubeconfig)))
+    said: list[str] = []
+    cluster = PlayedCluster(NodeCluster("e2e", tuple(groups)), connect, lambda *told: said.append(str(told)), keep=True)
+    cluster.members = {name: kind(one.member, one.kubelet, one.address) for name, one in cluster.members.items()}
+    made = Nodes(cluster.members)
     made.publishing.set()
-    follower = Follower(connect, PODS, made, name="nodes")
-    threads = [threading.Thread(target=one, daemon=True) for one in (made.write, made.publish)]
-    follower.start()
-    for thread in threads:
-        thread.start()
-    try:
-        yield made
-    finally:
-        made.stop()
-        follower.stop()
-        for thread in threads:
-            thread.join(20)
+    listener = ObjectListener(
+        made.put, lambda one: made.pods.pop(one["metadata"]["uid"], None), lambda why: said.append(str(why)), made.keep
+    )
+    follower = Follower(connect, PODS, listener, name="nodes")
+    publisher = threading.Thread(target=made.publish, args=(connect, delay), daemon=True)
+    with cluster.playing() as play:
+        play.decided = made.decided
+        follower.start()
+        publisher.start()
+        try:
+            yield made
+        finally:
+            made.stopping.set()
+            follower.stop()
+            publisher.join(20)

@@ -1,4 +1,4 @@
-"""The processes of a cluster without nodes: API server, scheduler, extender and, where it was built, kwok."""
+"""The processes of a cluster without nodes: API server, scheduler and extender."""
 
 from __future__ import annotations
 
@@ -108,10 +108,11 @@ def peak_memory(pid: int) -> int:
 
 @contextlib.contextmanager
 def extender(folder: Path, kubeconfig: Path, **fields: Any) -> Iterator[Extender]:
-    """Run ``mooring extender`` until the end of the block."""
+    """Run ``mooring extender`` until the end of the block; with ``listen``, it is asked at its health address."""
     port, folder = free_port(), folder / f"extender-{free_port()}"
     folder.mkdir()
-    content = {"apiVersion": "mooring/v1alpha1", "kind": "ExtenderConfiguration", "listen": f"127.0.0.1:{port}"}
+    address = "healthAddress" if "listen" in fields else "listen"
+    content = {"apiVersion": "mooring/v1alpha1", "kind": "ExtenderConfiguration", address: f"127.0.0.1:{port}"}
     configuration, log = folder / "extender.json", folder / "extender.log"
     configuration.write_text(json.dumps({**content, **fields}), encoding="utf-8")
     words = ["-m", "mooring", "extender", "--config", str(configuration), "--kubeconfig", str(kubeconfig)]
@@ -209,23 +210,6 @@ def _answers(port: int) -> bool:
     with contextlib.suppress(httpx2.HTTPError):
         return bool(httpx2.get(f"https://127.0.0.1:{port}/readyz", verify=False).is_success)
     return False
-
-
-@contextlib.contextmanager
-def kwok_playing(kwok: Any, folder: Path, kubeconfig: Path) -> Iterator[None]:
-    """Run kwok until the end of the block: it makes nodes Ready, and has no word about pods."""
-    stages = [f"--config={stage}" for stage in kwok.stages]
-    words = [
-        str(kwok.program),
-        f"--kubeconfig={kubeconfig}",
-        "--manage-all-nodes=true",
-        "--node-ip=127.0.0.1",
-        "--cidr=10.9.0.0/16",
-        *stages,
-    ]
-    with process(words, folder / "kwok.log") as running:
-        yield
-        assert running.poll() is None, (folder / "kwok.log").read_text(encoding="utf-8")[-3000:]
 
 
 def read_metrics(text: str, prefix: str) -> Mapping[str, float]:

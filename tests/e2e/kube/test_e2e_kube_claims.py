@@ -12,17 +12,16 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from tests.e2e.kube.conftest import Parts, forget, ready_nodes
-from tests.e2e.kube.kinds import Kind, kubelet_of, node_object
+from tests.e2e.kube.conftest import Parts, forget
+from tests.e2e.kube.kinds import Kind, group_of
 from tests.e2e.kube.nodes import Nodes, nodes_playing
 from tests.e2e.kube.plane import OURS, Extender, extender, scheduler
-from tests.e2e.kube.played import PlayedNode
 from tests.e2e.kube.pods import pod
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.claiming import CLAIMS, GROUP
@@ -30,12 +29,12 @@ from tests.e2e.kubelet.devices.driver import NUMA_NODE, claim_for, class_of, req
 from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.dra.devices import slices
+from mooring.cluster.play.nodes import PlayedNode
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
-from mooring.engine.core.pod import Pod
-from mooring.engine.devicemanager.state import Device, DeviceState
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import claimed_devices
-from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.kubelet.events import Admit, Event, EventResult
+from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.claims import claim_of
 
 WHOLE = os.environ.get("MOORING_E2E_KUBE", "") == "full"
@@ -47,37 +46,33 @@ GPUS = 2
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
-def following(name: str) -> Kubelet:
+def following(name: str) -> NodeGroup:
     """Return an empty node with GPUs whose CPUs and memory follow devices."""
-    plain = kubelet_of(KIND)
-    mooring = MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT}))
-    start = start_kubelet(plain.info, plain.settings.config, mooring, plain.files)
-    assert isinstance(start, Kubelet), start
+    plain = group_of(name, KIND, mooring=MooringConfig(extensions=frozenset({DEVICE_ALIGNMENT})))
     devices = tuple(
         Device(f"{name}/gpu-{node.node_id}-{one}", (node.node_id,))
-        for node in plain.info.topology
+        for node in plain.machine.info.topology
         for one in range(GPUS)
     )
-    return start.with_devices(DeviceState({DRIVER: devices}))
+    return replace(plain, devices={DRIVER: devices})
 
 
 class ClaimingNode(PlayedNode):
     """A played node that asks for the claims of its pods, as an agent asks the kubelet."""
 
-    def __init__(self, api: APIServer, *given: Any) -> None:
-        super().__init__(*given)
-        self._api = api
+    api: ClassVar[APIServer]
 
-    def admit(self, pod: Pod) -> Any:
-        claims = {name: claim_of(self._api.get(f"{CLAIMS}/{name}"), source="e2e") for name in pod.claims}
-        state = self.kubelet.node.providers.devices
-        known = {one.id: one for one in state.devices[DRIVER]}
-        held = {
-            container: {driver: tuple(known[one] for one in sorted(ids)) for driver, ids in drivers.items()}
-            for container, drivers in claimed_devices(pod, claims).items()
-        }
-        self.kubelet = self.kubelet.with_devices(state.holding(pod.uid, held))
-        return super().admit(pod)
+    def happens(self, event: Event) -> EventResult:
+        if isinstance(event, Admit):
+            pod, state = event.pod, self.kubelet.node.providers.devices
+            claims = {name: claim_of(self.api.get(f"{CLAIMS}/{name}"), source="e2e") for name in pod.claims}
+            known = {one.id: one for one in state.devices[DRIVER]}
+            held = {
+                container: {driver: tuple(known[one] for one in sorted(ids)) for driver, ids in drivers.items()}
+                for container, drivers in claimed_devices(pod, claims).items()
+            }
+            self.kubelet = self.kubelet.with_devices(state.holding(pod.uid, held))
+        return super().happens(event)
 
     def numa_nodes(self, uid: str) -> set[int]:
         """Return the NUMA nodes of a pod's CPUs, memory and GPUs."""
@@ -158,29 +153,22 @@ def starting(api: APIServer, parts: Parts, folder: Path) -> Iterator[Starting]:
 
     @contextlib.contextmanager
     def start(*names: str, claims: bool = True, delay: float = 0.0) -> Iterator[Claiming]:
-        kubelets = {name: following(name) for name in names}
-        for name, kubelet in kubelets.items():
-            made = node_object(name, replace_devices(kubelet))
-            if parts.kwok is None:
-                made["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-            uid = api.post("api/v1/nodes", made)["metadata"]["uid"]
-            rows = [
-                {"name": one.id.partition("/")[2], "attributes": {NUMA_NODE: {"int": (one.numa or ())[0]}}}
-                for one in kubelet.node.providers.devices.devices[DRIVER]
-            ]
-            for each in slices(DRIVER, name, rows, 1, uid):
-                api.apply(f"{GROUP}/resourceslices/{each['metadata']['name']}", each)
+        groups = [following(name) for name in names]
         chance = random.Random(3)  # noqa: S311 - no secret
-        played = {
-            name: ClaimingNode(api, name, kubelet, time.monotonic, lambda: chance.uniform(0, delay))
-            for name, kubelet in kubelets.items()
-        }
+        ClaimingNode.api = api
         with (
-            nodes_playing(api, played) as nodes,
+            nodes_playing(api, groups, delay=lambda: chance.uniform(0, delay), kind=ClaimingNode) as nodes,
             extender(folder, api.kubeconfig, deviceClaims=claims) as asked,
             scheduler(parts.scheduler, folder, api.kubeconfig, asked.url),
         ):
-            until(lambda: ready_nodes(api) == len(names), "all nodes are Ready")
+            for group in groups:
+                rows = [
+                    {"name": one.id.partition("/")[2], "attributes": {NUMA_NODE: {"int": (one.numa or ())[0]}}}
+                    for one in group.devices[DRIVER]
+                ]
+                uid = api.get(f"api/v1/nodes/{group.name}")["metadata"]["uid"]
+                for each in slices(DRIVER, group.name, rows, 1, uid):
+                    api.apply(f"{GROUP}/resourceslices/{each['metadata']['name']}", each)
             until(lambda: len(api.get(f"{OURS}/nodestates")["items"]) == len(names), "all are published")
             yield Claiming(api, nodes, asked)
 
@@ -193,11 +181,6 @@ def starting(api: APIServer, parts: Parts, folder: Path) -> Iterator[Starting]:
         api.cluster.http.patch(path, json={"metadata": {"finalizers": None}}, headers=MERGE)
     for path in (CLAIMS, f"{GROUP}/resourceslices", f"{GROUP}/deviceclasses"):
         forget(api, path)
-
-
-def replace_devices(kubelet: Kubelet) -> Kubelet:
-    """Return a kubelet whose Node says nothing of a driver's devices."""
-    return kubelet.with_devices(DeviceState())
 
 
 def test_pods_with_claims_go_only_where_their_nodes_admit_them(starting: Starting) -> None:

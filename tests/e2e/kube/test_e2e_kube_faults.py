@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.e2e.kube.conftest import Parts, Playing
-from tests.e2e.kube.nodes import Nodes
+from tests.e2e.kube.nodes import Nodes, contradiction
 from tests.e2e.kube.plane import OURS, Extender, extender, free_port, scheduler
 from tests.e2e.kube.pods import pod
 from tests.e2e.kube.proxy import Trouble, proxy
@@ -63,7 +63,7 @@ def world(api: APIServer, parts: Parts, playing: Playing, folder: Path) -> Itera
         yield World(api, nodes, asked, trouble, story, folder)
         story.settle()
         assert not story.refused_by_promise()
-        assert [found for node in nodes.played.values() if (found := node.contradiction())] == []
+        assert [found for node in nodes.played.values() if (found := contradiction(node))] == []
 
 
 def test_an_api_server_that_dies_and_comes_back_with_its_past_compacted(world: World) -> None:

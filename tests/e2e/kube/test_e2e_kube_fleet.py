@@ -13,25 +13,23 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from tests.e2e.kube.conftest import Parts, ready_nodes
-from tests.e2e.kube.kinds import KINDS, Kind, kubelet_of, node_object
+from tests.e2e.kube.conftest import Parts
+from tests.e2e.kube.kinds import KINDS, Kind, group_of
 from tests.e2e.kube.nodes import nodes_playing
 from tests.e2e.kube.plane import scheduler
-from tests.e2e.kube.played import PlayedNode
 from tests.e2e.kube.pods import random_pod
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 
-from mooring.engine.core.decision import Rejection
-from mooring.engine.core.pod import Pod
+from mooring.cluster.play.nodes import PlayedNode
+from mooring.engine.kubelet.events import Admit, Event, EventResult
 from mooring.engine.kubelet.shapes import load_of, shape_of
 from mooring.explanations.why import check, predicted
 
@@ -60,17 +58,17 @@ class Step:
 class CodedNode(PlayedNode):
     """A played node that keeps the code of each refusal."""
 
-    codes: dict[str, str]
+    codes: ClassVar[dict[str, str]] = {}
 
-    def admit(self, pod: Pod) -> Rejection | None:
+    def happens(self, event: Event) -> EventResult:
         before = self.kubelet.settled()
-        refused = super().admit(pod)
-        if refused is not None:
-            shape = shape_of(pod)
+        result = super().happens(event)
+        if isinstance(event, Admit) and not result.admissions[0].admitted:
+            shape = shape_of(event.pod)
             said = predicted(before, shape.pod)[1]
             said = said if not said.admitted else check(shape, load_of(before), before.settings)
-            self.codes[pod.name] = said.code
-        return refused
+            self.codes[event.pod.name] = said.code
+        return result
 
 
 def drawn(seed: int) -> list[Step]:
@@ -121,12 +119,12 @@ def cluster_document() -> dict[str, Any]:
 
 
 def described(kind: Kind) -> dict[str, Any]:
-    kubelet = kubelet_of(kind)
-    config = kubelet.settings.config
+    group = group_of("described", kind)
+    config = group.config
     reserved = [{"numaNode": one.numa_node, "limits": dict(one.limits)} for one in config.reserved_memory]
     devices = {
         resource: [{"id": one.id, "numa": list(one.numa or ())} for one in found]
-        for resource, found in kubelet.node.providers.devices.devices.items()
+        for resource, found in group.devices.items()
     }
     return {
         "machine": kind.machine,
@@ -196,19 +194,13 @@ def test_the_same_pods_are_refused_by_the_same_nodes_for_the_same_causes(
     api: APIServer, parts: Parts, folder: Path, first_seed: int
 ) -> None:
     steps, said = without_ties(folder, first_seed)
-    codes: dict[str, str] = {}
-    played: dict[str, PlayedNode] = {}
-    for name, kind in NODES.items():
-        kubelet = kubelet_of(kind)
-        node = played[name] = CodedNode(name, kubelet, time.monotonic, lambda: 0.0)
-        node.codes = codes
-        made = node_object(name, kubelet)
-        made["metadata"]["labels"]["rank"] = name.removeprefix("node-")
-        if parts.kwok is None:
-            made["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        api.post("api/v1/nodes", made)
-    with nodes_playing(api, played) as nodes, scheduler(parts.scheduler, folder, api.kubeconfig, words=FLAGS):
-        until(lambda: ready_nodes(api) == len(NODES), "all nodes are Ready")
+    codes = CodedNode.codes
+    codes.clear()
+    groups = [group_of(name, kind, labels={"rank": name.removeprefix("node-")}) for name, kind in NODES.items()]
+    with (
+        nodes_playing(api, groups, kind=CodedNode) as nodes,
+        scheduler(parts.scheduler, folder, api.kubeconfig, words=FLAGS),
+    ):
         found: dict[str, str] = {}
         for step in steps:
             if step.pod is None:

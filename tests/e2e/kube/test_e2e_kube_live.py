@@ -6,7 +6,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -15,20 +14,17 @@ from typing import Any
 
 import pytest
 from tests.e2e.kube.accounts import NAMESPACE, define_topologies
-from tests.e2e.kube.conftest import Parts, ready_nodes
-from tests.e2e.kube.kinds import node_object
+from tests.e2e.kube.conftest import Parts
 from tests.e2e.kube.nodes import Nodes, nodes_playing
 from tests.e2e.kube.plane import OURS, extender, scheduler
-from tests.e2e.kube.played import PlayedNode
 from tests.e2e.kube.pods import pod
 from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import give_rights, kubeconfig_of
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.core.config import KubeletConfig
 from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.node_groups import NodeGroup
 
 READER = "mooring-reader"
 RUNNING: Mapping[str, tuple[tuple[str, int], ...]] = {
@@ -42,16 +38,12 @@ WANTED = 4
 REPLICA = 20
 
 
-def kubelet() -> Kubelet:
+def group(name: str) -> NodeGroup:
     """Return an empty node with two NUMA nodes."""
     config = KubeletConfig(
         cpu_manager_policy="static", topology_manager_policy="single-numa-node", reserved_system_cpus="0,24"
     )
-    start = start_kubelet(
-        parse_compact("sockets=2 cores=24 threads=2 memory=64Gi").info, config, MooringConfig(), StateTexts()
-    )
-    assert isinstance(start, Kubelet)
-    return start
+    return NodeGroup(name, 1, parse_compact("sockets=2 cores=24 threads=2 memory=64Gi"), config)
 
 
 def owned(name: str, cpus: int, node: str = "") -> dict[str, Any]:
@@ -60,8 +52,7 @@ def owned(name: str, cpus: int, node: str = "") -> dict[str, Any]:
     app = name.partition("-")[0]
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"uid-{app}", "controller": True}
     made["metadata"] |= {"labels": {"app": app}, "ownerReferences": [owner]}
-    # It respects cordons, and not that nothing here takes the taint of a new node away.
-    made["spec"]["tolerations"] = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
+    del made["spec"]["tolerations"]  # it respects cordons
     return made
 
 
@@ -125,17 +116,9 @@ class Played:
 @pytest.fixture
 def played(api: APIServer, parts: Parts, folder: Path) -> Iterator[Played]:
     """Four nodes, an extender and the real scheduler."""
-    kubelets = {name: kubelet() for name in RUNNING}
-    made = {name: PlayedNode(name, one, time.monotonic, lambda: 0.0) for name, one in kubelets.items()}
-    for name, one in kubelets.items():
-        node = node_object(name, one)
-        if parts.kwok is None:
-            node["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        api.post("api/v1/nodes", node)
     with contextlib.ExitStack() as life:
-        nodes = life.enter_context(nodes_playing(api, made))
-        until(lambda: ready_nodes(api) == len(made), "all nodes are Ready")
-        until(lambda: len(api.get(f"{OURS}/nodestates")["items"]) == len(made), "all are published")
+        nodes = life.enter_context(nodes_playing(api, [group(name) for name in RUNNING]))
+        until(lambda: len(api.get(f"{OURS}/nodestates")["items"]) == len(RUNNING), "all are published")
         asked = life.enter_context(extender(folder, api.kubeconfig))
         life.enter_context(scheduler(parts.scheduler, folder, api.kubeconfig, asked.url))
         found = Played(api, nodes)

@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 from tests.e2e.kube.conftest import Parts, ready_nodes
-from tests.e2e.kube.kinds import kubelet_of, names, node_object
+from tests.e2e.kube.kinds import group_of, names
 from tests.e2e.kube.plane import scheduler
 from tests.e2e.kube.pods import random_pod
 from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
 
+from mooring.cluster.play.objects import STORAGE, node_object
 from mooring.fleet.cluster import Member, offered
 from mooring.fleet.inputs.work_files import load_work
 from mooring.fleet.scheduler.strategy import Strategy, scores, strategy_of
 from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.table import NodeTable
 from mooring.fleet.work import PodDemand, asked_of
-from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pod_relations import ZONE, pod_relations
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.scheduling_fields import Taint, scheduling_fields
@@ -52,7 +52,7 @@ Bodies = dict[str, dict[str, Any]]
 
 def test_every_score_of_the_real_scheduler_is_the_models(api: APIServer, parts: Parts, folder: Path) -> None:
     draw = random.Random(SEED)  # noqa: S311 - no secret
-    table = a_cluster(api, parts, draw)
+    table = a_cluster(api, draw)
     pods = named((*traced_pods(draw), *drawn_pods(draw)))
     compared = played(table, pods, Strategy(), api, parts, folder)
     assert compared["pods"] > len(pods) // 2
@@ -61,7 +61,7 @@ def test_every_score_of_the_real_scheduler_is_the_models(api: APIServer, parts: 
 
 def test_scores_of_pods_that_others_decide_about_are_the_models(api: APIServer, parts: Parts, folder: Path) -> None:
     draw = random.Random(SEED)  # noqa: S311 - no secret
-    table = a_cluster(api, parts, draw)
+    table = a_cluster(api, draw)
     compared = played(table, named(related_pods(draw)), Strategy(), api, parts, folder)
     assert compared["pods"] > RELATED // 4
     assert compared["nowhere"] > 0
@@ -69,7 +69,7 @@ def test_scores_of_pods_that_others_decide_about_are_the_models(api: APIServer, 
 
 def test_scores_on_a_shape_are_the_models(api: APIServer, parts: Parts, folder: Path) -> None:
     draw = random.Random(SEED)  # noqa: S311 - no secret
-    table = a_cluster(api, parts, draw)
+    table = a_cluster(api, draw)
     strategy = strategy_of("RequestedToCapacityRatio(10:1,40:3,60:9,100:4)")
     points = [{"utilization": percent, "score": score} for percent, score in strategy.shape]
     weights = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
@@ -103,26 +103,22 @@ def named(bodies: Iterable[dict[str, Any]]) -> Bodies:
     return {body["metadata"]["name"]: body for body in bodies}
 
 
-def a_cluster(api: APIServer, parts: Parts, draw: random.Random) -> NodeTable:
+def a_cluster(api: APIServer, draw: random.Random) -> NodeTable:
     """Make nodes with labels and taints, and the model's table of the same."""
     members, offers = [], []
     for number, (name, kind) in enumerate(names(NODES)):
-        kubelet = kubelet_of(kind)
         zone = draw.choice(("east", "west", "north"))
         # Some nodes have no zone.
         labels = {"pool": draw.choice("abc"), "rank": str(number % 7), **({ZONE: zone} if number % 9 else {})}
         taints = tuple(one for one in TAINTS if draw.random() < 0.15)
-        body = node_object(name, kubelet)
-        body["metadata"]["labels"].update(labels)
-        if parts.kwok is None:
-            body["status"]["conditions"] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+        member = Member(name, group_of(name, kind, labels=labels, taints=taints))
+        kubelet = member.group.started()
+        body = node_object(member, kubelet, "model", "10.0.0.1")
         api.post("api/v1/nodes", body)
         # The API server taints a new node as not ready, and no controller is there that takes that away.
-        told = [{"key": one.key, "value": one.value, "effect": one.effect} for one in taints]
-        api.patch(f"api/v1/nodes/{name}", {"spec": {"taints": told}})
-        group = NodeGroup(name, 1, machine=None, labels=labels, taints=taints)  # type: ignore[arg-type]
-        members.append(Member(name, group))
-        offers.append(offered(kubelet))
+        api.patch(f"api/v1/nodes/{name}", {"spec": body["spec"]})
+        members.append(member)
+        offers.append({**offered(kubelet), "ephemeral-storage": STORAGE})
     until(lambda: ready_nodes(api) == NODES, "all nodes are Ready")
     return NodeTable(members, offers)
 

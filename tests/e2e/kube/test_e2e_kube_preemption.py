@@ -35,7 +35,7 @@ EVICTED = re.compile(r'"Preemptor Pod preempted victim Pod" preemptor="default/(
 
 def test_victims_are_those_of_the_real_scheduler(api: APIServer, parts: Parts, folder: Path) -> None:
     draw = random.Random(SEED)  # noqa: S311 - no secret
-    table = a_cluster(api, parts, draw)
+    table = a_cluster(api, draw)
     for value in (*PRIORITIES, 1000):
         content = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
         with suppress(AssertionError):

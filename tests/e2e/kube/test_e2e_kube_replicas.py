@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.kube.conftest import Parts, Playing
-from tests.e2e.kube.nodes import Nodes
+from tests.e2e.kube.nodes import Nodes, contradiction
 from tests.e2e.kube.plane import Extender, extender, scheduler
 from tests.e2e.kube.story import Story
 from tests.e2e.kubelet.apiserver import APIServer
@@ -119,4 +119,4 @@ def test_a_replica_that_ends_while_pods_are_bound_loses_no_decision(
         print(f"\n{how.name} {KILLS} times: {story.figures()}")
         assert not story.refused_by_promise()
         assert not [name for one in (first, second) for name in one.metrics() if name.startswith("mispredictions")]
-        assert [found for node in nodes.played.values() if (found := node.contradiction())] == []
+        assert [found for node in nodes.played.values() if (found := contradiction(node))] == []

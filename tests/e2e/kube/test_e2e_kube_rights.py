@@ -187,6 +187,27 @@ def test_the_taint_account_writes_nothing_else_of_its_node(
     assert deployed.api.get(path)["spec"] == before["spec"]
 
 
+@pytest.mark.parametrize(
+    ("node", "status", "why"),
+    [
+        (OTHER, {"conditions": [{"type": "mooring.dev/AgentReady", "status": "True"}]}, "taints its own node only"),
+        (OWN, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, "and nothing else of the status"),
+        (OWN, {"allocatable": {"cpu": "1"}}, "and nothing else of the status"),
+        (OWN, {"addresses": [{"type": "Hostname", "address": "x"}]}, "and nothing else of the status"),
+    ],
+    ids=["another node", "another condition", "amounts", "addresses"],
+)
+def test_the_taint_account_writes_its_condition_and_no_other_status(
+    node: str, status: dict[str, Any], why: str, deployed: Deployed
+) -> None:
+    headers = {"Content-Type": "application/strategic-merge-patch+json"}
+    response = deployed.way("mooring-agent-taint").http.patch(
+        f"api/v1/nodes/{node}/status", content=json.dumps({"status": status}), headers=headers
+    )
+    assert response.status_code in DENIED, response.text
+    assert why in response.text
+
+
 @pytest.mark.parametrize("node", [OTHER, ""], ids=["another node", "no node"])
 def test_the_evict_account_evicts_pods_of_its_own_node_only(node: str, deployed: Deployed) -> None:
     victim = deployed.pod(node)

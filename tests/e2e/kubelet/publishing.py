@@ -37,7 +37,7 @@ def publishing(api: APIServer, name: str, root: Path, config: Path, machine: Pat
 
     client, names = PodResourcesClient(str(socket)), APINames(connect, name)
     source = KubeletSource(name, root, load, client, socket=socket, names=names)
-    publisher = Publisher(source, connect, name, rhythm=Rhythm(heartbeat=5.0), report=told.append)
+    publisher = Publisher(source.observe, connect, name, rhythm=Rhythm(heartbeat=5.0), report=told.append)
     stopping = threading.Event()
     thread = threading.Thread(target=publisher.run, args=(stopping,), daemon=True)
     thread.start()

@@ -73,7 +73,7 @@ def predicted(folder: Path, node: Node, kubelet: Kubelet, pods: list[dict[str, A
             shutil.copy(file, state)
     listed.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}), encoding="utf-8")
     about = ("--active", listed, "--machine", node.machine, "--config", kubelet.configuration, "--state", state)
-    answered = mooring("upgrade", *about, "--from", OLDER_VERSION, "--to", NEWER_VERSION, "-o", "json")
+    answered = mooring("upgrade", *about, "--kubelet-version", OLDER_VERSION, NEWER_VERSION, "-o", "json")
     assert answered.code in (0, 1), answered.err
     document: dict[str, Any] = answered.document
     return document

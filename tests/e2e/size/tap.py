@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.patience import until
 
-from mooring.agent.nri.connection import PLUGIN_CONNECTION, FrameReader, MessageReader, MessageType
+from mooring.agent.nri.connection import PLUGIN_CONNECTION, MessageType, frame_reader, message_reader
 
 
 class Tap:
@@ -37,7 +37,7 @@ class Tap:
         self._pass(self._plugin, self._runtime, MessageType.RESPONSE)
 
     def _pass(self, source: socket.socket, sink: socket.socket, kind: MessageType) -> None:
-        frames, messages = FrameReader(), MessageReader()
+        frames, messages = frame_reader(), message_reader()
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 if kind is MessageType.RESPONSE:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mooring.engine.core.errors import InputError, MooringError
 
@@ -120,15 +120,6 @@ def _refusal(error: OSError, path: str) -> GroupError:
     return GroupError(CGroupTrouble.NOT_PERMITTED, path, error.strerror or "")
 
 
-class Version(Enum):
-    """Versions as people call them."""
-
-    V1 = "v1"
-    HYBRID = "hybrid"
-    """Version 2 is mounted beside, without the controllers that matter here."""
-    V2 = "v2"
-
-
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
     """One tree of groups."""
@@ -171,14 +162,12 @@ class CGroupLayout:
 
     root: str
     """Where the machine's ``/`` is; empty for the machine itself."""
-    version: Version
     cpuset: Hierarchy
     cpu: Hierarchy | None
     """None when no CFS quota can be set on this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(NamedTuple):
     kind: str
     point: str
     top: str
@@ -208,9 +197,7 @@ def find_layout(root: Path = Path("/")) -> CGroupLayout:
             source=source,
             remedy="mount control groups with cpuset, version 2 with the controller in cgroup.controllers",
         )
-    second = any(mount.kind == "cgroup2" for mount in mounts)
-    version = Version.V2 if cpuset.version == 2 else Version.HYBRID if second else Version.V1
-    return CGroupLayout(base, version, cpuset, _hierarchy(base, mounts, "cpu"))
+    return CGroupLayout(base, cpuset, _hierarchy(base, mounts, "cpu"))
 
 
 def _hierarchy(base: str, mounts: tuple[_Mount, ...], controller: str) -> Hierarchy | None:

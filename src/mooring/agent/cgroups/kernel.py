@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from mooring.agent.cgroups import protocol
 from mooring.agent.cgroups.cpuset import Cpuset, cpus_in_effect, in_effect, is_configured, return_cpus, write_cpuset
 from mooring.agent.cgroups.files import CGroupLayout, CGroupTrouble, GroupError, Hierarchy
 from mooring.agent.cgroups.locate import group_folder, groups_of_container, has_processes, is_above_pods, missing
-from mooring.agent.cgroups.protocol import (
-    CPUSetWritten,
-    Deviation,
-    Quota,
-    QuotaFound,
-    QuotaLifted,
-    lift_quota,
-    read_quota,
-    shows,
-    write_quota,
-)
 from mooring.agent.effects import LiftQuota, QuotaOf, ReturnCPUs, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES
 
@@ -31,7 +21,7 @@ class KernelCGroups:
     layout: CGroupLayout
     """From :func:`~mooring.agent.cgroups.files.find_layout`."""
 
-    def write_cpuset(self, wanted: WriteCPUSet) -> CPUSetWritten:
+    def write_cpuset(self, wanted: WriteCPUSet) -> protocol.CPUSetWritten:
         """Read, write when it differs, read back."""
         cpuset = self.layout.cpuset
         before: Cpuset | None = None
@@ -40,13 +30,15 @@ class KernelCGroups:
             before = in_effect(cpuset, groups[-1])
             # From the top: what is below is within what is above it at every moment.
             wrote = [write_cpuset(cpuset, group, wanted.cpus, wanted.mems) for group in groups]
-            return CPUSetWritten(wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote))
+            return protocol.CPUSetWritten(
+                wanted, before, in_effect(cpuset, groups[-1]) if any(wrote) else before, any(wrote)
+            )
         except GroupError as error:
             after = self.in_effect(wanted)
             trouble = error.trouble
             if trouble is CGroupTrouble.GONE:
                 trouble = missing(self.layout, self.layout.cpuset, wanted.cgroup, wanted.pid)
-            return CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
+            return protocol.CPUSetWritten(wanted, before, after, after != before, trouble, str(error))
 
     def return_cpus(self, wanted: ReturnCPUs) -> str:
         """Give CPUs back to the groups above containers, from the top."""
@@ -56,23 +48,23 @@ class KernelCGroups:
                 folders.append(group_folder(self.layout, self.layout.cpuset, one.cgroup, one.pid))
         return return_cpus(self.layout.cpuset, folders, wanted.cpus)
 
-    def lift_quota(self, wanted: LiftQuota) -> QuotaLifted:
+    def lift_quota(self, wanted: LiftQuota) -> protocol.QuotaLifted:
         """See to it that a group has no CFS quota; without the controller there can be none."""
         if self.layout.cpu is None:
-            return QuotaLifted(wanted)
+            return protocol.QuotaLifted(wanted)
         try:
-            lifted = [lift_quota(self.layout.cpu, group) for group in self._groups(self.layout.cpu, wanted)]
-            return QuotaLifted(wanted, next((one for one in lifted if one is not None), None))
+            lifted = [protocol.lift_quota(self.layout.cpu, group) for group in self._groups(self.layout.cpu, wanted)]
+            return protocol.QuotaLifted(wanted, next((one for one in lifted if one is not None), None))
         except GroupError as error:
-            return QuotaLifted(wanted, None, error.trouble, str(error))
+            return protocol.QuotaLifted(wanted, None, error.trouble, str(error))
 
-    def restore_quota(self, place: LiftQuota, quota: Quota) -> CGroupTrouble | None:
+    def restore_quota(self, place: LiftQuota, quota: protocol.Quota) -> CGroupTrouble | None:
         """Give a group its quota back."""
         if self.layout.cpu is None:
             return CGroupTrouble.NO_CONTROLLER
         try:
             for group in self._groups(self.layout.cpu, place):
-                write_quota(self.layout.cpu, group, quota)
+                protocol.write_quota(self.layout.cpu, group, quota)
         except GroupError as error:
             return error.trouble
         return None
@@ -100,13 +92,36 @@ class KernelCGroups:
         except GroupError as error:
             return error.trouble is not CGroupTrouble.GONE
 
-    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[Deviation, ...]:
-        """Compare what is in effect with what is wanted."""
-        return tuple(deviations(self.layout, wanted))
+    def deviations(self, wanted: Iterable[WriteCPUSet]) -> tuple[protocol.Deviation, ...]:
+        """Compare what is in effect with what is wanted; a container that has ended does not deviate."""
+        found: list[protocol.Deviation] = []
+        cpuset = self.layout.cpuset
+        for one in wanted:
+            try:
+                groups = groups_of_container(self.layout, cpuset, one.cgroup, one.pid)
+                last = groups[-1]
+                shown = in_effect(cpuset, last) if one.mems else Cpuset(cpus_in_effect(cpuset, last), NO_NODES)
+                if not protocol.shows(shown, one):
+                    in_vain = all(is_configured(cpuset, group, one.cpus, one.mems) for group in groups)
+                    found.append(protocol.Deviation(one, shown, can_be_repaired=not in_vain))
+            except GroupError as error:
+                trouble = error.trouble
+                if trouble is CGroupTrouble.GONE:
+                    trouble = missing(self.layout, cpuset, one.cgroup, one.pid)
+                if trouble is not CGroupTrouble.GONE:
+                    found.append(protocol.Deviation(one, None, trouble=trouble, problem=str(error)))
+        return tuple(found)
 
-    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
-        """Return the quotas that are there and should not be."""
-        return () if self.layout.cpu is None else tuple(quotas(self.layout, self.layout.cpu, wanted))
+    def quotas(self, wanted: Iterable[LiftQuota]) -> tuple[tuple[LiftQuota, protocol.Quota], ...]:
+        """Return the quotas that are there and should not be; groups that are gone or unreadable have none."""
+        found: list[tuple[LiftQuota, protocol.Quota]] = []
+        cpu = self.layout.cpu
+        for one in wanted:
+            with suppress(GroupError):
+                groups = () if cpu is None else groups_of_container(self.layout, cpu, one.cgroup, one.pid)
+                there = [protocol.read_quota(cpu, group) for group in groups if cpu is not None]
+                found += [(one, quota) for quota in there if quota.microseconds is not None][:1]
+        return tuple(found)
 
     def _groups(self, hierarchy: Hierarchy, place: LiftQuota) -> tuple[str, ...]:
         if place.of is QuotaOf.POD and is_above_pods(place.cgroup):
@@ -114,36 +129,3 @@ class KernelCGroups:
                 CGroupTrouble.NOT_PERMITTED, place.cgroup, "the quota of all pods is not the agent's to change"
             )
         return groups_of_container(self.layout, hierarchy, place.cgroup, place.pid)
-
-
-def deviations(layout: CGroupLayout, wanted: Iterable[WriteCPUSet]) -> Iterator[Deviation]:
-    """Yield the containers whose groups are not as wanted; a container that has ended is not one of them."""
-    for one in wanted:
-        try:
-            groups = groups_of_container(layout, layout.cpuset, one.cgroup, one.pid)
-            found = (
-                in_effect(layout.cpuset, groups[-1])
-                if one.mems
-                else Cpuset(cpus_in_effect(layout.cpuset, groups[-1]), NO_NODES)
-            )
-            if not shows(found, one):
-                in_vain = all(is_configured(layout.cpuset, group, one.cpus, one.mems) for group in groups)
-                yield Deviation(one, found, can_be_repaired=not in_vain)
-        except GroupError as error:
-            trouble = error.trouble
-            if trouble is CGroupTrouble.GONE:
-                trouble = missing(layout, layout.cpuset, one.cgroup, one.pid)
-            if trouble is not CGroupTrouble.GONE:
-                yield Deviation(one, None, trouble=trouble, problem=str(error))
-
-
-def quotas(layout: CGroupLayout, hierarchy: Hierarchy, wanted: Iterable[LiftQuota]) -> Iterator[QuotaFound]:
-    """Yield the quotas where none should be; groups that are gone or unreadable have none."""
-    for one in wanted:
-        try:
-            groups = groups_of_container(layout, hierarchy, one.cgroup, one.pid)
-            there = [quota for group in groups if not (quota := read_quota(hierarchy, group)).is_lifted]
-        except GroupError:
-            continue
-        if there:
-            yield QuotaFound(one, there[0])

@@ -74,14 +74,6 @@ class Deviation:
         return self.found.cpus - cpus if self.found is not None and cpus else CPUSet()
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaFound:
-    """A quota where none should be."""
-
-    wanted: LiftQuota
-    found: Quota
-
-
 class CGroups(Protocol):
     """The control groups of a node. Calls may come from several threads; no two for one container at once.
 
@@ -130,7 +122,7 @@ class CGroups(Protocol):
         """Compare what is in effect with what is wanted, for many containers; nothing is written."""
         return ()
 
-    def quotas(self, _wanted: Iterable[LiftQuota]) -> tuple[QuotaFound, ...]:
+    def quotas(self, _wanted: Iterable[LiftQuota]) -> tuple[tuple[LiftQuota, Quota], ...]:
         """Return the quotas that are there and should not be; nothing is written."""
         return ()
 
@@ -142,16 +134,20 @@ def shows(found: Cpuset, wanted: WriteCPUSet) -> bool:
 
 def written_of(done: CPUSetWritten) -> WriteOutcome:
     """Return what came of a write."""
-    standing, wanted = _standing(done), done.wanted
-    had = ""
+    wanted, after, had = done.wanted, done.after, ""
     if done.wrote and done.before is not None and not shows(done.before, wanted):
         had = differing(done.before, wanted)
-    if standing is Compliance.UNKNOWN:
-        return WriteOutcome(wanted, standing, had, unknown_text(wanted, done.trouble, done.problem))
-    if standing not in (Compliance.WITHIN, Compliance.BEYOND) or done.after is None:
-        return WriteOutcome(wanted, standing, had)
+    if after is None:
+        if done.trouble in (None, CGroupTrouble.GONE):
+            return WriteOutcome(wanted, Compliance.UNSEEN if done.trouble is None else Compliance.ENDED, had)
+        return WriteOutcome(wanted, Compliance.UNKNOWN, had, unknown_text(wanted, done.trouble, done.problem))
+    if shows(after, wanted):
+        return WriteOutcome(wanted, Compliance.RIGHT, had)
+    pairs = ((after.cpus.mask, wanted.cpus.mask), (after.mems, wanted.mems))
+    is_within = all(not right or not has & ~right for has, right in pairs)
     why = f": {done.problem}" if done.problem else ", though it was written"
-    return WriteOutcome(wanted, standing, had, f"has {differing(done.after, wanted)}{why}")
+    standing = Compliance.WITHIN if is_within else Compliance.BEYOND
+    return WriteOutcome(wanted, standing, had, f"has {differing(after, wanted)}{why}")
 
 
 def lasting_text(deviation: Deviation) -> str:
@@ -190,20 +186,6 @@ def unknown_text(wanted: WriteCPUSet, trouble: CGroupTrouble | None, problem: st
     return f"has a control group that cannot be read or written: {problem or 'for an unknown reason'}"
 
 
-def _standing(done: CPUSetWritten) -> Compliance:
-    if done.after is not None:
-        return Compliance.RIGHT if shows(done.after, done.wanted) else _beside(done.after, done.wanted)
-    if done.trouble is None:
-        return Compliance.UNSEEN
-    return Compliance.ENDED if done.trouble is CGroupTrouble.GONE else Compliance.UNKNOWN
-
-
-def _beside(found: Cpuset, wanted: WriteCPUSet) -> Compliance:
-    pairs = ((found.cpus.mask, wanted.cpus.mask), (found.mems, wanted.mems))
-    is_within = all(not right or not has & ~right for has, right in pairs)
-    return Compliance.WITHIN if is_within else Compliance.BEYOND
-
-
 class UnseenCGroups(CGroups):
     """Control groups of a machine that is not this one.
 
@@ -226,11 +208,6 @@ class Quota:
     """Per period; None means no limit."""
     period: int
     """Microseconds."""
-
-    @property
-    def is_lifted(self) -> bool:
-        """Whether there is no limit."""
-        return self.microseconds is None
 
 
 def read_quota(hierarchy: Hierarchy, folder: str) -> Quota:
@@ -255,7 +232,7 @@ def lift_quota(hierarchy: Hierarchy, folder: str) -> Quota | None:
         GroupError: when it cannot be read or written.
     """
     before = read_quota(hierarchy, folder)
-    if before.is_lifted:
+    if before.microseconds is None:
         return None
     write_quota(hierarchy, folder, Quota(None, before.period))
     return before

@@ -18,21 +18,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from mooring.agent.state import DevicesFound
 from mooring.engine.checkpoint.device_file import device_record, read_device_file
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, ResourceList
 from mooring.engine.devicemanager.state import Device
-from mooring.service.podresources import (
-    ListedClaimDevice,
-    ListedContainer,
-    ListedPod,
-    PodResourcesClient,
-    PodResourcesError,
-    pods_in,
-)
+from mooring.service import podresources
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +86,6 @@ def without_devices(pod: Pod) -> Pod:
 
 def _plain(amounts: ResourceList) -> ResourceList:
     return {name: amount for name, amount in amounts.items() if not is_extended(name)}
-
-
-class DeviceSource(Protocol):
-    """Knows what pods hold of devices; :class:`mooring.agent.devices.lookup.DeviceLookup` is one."""
-
-    def of_pod(self, pod: Pod, answer_by: float, *, is_derived: bool = False) -> DevicesFound | None:
-        """Return what a pod holds, in time; None when it wants no device."""
-
-    def of_all(
-        self, pods: Mapping[str, Pod], missing: Mapping[str, Iterable[str]], timeout: float
-    ) -> Mapping[str, DevicesFound]:
-        """Return what pods hold, by uid."""
 
 
 _Held = Mapping[str, Mapping[str, tuple[Device, ...]]]
@@ -208,7 +189,7 @@ class DeviceLookup:
         """
         self._socket, self._whereabouts, self._clock, self._wait = socket, whereabouts, clock, wait
         self._claimed = claimed
-        self._client: PodResourcesClient | None = None
+        self._client: podresources.PodResourcesClient | None = None
         self._path = ""
         self._plugins: Mapping[str, Mapping[str, Device]] = {}
         """Resources of device plugins, with their healthy devices, as last told."""
@@ -254,9 +235,9 @@ class DeviceLookup:
             timeout: seconds for each answer of the kubelet.
         """
         try:
-            listed = {(one.namespace, one.name): one for one in pods_in(self._connected().listed(timeout))}
+            listed = {(one.namespace, one.name): one for one in podresources.pods_in(self._connected().listed(timeout))}
             self._learn_plugins(timeout)
-        except PodResourcesError as error:
+        except podresources.PodResourcesError as error:
             self.close()
             return {uid: _nothing(f"the kubelet does not tell: {error}", missing.get(uid, ())) for uid in pods}
         found = {}
@@ -281,36 +262,38 @@ class DeviceLookup:
                 self._learn_plugins(timeout)
                 found = self._understood(told, [one for one in wanted if not one.name or one.name in self._plugins])
             found = replace(found, held=with_init_containers(pod, found.held, claimed_of(told), Path(self._path)))
-        except PodResourcesError as error:
+        except podresources.PodResourcesError as error:
             self.close()
             return _nothing(f"the kubelet does not tell: {error}", names)
         return found
 
-    def _pod(self, pod: Pod, timeout: float) -> ListedPod | None:
+    def _pod(self, pod: Pod, timeout: float) -> podresources.ListedPod | None:
         client = self._connected()
         try:
             return client.get(pod.namespace, pod.name, timeout)
-        except PodResourcesError as error:
+        except podresources.PodResourcesError as error:
             if error.is_transient:
                 raise
         # An older kubelet does not know the question.
-        listed = pods_in(client.listed(timeout))
+        listed = podresources.pods_in(client.listed(timeout))
         return next((one for one in listed if (one.namespace, one.name) == (pod.namespace, pod.name)), None)
 
-    def _connected(self) -> PodResourcesClient:
+    def _connected(self) -> podresources.PodResourcesClient:
         path = self._socket()
         if not path:
-            raise PodResourcesError("kubeletPodResourcesSocket is empty")
+            raise podresources.PodResourcesError("kubeletPodResourcesSocket is empty")
         if self._client is None or path != self._path:
             self.close()
-            self._client, self._path = PodResourcesClient(path), path
+            self._client, self._path = podresources.PodResourcesClient(path), path
         return self._client
 
     def _learn_plugins(self, timeout: float) -> None:
         told = self._connected().devices(timeout)
         self._plugins = {resource: {one.id: one for one in devices} for resource, devices in told.items()}
 
-    def _understood(self, told: ListedPod, wanted: Iterable[WantedDevices], *, health: bool = False) -> DevicesFound:
+    def _understood(
+        self, told: podresources.ListedPod, wanted: Iterable[WantedDevices], *, health: bool = False
+    ) -> DevicesFound:
         """Return what an answer says, and what of the wanted it does not say."""
         held = {one.name: self._held(one, health=health) for one in told.containers}
         claims = {device.claim for one in told.containers for device in one.dynamic}
@@ -326,12 +309,12 @@ class DeviceLookup:
             tuple(dict.fromkeys([*(one.name for one in lacking), *drivers])),
         )
 
-    def _device(self, one: ListedClaimDevice) -> Device | None:
+    def _device(self, one: podresources.ListedClaimDevice) -> Device | None:
         """Return a driver's device; CPUs of claims are where the claim has them."""
         nodes = self._claimed(one.namespace, one.claim, one.name)
         return self._whereabouts(one.driver, one.id) if nodes is None else Device(one.id, nodes)
 
-    def _held(self, told: ListedContainer, *, health: bool) -> dict[str, tuple[Device, ...]]:
+    def _held(self, told: podresources.ListedContainer, *, health: bool) -> dict[str, tuple[Device, ...]]:
         held: dict[str, dict[str, Device]] = {}
         for resource, device in told.devices:
             healthy = not health or device.id in self._plugins.get(resource, {})
@@ -341,7 +324,7 @@ class DeviceLookup:
         return {resource: tuple(devices.values()) for resource, devices in held.items()}
 
 
-def claimed_of(told: ListedPod) -> dict[str, frozenset[tuple[str, str]]]:
+def claimed_of(told: podresources.ListedPod) -> dict[str, frozenset[tuple[str, str]]]:
     """Return the devices of each claim of a pod, as driver and id."""
     found: dict[str, set[tuple[str, str]]] = {}
     for container in told.containers:

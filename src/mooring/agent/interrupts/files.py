@@ -226,11 +226,7 @@ class InterruptWriter:
     """Writes affinities, and repeats what the kernel refuses only after some minutes."""
 
     def __init__(
-        self,
-        files: IRQFiles,
-        journal: InterruptJournal,
-        report: Reporter,
-        clock: Callable[[], float] = time.monotonic,
+        self, files: IRQFiles, journal: InterruptJournal, report: Reporter, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Begin without refusals.
 

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
+from msgspec import UNSET
+
 from mooring.agent.executor import WorkQueue
 from mooring.agent.interrupts.files import (
     InterruptJournal,
@@ -22,25 +24,13 @@ from mooring.agent.interrupts.files import (
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import InterruptView
+from mooring.documents.plan import finding_parts
+from mooring.documents.status import ForeignInterruptPart, InterruptsPart, MovedInterruptPart, PendingInterruptPart
 from mooring.engine.core.config import IRQ_AFFINITY
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.engine.extensions.interrupts import (
-    ANNOTATION,
-    InterruptCPUs,
-    Memory,
-    Owner,
-    Step,
-    Why,
-    Wish,
-    balance_finding,
-    closed_to_others,
-    owners_of,
-    steer,
-    wish_of,
-)
+from mooring.engine.extensions import interrupts
 from mooring.engine.extensions.owners import AddressesByPod, pci_address
 from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.service.agent_options import AgentOptions, IRQAffinity
@@ -127,23 +117,22 @@ class InterruptReconciler:
                 for problem in left:
                     self._once("interrupts", problem)
             if mode is IRQAffinity.OFF:
-                self._holder.show(interrupts=None)
+                self._holder.show(interrupts=UNSET)
                 return
             pods = {**state.remembered, **state.kubelet.node.active}
             problems = self._learn_devices(options.kubelet_pod_resources, pods)
-            owners = owners_of(state.kubelet.node.cpu, pods, self._devices, state.claim_users)
+            owners = interrupts.owners_of(state.kubelet.node.cpu, pods, self._devices, state.claim_users)
             found = self._files.read()
-            room = InterruptCPUs(found.online, reserved_cpus(state.kubelet))
-            steering = steer(self._writer.known(found.interrupts), self._memory, owners, room)
+            room = interrupts.InterruptCPUs(found.online, reserved_cpus(state.kubelet))
+            steering = interrupts.steer(self._writer.known(found.interrupts), self._memory, owners, room)
             for number, name in steering.memory.alone.items():
                 if number not in self._memory.alone:
                     self._once(f"interrupt {number} ({name})", "another program has moved it; it is left alone")
             if mode is IRQAffinity.ON:
                 steering, self._memory = self._writer.carry_out(steering)
             problems += [*annotation_findings(pods.values()), *self._in_the_way(found, owners)]
-            sight = InterruptView(mode.value, steering.steps, tuple(problems))
-            self._say(sight)
-            self._holder.show(interrupts=sight)
+            self._say(mode, steering.steps, problems)
+            self._holder.show(interrupts=_part(mode, steering.steps, problems))
 
     def close(self, patience: float) -> None:
         """End the work; interrupts stay where they are, for the next agent."""
@@ -152,7 +141,11 @@ class InterruptReconciler:
 
     def _learn_devices(self, socket: str, pods: Mapping[str, Pod]) -> list[Finding]:
         """Ask the kubelet for devices where a pod wants its interrupts; its last answer counts meanwhile."""
-        asking = [one for one in owners_of(self._holder.state.kubelet.node.cpu, pods, {}) if one.wish is Wish.OWN]
+        asking = [
+            one
+            for one in interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, {})
+            if one.wish is interrupts.Wish.OWN
+        ]
         if not asking:
             self._devices = {}
             return []
@@ -162,21 +155,23 @@ class InterruptReconciler:
             return [
                 Finding("warning", socket, f"The kubelet does not report which devices pods hold: {error}", "MOOR-619")
             ]
-        owners = owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
+        owners = interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
         return list(unknown_devices(owners))
 
-    def _in_the_way(self, found: InterruptsFound, owners: tuple[Owner, ...]) -> Iterator[Finding]:
+    def _in_the_way(self, found: InterruptsFound, owners: tuple[interrupts.Owner, ...]) -> Iterator[Finding]:
         now = time.monotonic()
         if now - self._balanced >= BALANCING:
             self._balanced, self._spared = now, self._files.spared(found.online)
-        if self._spared is not None and (finding := balance_finding(self._spared, closed_to_others(owners))):
+        if self._spared is not None and (
+            finding := interrupts.balance_finding(self._spared, interrupts.closed_to_others(owners))
+        ):
             yield finding
         if self._writer.unwritable:
             yield READ_ONLY
         if self._journal.problem:
             yield Finding("warning", "interrupts", self._journal.problem, "MOOR-621")
 
-    def _report(self, step: Step, trouble: InterruptTrouble | None) -> None:
+    def _report(self, step: interrupts.Step, trouble: InterruptTrouble | None) -> None:
         """Count and log a write."""
         one, wanted = step.interrupt, step.write
         if trouble is not None:
@@ -189,18 +184,17 @@ class InterruptReconciler:
             "interrupt moved", interrupt=one.number, name=one.name, before=str(one.allowed), after=str(wanted)
         )
 
-    def _say(self, sight: InterruptView) -> None:
+    def _say(self, mode: IRQAffinity, steps: Iterable[interrupts.Step], findings: Iterable[Finding]) -> None:
         """Log what is in the way, and in a dry run what would be written, each once."""
-        for finding in sight.findings:
+        for finding in findings:
             self._once(finding.subject, finding.message)
-        for step in sight.steps:
-            if step.place is not None and step.place.why is Why.NO_ROOM:
-                self._once(f"interrupt {step.interrupt.number}", "every CPU is exclusive; it stays where it is")
-        if sight.mode != IRQAffinity.DRY_RUN.value:
-            return
-        for step in sight.pending:
+        for step in steps:
             one = step.interrupt
-            self._once(f"interrupt {one.number} ({one.name})", f"dry run: CPUs {one.allowed} would become {step.write}")
+            if step.place is not None and step.place.why is interrupts.Why.NO_ROOM:
+                self._once(f"interrupt {one.number}", "every CPU is exclusive; it stays where it is")
+            if mode is IRQAffinity.DRY_RUN and step.write is not None:
+                words = f"dry run: CPUs {one.allowed} would become {step.write}"
+                self._once(f"interrupt {one.number} ({one.name})", words)
 
     def _once(self, about: str, problem: str) -> None:
         if (about, problem) not in self._said:
@@ -210,10 +204,33 @@ class InterruptReconciler:
             self._log.warning(problem, about=about)
 
 
-def restored_interrupts(files: IRQFiles, writer: InterruptWriter, memory: Memory) -> tuple[Memory, tuple[str, ...]]:
+def _part(mode: IRQAffinity, steps: Iterable[interrupts.Step], findings: Iterable[Finding]) -> InterruptsPart:
+    """Return interrupts as they are after a check, the last of its writes included, and what is in the way."""
+    part = InterruptsPart(mode.value, 0, 0, 0, [], [], [], finding_parts(findings))
+    for step in steps:
+        one, place = step.interrupt, step.place
+        shown = one.number, one.name, str(one.allowed)
+        part.total += one.number != interrupts.NEW
+        if place is None:
+            part.left_alone.append(ForeignInterruptPart(*shown))
+            continue
+        part.managed += place.why is interrupts.Why.MANAGED
+        part.no_room += place.why is interrupts.Why.NO_ROOM
+        if one.allowed != step.original:
+            part.moved.append(MovedInterruptPart(*shown, str(step.original), place.why.value))
+        if step.write is not None:
+            part.pending.append(PendingInterruptPart(*shown, str(step.write), place.why.value))
+    return part
+
+
+def restored_interrupts(
+    files: IRQFiles, writer: InterruptWriter, memory: interrupts.Memory
+) -> tuple[interrupts.Memory, tuple[str, ...]]:
     """Put interrupts back where they were; return what is still remembered, and what is not as before."""
     found = files.read()
-    steering = steer(writer.known(found.interrupts), memory, (), InterruptCPUs(found.online, CPUSet()))
+    steering = interrupts.steer(
+        writer.known(found.interrupts), memory, (), interrupts.InterruptCPUs(found.online, CPUSet())
+    )
     problems = [
         f"interrupt {number} ({name}): another program has moved it; it is left alone"
         for number, name in steering.memory.alone.items()
@@ -236,7 +253,7 @@ def restore_interrupts(root: str, folder: Path) -> tuple[str, ...]:
     unreadable = (journal.problem,) if journal.problem else ()
     if not memory.kept:
         return unreadable
-    ignore: Callable[[Step, InterruptTrouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - not reported
+    ignore: Callable[[interrupts.Step, InterruptTrouble | None], object] = lambda _step, _trouble: None  # noqa: E731 - not reported
     _, problems = restored_interrupts(files, InterruptWriter(files, journal, ignore), memory)
     return (*unreadable, *problems, *((journal.problem,) if journal.problem else ()))
 
@@ -283,18 +300,16 @@ def _addresses(container: ListedContainer, address: Callable[[str, str], str]) -
 def annotation_findings(pods: Iterable[Pod]) -> Iterator[Finding]:
     """Report pods whose annotation about interrupts is invalid."""
     for pod in pods:
-        if wish_of(pod.annotations) is None:
-            words = " or ".join(wish.value for wish in Wish)
-            message = (
-                f"{pod.namespace}/{pod.name} has {ANNOTATION}: {pod.annotations[ANNOTATION]!r:.40}, which is not "
-                f"{words}; avoid applies."
-            )
-            yield Finding("warning", f"{pod.namespace}/{pod.name}", message, "MOOR-622")
+        if interrupts.wish_of(pod.annotations) is None:
+            words, name = " or ".join(wish.value for wish in interrupts.Wish), interrupts.ANNOTATION
+            says = f"has {name}: {pod.annotations[name]!r:.40}, which is not {words}; avoid applies."
+            label = f"{pod.namespace}/{pod.name}"
+            yield Finding("warning", label, f"{label} {says}", "MOOR-622")
 
 
-def unknown_devices(owners: Iterable[Owner]) -> Iterator[Finding]:
+def unknown_devices(owners: Iterable[interrupts.Owner]) -> Iterator[Finding]:
     """Tell which pods want interrupts of devices of which none is known."""
     for owner in owners:
-        if owner.wish is Wish.OWN and not owner.devices:
+        if owner.wish is interrupts.Wish.OWN and not owner.devices:
             message = f"{owner.label} wants the interrupts of its devices, and none of them is known by a PCI address."
             yield Finding("info", owner.label, message, "MOOR-619")

@@ -17,8 +17,8 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import Generic, NamedTuple, TypeVar
 
 from mooring.agent.nri.types import ConnectionLostError, NRIError, OversizedError, ProtocolError
 
@@ -41,6 +41,9 @@ RECEIVED_FRAME_LIMIT = BODY_LIMIT + _MESSAGE_HEADER.size
 """Largest payload of a frame that a runtime sends: a whole message."""
 
 
+_Part = TypeVar("_Part")
+
+
 class MessageType(IntEnum):
     """Kinds of messages; ``DATA`` belongs to streaming calls, which NRI does not have."""
 
@@ -49,16 +52,14 @@ class MessageType(IntEnum):
     DATA = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A piece of a connection's stream of bytes."""
 
     connection: int
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TTRPCMessage:
+class TTRPCMessage(NamedTuple):
     """A ttRPC message; ``type`` may be a number that is not in :class:`MessageType`."""
 
     stream: int
@@ -93,72 +94,65 @@ def encode_message(message: TTRPCMessage) -> bytes:
     return _MESSAGE_HEADER.pack(len(message.body), message.stream, message.type, message.flags) + message.body
 
 
-class FrameReader:
-    """Finds frames in bytes that come in pieces of any size."""
+class PartReader(Generic[_Part]):
+    """Finds frames, or messages, in bytes that come in pieces of any size."""
 
-    def __init__(self, limit: int = RECEIVED_FRAME_LIMIT) -> None:
-        self._limit = limit
+    def __init__(
+        self, what: str, header: struct.Struct, length_at: int, limit: int, made: Callable[..., _Part]
+    ) -> None:
+        """Begin before the first one.
+
+        Args:
+            what: is found, in words.
+            header: before each.
+            length_at: which of the header's fields tells how many bytes follow.
+            limit: of these.
+            made: makes one of the header's fields and of what follows.
+        """
+        self._what, self._header, self._length_at, self._limit, self._made = what, header, length_at, limit, made
         self._rest = bytearray()
 
     @property
     def in_the_middle(self) -> bool:
-        """Whether part of a frame has come and the rest has not."""
+        """Whether a part of one has come and the rest has not."""
         return bool(self._rest)
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are complete now.
+    def feed(self, data: bytes) -> list[_Part]:
+        """Return what is complete now.
 
         Raises:
-            ProtocolError: when a frame announces more than the limit.
+            ProtocolError: when more than the limit is announced.
         """
         self._rest += data
-        found: list[Frame] = []
+        found: list[_Part] = []
         start = 0
-        while len(self._rest) - start >= _FRAME_HEADER.size:
-            connection, length = _FRAME_HEADER.unpack_from(self._rest, start)
+        while len(self._rest) - start >= self._header.size:
+            fields = self._header.unpack_from(self._rest, start)
+            length, begin = fields[self._length_at], start + self._header.size
             if length > self._limit:
-                raise ProtocolError(f"a frame announces {length} bytes, the limit is {self._limit}")
-            end = start + _FRAME_HEADER.size + length
-            if end > len(self._rest):
+                raise ProtocolError(f"{self._what} announces {length} bytes, the limit is {self._limit}")
+            if begin + length > len(self._rest):
                 break
-            found.append(Frame(connection, bytes(self._rest[start + _FRAME_HEADER.size : end])))
-            start = end
+            start = begin + length
+            found.append(self._made(*fields, bytes(self._rest[begin:start])))
         del self._rest[:start]
         return found
 
 
-class MessageReader:
-    """Finds messages in the stream of one connection, which comes in pieces of any size."""
+def frame_reader(limit: int = RECEIVED_FRAME_LIMIT) -> PartReader[Frame]:
+    """Return what finds frames."""
+    return PartReader("a frame", _FRAME_HEADER, 1, limit, lambda number, _, body: Frame(number, body))
 
-    def __init__(self, limit: int = BODY_LIMIT) -> None:
-        self._limit = limit
-        self._rest = bytearray()
 
-    @property
-    def in_the_middle(self) -> bool:
-        """Whether part of a message has come and the rest has not."""
-        return bool(self._rest)
-
-    def feed(self, data: bytes) -> list[TTRPCMessage]:
-        """Return the messages that are complete now.
-
-        Raises:
-            ProtocolError: when a message announces more than the limit.
-        """
-        self._rest += data
-        found: list[TTRPCMessage] = []
-        start = 0
-        while len(self._rest) - start >= _MESSAGE_HEADER.size:
-            length, stream, kind, flags = _MESSAGE_HEADER.unpack_from(self._rest, start)
-            if length > self._limit:
-                raise ProtocolError(f"a message announces {length} bytes, the limit is {self._limit}")
-            end = start + _MESSAGE_HEADER.size + length
-            if end > len(self._rest):
-                break
-            found.append(TTRPCMessage(stream, kind, bytes(self._rest[start + _MESSAGE_HEADER.size : end]), flags))
-            start = end
-        del self._rest[:start]
-        return found
+def message_reader() -> PartReader[TTRPCMessage]:
+    """Return what finds messages in the stream of one connection."""
+    return PartReader(
+        "a message",
+        _MESSAGE_HEADER,
+        0,
+        BODY_LIMIT,
+        lambda _, stream, kind, flags, body: TTRPCMessage(stream, kind, body, flags),
+    )
 
 
 PLUGIN_CONNECTION = 1
@@ -241,12 +235,13 @@ class Connection:
             call(why)
 
     def _read(self) -> None:
-        frames = FrameReader()
+        frames = frame_reader()
         try:
             while self._lost is None:
                 data = self._trunk.recv(_READ_SIZE)
                 if not data:
-                    raise self._end(frames)
+                    where = " in the middle of a frame" if frames.in_the_middle else ""
+                    raise ConnectionLostError(f"the other side has closed the connection{where}")
                 for frame in frames.feed(data):
                     receive = self._receivers.get(frame.connection)
                     if receive is None:
@@ -261,7 +256,3 @@ class Connection:
             self._shut(ConnectionLostError("reading has stopped"))
             with self._write_lock:
                 self._trunk.close()
-
-    def _end(self, frames: FrameReader) -> ConnectionLostError:
-        where = " in the middle of a frame" if frames.in_the_middle else ""
-        return ConnectionLostError(f"the other side has closed the connection{where}")

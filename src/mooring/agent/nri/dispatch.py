@@ -11,54 +11,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from mooring.agent.nri.messages import (
-    ConfigureRequestMessage,
-    ConfigureResponseMessage,
-    ContainerRequestMessage,
-    CreateContainerResponseMessage,
-    SynchronizeRequestMessage,
-    SynchronizeResponseMessage,
-    UpdateContainerRequestMessage,
-    UpdatesResponseMessage,
-)
-from mooring.agent.nri.methods import (
-    EVENT_METHODS,
-    UnreadableError,
-    adjustment_to,
-    container_from,
-    event_of,
-    parse,
-    pod_from,
-    resources_from,
-    runtime_of,
-    subscription,
-    update_to,
-)
+from mooring.agent.nri import messages, methods, types
 from mooring.agent.nri.ttrpc import Status
-from mooring.agent.nri.types import (
-    Event,
-    Handler,
-    MisuseError,
-    PodSandbox,
-    RefusalError,
-    Runtime,
-    RuntimeContainer,
-    SessionObserver,
-)
 
-_REQUESTED = (Event.CREATE_CONTAINER, Event.UPDATE_CONTAINER, Event.STOP_CONTAINER)
+_REQUESTED = (types.Event.CREATE_CONTAINER, types.Event.UPDATE_CONTAINER, types.Event.STOP_CONTAINER)
 """Events that come as requests of their own in every release; StateChange has nothing to tell of them."""
 _SYNCHRONIZE_LIMIT = 100_000
 """Pods and containers of a split Synchronize that are collected at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginAnswer:
-    """A reply: a payload or a refusal with its status and text."""
-
-    payload: bytes = b""
-    refusal: tuple[Status, str] | None = None
+PluginAnswer: TypeAlias = bytes | tuple[Status, str]
+"""A reply: a payload, or a refusal with its status and text."""
 
 
 def provisional(method: str, payload: bytes) -> bytes | None:
@@ -68,12 +33,14 @@ def provisional(method: str, payload: bytes) -> bytes | None:
     """
     try:
         if method == "Configure":
-            events = subscription(frozenset(Event), runtime_of(parse(ConfigureRequestMessage, payload)))
-            return ConfigureResponseMessage(events=events).SerializeToString()
+            events = methods.subscription(
+                frozenset(types.Event), methods.runtime_of(methods.parse(messages.ConfigureRequestMessage, payload))
+            )
+            return messages.ConfigureResponseMessage(events=events).SerializeToString()
         if method == "Synchronize":
-            more = parse(SynchronizeRequestMessage, payload).more
-            return SynchronizeResponseMessage(more=more).SerializeToString()
-    except UnreadableError:
+            more = methods.parse(messages.SynchronizeRequestMessage, payload).more
+            return messages.SynchronizeResponseMessage(more=more).SerializeToString()
+    except methods.UnreadableError:
         return None
     return None
 
@@ -81,14 +48,14 @@ def provisional(method: str, payload: bytes) -> bytes | None:
 class Dispatcher:
     """Calls a handler; keeps what belongs to one connection: the parts of a split Synchronize."""
 
-    def __init__(self, handler: Handler, observer: SessionObserver, *, fail_request: bool = False) -> None:
+    def __init__(self, handler: types.Handler, observer: types.SessionObserver, *, fail_request: bool = False) -> None:
         self._handler = handler
         self._observer = observer
         self._fail_request = fail_request
-        self._pods: list[PodSandbox] = []
-        self._containers: list[RuntimeContainer] = []
+        self._pods: list[types.PodSandbox] = []
+        self._containers: list[types.RuntimeContainer] = []
         self._complete = False
-        self._runtime: Runtime | None = None
+        self._runtime: types.Runtime | None = None
         self.synchronized = False
         """Whether the answer to a whole Synchronize was delivered."""
         self._methods: dict[str, Callable[[bytes], bytes]] = {
@@ -106,18 +73,18 @@ class Dispatcher:
     def answer(self, method: str, payload: bytes) -> PluginAnswer:
         """Return the answer to a request; whatever the handler raises becomes a refusal."""
         call = self._methods.get(method)
-        if call is None and method not in EVENT_METHODS:
+        if call is None and method not in methods.EVENT_METHODS:
             # The code by which a runtime knows to fall back to StateChange.
-            return PluginAnswer(refusal=(Status.UNIMPLEMENTED, f"method {method}"))
+            return Status.UNIMPLEMENTED, f"method {method}"
         try:
-            return PluginAnswer(call(payload) if call is not None else self._event(method, payload))
-        except RefusalError as refusal:
-            return PluginAnswer(refusal=(Status.UNKNOWN, str(refusal)))
-        except UnreadableError as error:
-            return PluginAnswer(refusal=(Status.INVALID_ARGUMENT, str(error)))
+            return call(payload) if call is not None else self._event(method, payload)
+        except types.RefusalError as refusal:
+            return Status.UNKNOWN, str(refusal)
+        except methods.UnreadableError as error:
+            return Status.INVALID_ARGUMENT, str(error)
         except Exception as error:  # noqa: BLE001 - a defect of the handler must refuse, not let a container pass
             self._observer.failed(method, error)
-            return PluginAnswer(refusal=(Status.UNKNOWN, f"internal error: {type(error).__name__}"))
+            return Status.UNKNOWN, f"internal error: {type(error).__name__}"
 
     def delivered(self, method: str) -> None:
         """Learn that an answer was sent, and tell what that means."""
@@ -129,54 +96,58 @@ class Dispatcher:
             self._pods, self._containers, self._complete = [], [], False
 
     def _configure(self, payload: bytes) -> bytes:
-        message = parse(ConfigureRequestMessage, payload)
-        runtime = runtime_of(message)
+        message = methods.parse(messages.ConfigureRequestMessage, payload)
+        runtime = methods.runtime_of(message)
         events = self._handler.configure(message.config, runtime.name, runtime.version)
-        mask = subscription(events, runtime)
+        mask = methods.subscription(events, runtime)
         if not mask:
-            raise MisuseError("a plugin without events: a runtime would treat that as all of them")
+            raise types.MisuseError("a plugin without events: a runtime would treat that as all of them")
         self._runtime = runtime
-        reply = ConfigureResponseMessage(events=mask)
+        reply = messages.ConfigureResponseMessage(events=mask)
         if self._fail_request:
             reply.failure_policy.fail_request = True
         return reply.SerializeToString()
 
     def _synchronize(self, payload: bytes) -> bytes:
-        message = parse(SynchronizeRequestMessage, payload)
+        message = methods.parse(messages.SynchronizeRequestMessage, payload)
         if self._complete:
             # The handler's answer to the last one was an error, or it was not delivered.
             self._pods, self._containers, self._complete = [], [], False
-        self._pods += map(pod_from, message.pods)
-        self._containers += map(container_from, message.containers)
+        self._pods += map(methods.pod_from, message.pods)
+        self._containers += map(methods.container_from, message.containers)
         if len(self._pods) + len(self._containers) > _SYNCHRONIZE_LIMIT:
             self._pods, self._containers = [], []
-            raise RefusalError(f"more than {_SYNCHRONIZE_LIMIT} pods and containers")
+            raise types.RefusalError(f"more than {_SYNCHRONIZE_LIMIT} pods and containers")
         if message.more:
             # A part is answered without updates and with the same mark, else the runtime hangs up.
-            return SynchronizeResponseMessage(more=True).SerializeToString()
+            return messages.SynchronizeResponseMessage(more=True).SerializeToString()
         self._complete = True
         updates = self._handler.synchronize(self._pods, self._containers)
-        return SynchronizeResponseMessage(update=map(update_to, updates)).SerializeToString()
+        return messages.SynchronizeResponseMessage(update=map(methods.update_to, updates)).SerializeToString()
 
     def _create_container(self, payload: bytes) -> bytes:
-        message = parse(ContainerRequestMessage, payload)
-        adjustment, updates = self._handler.create_container(pod_from(message.pod), container_from(message.container))
-        reply = CreateContainerResponseMessage(adjust=adjustment_to(adjustment), update=map(update_to, updates))
+        message = methods.parse(messages.ContainerRequestMessage, payload)
+        adjustment, updates = self._handler.create_container(
+            methods.pod_from(message.pod), methods.container_from(message.container)
+        )
+        reply = messages.CreateContainerResponseMessage(
+            adjust=methods.adjustment_to(adjustment), update=map(methods.update_to, updates)
+        )
         return reply.SerializeToString()
 
     def _update_container(self, payload: bytes) -> bytes:
-        message = parse(UpdateContainerRequestMessage, payload)
-        pod, container = pod_from(message.pod), container_from(message.container)
-        updates = self._handler.update_container(pod, container, resources_from(message.linux_resources))
-        return UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
+        message = methods.parse(messages.UpdateContainerRequestMessage, payload)
+        pod, container = methods.pod_from(message.pod), methods.container_from(message.container)
+        updates = self._handler.update_container(pod, container, methods.resources_from(message.linux_resources))
+        return messages.UpdatesResponseMessage(update=map(methods.update_to, updates)).SerializeToString()
 
     def _stop_container(self, payload: bytes) -> bytes:
-        message = parse(ContainerRequestMessage, payload)
-        updates = self._handler.stop_container(pod_from(message.pod), container_from(message.container))
-        return UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
+        message = methods.parse(messages.ContainerRequestMessage, payload)
+        updates = self._handler.stop_container(methods.pod_from(message.pod), methods.container_from(message.container))
+        return messages.UpdatesResponseMessage(update=map(methods.update_to, updates)).SerializeToString()
 
     def _event(self, method: str, payload: bytes) -> bytes:
-        event, pod, container = event_of(method, payload)
+        event, pod, container = methods.event_of(method, payload)
         if event is not None and not (method == "StateChange" and event in _REQUESTED):
             self._handler.state_change(event, pod, container)
         return b""

@@ -16,52 +16,27 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from mooring.agent.nri.messages import (
-    ConfigureRequestMessage,
-    ContainerAdjustmentMessage,
-    ContainerRequestMessage,
-    ContainerUpdateMessage,
-    LinuxContainerUpdateMessage,
-    LinuxResourcesMessage,
-    NRIContainerMessage,
-    OptionalInt64Message,
-    OptionalUInt64Message,
-    PodSandboxMessage,
-    StateChangeEventMessage,
-    UpdatePodSandboxRequestMessage,
-)
-from mooring.agent.nri.types import (
-    CLAIM_VARIABLE,
-    ContainerAdjustment,
-    ContainerState,
-    ContainerUpdate,
-    Event,
-    LinuxResources,
-    NRIError,
-    PodSandbox,
-    Runtime,
-    RuntimeContainer,
-)
+from mooring.agent.nri import messages, types
 
-EVENT_METHODS: Mapping[str, Event] = {
-    "RunPodSandbox": Event.RUN_POD_SANDBOX,
-    "StopPodSandbox": Event.STOP_POD_SANDBOX,
-    "RemovePodSandbox": Event.REMOVE_POD_SANDBOX,
-    "PostCreateContainer": Event.POST_CREATE_CONTAINER,
-    "StartContainer": Event.START_CONTAINER,
-    "PostStartContainer": Event.POST_START_CONTAINER,
-    "PostUpdateContainer": Event.POST_UPDATE_CONTAINER,
-    "RemoveContainer": Event.REMOVE_CONTAINER,
-    "UpdatePodSandbox": Event.UPDATE_POD_SANDBOX,
-    "PostUpdatePodSandbox": Event.POST_UPDATE_POD_SANDBOX,
+EVENT_METHODS: Mapping[str, types.Event] = {
+    "RunPodSandbox": types.Event.RUN_POD_SANDBOX,
+    "StopPodSandbox": types.Event.STOP_POD_SANDBOX,
+    "RemovePodSandbox": types.Event.REMOVE_POD_SANDBOX,
+    "PostCreateContainer": types.Event.POST_CREATE_CONTAINER,
+    "StartContainer": types.Event.START_CONTAINER,
+    "PostStartContainer": types.Event.POST_START_CONTAINER,
+    "PostUpdateContainer": types.Event.POST_UPDATE_CONTAINER,
+    "RemoveContainer": types.Event.REMOVE_CONTAINER,
+    "UpdatePodSandbox": types.Event.UPDATE_POD_SANDBOX,
+    "PostUpdatePodSandbox": types.Event.POST_UPDATE_POD_SANDBOX,
 }
 """Methods of NRI 0.10 and 0.12 for what NRI 0.8 tells through StateChange."""
 
 _FIRST_WITH_POD_UPDATES = {"containerd": (2, 2), "cri-o": (1, 34)}
 """Releases of runtimes that came with NRI 0.10, for those that do not name their NRI's version."""
 
-_POD_UPDATES = frozenset({Event.UPDATE_POD_SANDBOX, Event.POST_UPDATE_POD_SANDBOX})
-_NOTHING = LinuxResources()
+_POD_UPDATES = frozenset({types.Event.UPDATE_POD_SANDBOX, types.Event.POST_UPDATE_POD_SANDBOX})
+_NOTHING = types.LinuxResources()
 
 
 class Substitute(Enum):
@@ -85,7 +60,7 @@ _SUBSTITUTES = {
 }
 
 
-class UnreadableError(NRIError):
+class UnreadableError(types.NRIError):
     """The payload of a call is no message of its type."""
 
 
@@ -109,33 +84,35 @@ def substitute(method: str, payload: bytes) -> Substitute:
     if method != "StateChange":
         return _SUBSTITUTES.get(method, Substitute.EMPTY)
     try:
-        started = parse(StateChangeEventMessage, payload).event == Event.START_CONTAINER
+        started = parse(messages.StateChangeEventMessage, payload).event == types.Event.START_CONTAINER
     except UnreadableError:
         started = False
     return Substitute.ERROR if started else Substitute.EMPTY
 
 
-def event_of(method: str, payload: bytes) -> tuple[Event | None, PodSandbox | None, RuntimeContainer | None]:
+def event_of(
+    method: str, payload: bytes
+) -> tuple[types.Event | None, types.PodSandbox | None, types.RuntimeContainer | None]:
     """Return an event with its pod and container; the event is None when it is of a later release.
 
     Raises:
         UnreadableError: when the payload is no such message.
     """
     if method == "UpdatePodSandbox":
-        update = parse(UpdatePodSandboxRequestMessage, payload)
+        update = parse(messages.UpdatePodSandboxRequestMessage, payload)
         pod = replace(
             pod_from(update.pod),
             overhead=resources_from(update.overhead_linux_resources),
             pod_resources=resources_from(update.linux_resources),
         )
-        return Event.UPDATE_POD_SANDBOX, pod, None
-    message: StateChangeEventMessage | ContainerRequestMessage
-    event: Event | None
+        return types.Event.UPDATE_POD_SANDBOX, pod, None
+    message: messages.StateChangeEventMessage | messages.ContainerRequestMessage
+    event: types.Event | None
     if method == "StateChange":
-        message = parse(StateChangeEventMessage, payload)
-        event = Event(message.event) if message.event in Event.__members__.values() else None
+        message = parse(messages.StateChangeEventMessage, payload)
+        event = types.Event(message.event) if message.event in types.Event.__members__.values() else None
     else:
-        message = parse(ContainerRequestMessage, payload)
+        message = parse(messages.ContainerRequestMessage, payload)
         event = EVENT_METHODS[method]
     return (
         event,
@@ -144,39 +121,38 @@ def event_of(method: str, payload: bytes) -> tuple[Event | None, PodSandbox | No
     )
 
 
-def subjects_of(method: str, payload: bytes) -> tuple[str, str]:
-    """Return the ids of pod and container that a request is about, empty where it names none."""
+def container_of(method: str, payload: bytes) -> str:
+    """Return the id of the container that a request is about, empty where it names none."""
     if method in ("Configure", "Synchronize", "Shutdown"):
-        return "", ""
-    kind: type[StateChangeEventMessage | ContainerRequestMessage]
-    kind = StateChangeEventMessage if method == "StateChange" else ContainerRequestMessage
+        return ""
+    kind: type[messages.StateChangeEventMessage | messages.ContainerRequestMessage]
+    kind = messages.StateChangeEventMessage if method == "StateChange" else messages.ContainerRequestMessage
     try:
-        message = parse(kind, payload)
+        return parse(kind, payload).container.id
     except UnreadableError:
-        return "", ""
-    return message.pod.id, message.container.id
+        return ""
 
 
-def runtime_of(message: ConfigureRequestMessage) -> Runtime:
+def runtime_of(message: messages.ConfigureRequestMessage) -> types.Runtime:
     """Return how the runtime introduces itself in Configure."""
-    return Runtime(
+    return types.Runtime(
         message.runtime_name, message.runtime_version, message.NRI_version, max(message.request_timeout, 0) / 1000
     )
 
 
-def subscription(events: Iterable[Event], runtime: Runtime) -> int:
+def subscription(events: Iterable[types.Event], runtime: types.Runtime) -> int:
     """Return the mask of events, without those that the runtime would refuse because it does not know them.
 
-    >>> hex(subscription(Event, Runtime("containerd", "v2.1.9")))
+    >>> hex(subscription(types.Event, types.Runtime("containerd", "v2.1.9")))
     '0x7ff'
-    >>> hex(subscription(Event, Runtime("containerd", "v2.4.2", "v0.12.3")))
+    >>> hex(subscription(types.Event, types.Runtime("containerd", "v2.4.2", "v0.12.3")))
     '0x1fff'
     """
     wanted = set(events) if _knows_pod_updates(runtime) else set(events) - _POD_UPDATES
     return sum(1 << (event - 1) for event in wanted)
 
 
-def _knows_pod_updates(runtime: Runtime) -> bool:
+def _knows_pod_updates(runtime: types.Runtime) -> bool:
     stated = _numbers(runtime.nri_version)
     if stated is not None:
         return stated >= (0, 10)
@@ -190,10 +166,10 @@ def _numbers(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def resources_from(message: LinuxResourcesMessage) -> LinuxResources:
+def resources_from(message: messages.LinuxResourcesMessage) -> types.LinuxResources:
     """Return CPU and memory settings; a wrapped 0 stays 0, an absent wrapper becomes None."""
     cpu, memory = message.cpu, message.memory
-    return LinuxResources(
+    return types.LinuxResources(
         cpus=cpu.cpus,
         mems=cpu.mems,
         shares=cpu.shares.value if cpu.HasField("shares") else None,
@@ -203,12 +179,12 @@ def resources_from(message: LinuxResourcesMessage) -> LinuxResources:
     )
 
 
-def pod_from(message: PodSandboxMessage) -> PodSandbox:
+def pod_from(message: messages.PodSandboxMessage) -> types.PodSandbox:
     """Return a pod.
 
     Clients of the CRI other than a kubelet may give it no uid; then it has its sandbox's id, so that no two are one.
     """
-    return PodSandbox(
+    return types.PodSandbox(
         id=message.id,
         uid=message.uid or message.id,
         name=message.name,
@@ -223,31 +199,31 @@ def pod_from(message: PodSandboxMessage) -> PodSandbox:
     )
 
 
-def container_from(message: NRIContainerMessage) -> RuntimeContainer:
+def container_from(message: messages.NRIContainerMessage) -> types.RuntimeContainer:
     """Return a container; a state that this release does not know is UNKNOWN."""
-    known = message.state in ContainerState.__members__.values()
-    return RuntimeContainer(
+    known = message.state in types.ContainerState.__members__.values()
+    return types.RuntimeContainer(
         id=message.id,
         pod_sandbox_id=message.pod_sandbox_id,
         name=message.name,
-        state=ContainerState(message.state) if known else ContainerState.UNKNOWN,
+        state=types.ContainerState(message.state) if known else types.ContainerState.UNKNOWN,
         pid=message.pid,
         labels=dict(message.labels),
         annotations=dict(message.annotations),
         resources=resources_from(message.linux.resources),
         cgroups_path=message.linux.cgroups_path,
-        claims=tuple(sorted({one.partition("=")[0] for one in message.env if one.startswith(CLAIM_VARIABLE)})),
+        claims=tuple(sorted({one.partition("=")[0] for one in message.env if one.startswith(types.CLAIM_VARIABLE)})),
     )
 
 
-def resources_to(resources: LinuxResources) -> LinuxResourcesMessage:
+def resources_to(resources: types.LinuxResources) -> messages.LinuxResourcesMessage:
     """Return settings as a message; what is not set is absent, so that the runtime keeps what it has."""
-    message = LinuxResourcesMessage()
+    message = messages.LinuxResourcesMessage()
     if resources.cpus:
         message.cpu.cpus = resources.cpus
     if resources.mems:
         message.cpu.mems = resources.mems
-    wrapped: tuple[tuple[int | None, OptionalInt64Message | OptionalUInt64Message], ...] = (
+    wrapped: tuple[tuple[int | None, messages.OptionalInt64Message | messages.OptionalUInt64Message], ...] = (
         (resources.shares, message.cpu.shares),
         (resources.quota, message.cpu.quota),
         (resources.period, message.cpu.period),
@@ -261,18 +237,18 @@ def resources_to(resources: LinuxResources) -> LinuxResourcesMessage:
     return message
 
 
-def update_to(update: ContainerUpdate) -> ContainerUpdateMessage:
+def update_to(update: types.ContainerUpdate) -> messages.ContainerUpdateMessage:
     """Return an update of a container as a message."""
-    return ContainerUpdateMessage(
+    return messages.ContainerUpdateMessage(
         container_id=update.container_id,
-        linux=LinuxContainerUpdateMessage(resources=resources_to(update.resources)),
+        linux=messages.LinuxContainerUpdateMessage(resources=resources_to(update.resources)),
         ignore_failure=update.ignore_failure,
     )
 
 
-def adjustment_to(adjustment: ContainerAdjustment) -> ContainerAdjustmentMessage:
+def adjustment_to(adjustment: types.ContainerAdjustment) -> messages.ContainerAdjustmentMessage:
     """Return an adjustment as a message."""
-    message = ContainerAdjustmentMessage(annotations=adjustment.annotations)
+    message = messages.ContainerAdjustmentMessage(annotations=adjustment.annotations)
     if adjustment.resources != _NOTHING:
         message.linux.resources.CopyFrom(resources_to(adjustment.resources))
     for key, value in adjustment.environment.items():

@@ -17,17 +17,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mooring.agent.nri import types
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.types import (
-    ConnectionLostError,
-    ContainerUpdate,
-    Handler,
-    MisuseError,
-    NRIError,
-    PodSandbox,
-    RuntimeContainer,
-    SessionObserver,
-)
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
@@ -36,7 +27,7 @@ QUIET_SECONDS = 30.0
 """How long a runtime may say nothing before it is asked whether it is there."""
 PATIENCE_SECONDS = 10.0
 """How long its answer to that may take."""
-Updates = Callable[[Sequence[PodSandbox], Sequence[RuntimeContainer]], Sequence[ContainerUpdate]]
+Updates = Callable[[Sequence[types.PodSandbox], Sequence[types.RuntimeContainer]], Sequence[types.ContainerUpdate]]
 """Decides about updates, knowing what the runtime has now."""
 _MOST_EVENTS = 20
 """Events that are waited out at most while the second connection lingers."""
@@ -72,7 +63,7 @@ def connect_to(path: str) -> socket.socket:
         trunk.settimeout(None)
     except OSError as error:
         trunk.close()
-        raise ConnectionLostError(f"cannot connect to {path}: {error.strerror or error}") from error
+        raise types.ConnectionLostError(f"cannot connect to {path}: {error.strerror or error}") from error
     return trunk
 
 
@@ -96,13 +87,13 @@ def given_by(environment: Mapping[str, str], options: PluginOptions | None = Non
     try:
         trunk = socket.socket(fileno=int(number))
     except (ValueError, OverflowError, OSError) as error:
-        raise MisuseError(f"NRI_PLUGIN_SOCKET={number} is not a socket") from error
+        raise types.MisuseError(f"NRI_PLUGIN_SOCKET={number} is not a socket") from error
     options = options or PluginOptions()
     name, index = environment.get("NRI_PLUGIN_NAME", ""), environment.get("NRI_PLUGIN_IDX", "")
     session = Session(trunk, None, replace(options, name=name or options.name, index=index or options.index))
     try:
         session.register()
-    except NRIError:
+    except types.NRIError:
         session.close()
         raise
     return session
@@ -134,9 +125,9 @@ def serve(session: Session, stop: StopSignal, *, may_ask: bool = False) -> None:
 
 def run_plugin(
     connect: Callable[[], socket.socket],
-    handler: Handler,
+    handler: types.Handler,
     options: PluginOptions,
-    observer: SessionObserver,
+    observer: types.SessionObserver,
     stop: StopSignal,
     *,
     wait: Callable[[float], object] | None = None,
@@ -161,7 +152,7 @@ def run_plugin(
         try:
             session = Session(connect(), handler, options, observer)
             serve(session, stop, may_ask=True)
-        except NRIError as why:
+        except types.NRIError as why:
             if session is not None and session.synchronized:
                 delay = _FIRST_DELAY
             if not stop.is_set():
@@ -170,22 +161,24 @@ def run_plugin(
             delay = min(2 * delay, _LONGEST_DELAY)
 
 
-def run_given_plugin(session: Session, handler: Handler, options: PluginOptions, observer: SessionObserver) -> NRIError:
+def run_given_plugin(
+    session: Session, handler: types.Handler, options: PluginOptions, observer: types.SessionObserver
+) -> types.NRIError:
     """Serve on the connection that the runtime gave, once; return why it ended. The runtime does not start it again."""
     session.attach(handler, options, observer)
     try:
         serve(session, StopSignal())
-    except NRIError as why:
+    except types.NRIError as why:
         observer.disconnected(why, 0.0)
         return why
-    return ConnectionLostError("stopped")
+    return types.ConnectionLostError("stopped")
 
 
 def update_by_synchronizing(
     connect: Callable[[], socket.socket],
     updates: Updates,
     options: PluginOptions,
-    observer: SessionObserver | None = None,
+    observer: types.SessionObserver | None = None,
     *,
     linger: float = 0.25,
 ) -> None:
@@ -211,7 +204,7 @@ def update_by_synchronizing(
         session.register()
         while not session.synchronized:
             if not session.step(options.call_timeout):
-                raise ConnectionLostError(f"no Synchronize within {options.call_timeout:g} s")
+                raise types.ConnectionLostError(f"no Synchronize within {options.call_timeout:g} s")
         session.ping()
         for _ in range(_MOST_EVENTS):
             if not session.step(linger):
@@ -221,12 +214,12 @@ def update_by_synchronizing(
 
 
 @dataclass(frozen=True)
-class _UpdatesOnly(Handler):
+class _UpdatesOnly(types.Handler):
     """A handler that answers Synchronize with updates and lets everything else pass."""
 
     updates: Updates
 
     def synchronize(
-        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
-    ) -> Sequence[ContainerUpdate]:
+        self, pods: Sequence[types.PodSandbox], containers: Sequence[types.RuntimeContainer]
+    ) -> Sequence[types.ContainerUpdate]:
         return self.updates(pods, containers)

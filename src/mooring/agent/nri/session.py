@@ -13,21 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mooring.agent.nri import types
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn, provisional
 from mooring.agent.nri.messages import PLUGIN_SERVICE, RUNTIME_SERVICE, RegisterPluginRequestMessage
-from mooring.agent.nri.methods import Substitute, subjects_of, substitute
+from mooring.agent.nri.methods import Substitute, container_of, substitute
 from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
-from mooring.agent.nri.types import (
-    ConnectionLostError,
-    Handler,
-    Loss,
-    LostAnswer,
-    MisuseError,
-    OversizedError,
-    ProtocolError,
-    SessionObserver,
-)
 
 _QUEUE_LIMIT = 1024
 """Requests that wait for the handler; a runtime waits for each answer, so more than a few are an attack or a defect."""
@@ -61,12 +52,6 @@ class PluginOptions:
     nri_version: str = "v0.12.5"
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    request: Request
-    turn: Turn
-
-
 _WAKE: Final = True
 """Among the requests: nothing is asked, but the caller has something to do."""
 
@@ -77,9 +62,9 @@ class Session:
     def __init__(
         self,
         trunk: socket.socket,
-        handler: Handler | None,
+        handler: types.Handler | None,
         options: PluginOptions,
-        observer: SessionObserver | None = None,
+        observer: types.SessionObserver | None = None,
     ) -> None:
         """Take over a connected socket.
 
@@ -91,8 +76,8 @@ class Session:
             observer: receives what happens.
         """
         self._options = options
-        self._observer = observer or SessionObserver()
-        self._jobs: queue.SimpleQueue[_Job | bool | None] = queue.SimpleQueue()
+        self._observer = observer or types.SessionObserver()
+        self._jobs: queue.SimpleQueue[tuple[Request, Turn] | bool | None] = queue.SimpleQueue()
         self._deadlines = Deadlines()
         self._connection = Connection(trunk)
         self._dispatcher = (
@@ -114,7 +99,7 @@ class Session:
         """Whether the runtime has told what exists and was answered."""
         return self._dispatcher is not None and self._dispatcher.synchronized
 
-    def attach(self, handler: Handler, options: PluginOptions, observer: SessionObserver) -> None:
+    def attach(self, handler: types.Handler, options: PluginOptions, observer: types.SessionObserver) -> None:
         """Give a session that was made without a handler what it needs to answer requests.
 
         Args:
@@ -149,7 +134,7 @@ class Session:
             MisuseError: when there is no handler yet.
         """
         if self._dispatcher is None:
-            raise MisuseError("a session without a handler answers nothing")
+            raise types.MisuseError("a session without a handler answers nothing")
         try:
             job = self._jobs.get(timeout=timeout)
         except queue.Empty:
@@ -159,8 +144,8 @@ class Session:
         if job is None or self._connection.lost is not None:
             # The runtime has disconnected. The next Synchronize repeats what the requests were about.
             self._jobs.put(None)
-            raise self._connection.lost or ConnectionLostError("closed by this side")
-        self._work(job, self._dispatcher)
+            raise self._connection.lost or types.ConnectionLostError("closed by this side")
+        self._work(*job, self._dispatcher)
         return True
 
     def wake(self) -> None:
@@ -178,7 +163,9 @@ class Session:
         Raises:
             NRIError: when the connection does not work.
         """
-        self._client.refused_call(RUNTIME_SERVICE, "Ping", self._options.call_timeout if timeout is None else timeout)
+        with suppress(types.RemoteError):
+            seconds = self._options.call_timeout if timeout is None else timeout
+            self._client.call(RUNTIME_SERVICE, "Ping", b"", seconds)
 
     def close(self) -> None:
         """Close the connection; a caller that waits in :meth:`step` or in a call gets a ConnectionLostError."""
@@ -187,15 +174,15 @@ class Session:
 
     def _take(self, request: Request) -> None:
         if self._jobs.qsize() >= _QUEUE_LIMIT:
-            raise ProtocolError(f"more than {_QUEUE_LIMIT} requests at once")
+            raise types.ProtocolError(f"more than {_QUEUE_LIMIT} requests at once")
         budget = self._options.budget
         if request.timeout is not None:
             most = request.timeout * _RUNTIME_SHARE
             budget = most if self._dispatcher is None and request.method in _ONCE else min(budget, most)
-        self._jobs.put(_Job(request, self._deadlines.begin(budget, lambda: self._expire(request, budget))))
+        self._jobs.put((request, self._deadlines.begin(budget, lambda: self._expire(request, budget))))
 
     def _expire(self, request: Request, budget: float) -> None:
-        with suppress(ConnectionLostError):
+        with suppress(types.ConnectionLostError):
             if self._answered_ahead(request):
                 return
             match substitute(request.method, request.payload):
@@ -217,44 +204,43 @@ class Session:
             self._server.answer(request, answer)
             return True
 
-    def _work(self, job: _Job, dispatcher: Dispatcher) -> None:
-        request = job.request
+    def _work(self, request: Request, turn: Turn, dispatcher: Dispatcher) -> None:
         instead = substitute(request.method, request.payload)
-        if instead is Substitute.ERROR and job.turn.taken:
+        if instead is Substitute.ERROR and turn.taken:
             # Refused while it waited behind another: the handler need not decide about what will not be.
-            self._observer.answered(request.method, self._deadlines.since(job.turn), refused=True)
+            self._observer.answered(request.method, self._deadlines.since(turn), refused=True)
             return
         if request.service != PLUGIN_SERVICE:
-            answer = PluginAnswer(refusal=(Status.UNIMPLEMENTED, f"service {request.service}"))
+            answer: PluginAnswer = Status.UNIMPLEMENTED, f"service {request.service}"
         else:
-            self._observer.begun(job.turn.deadline)
+            self._observer.begun(turn.deadline)
             answer = dispatcher.answer(request.method, request.payload)
         ahead = any(one is request for one in self._ahead)
         # Where nothing was said instead, a late answer is still better than none.
-        in_time = self._deadlines.end(job.turn) or (instead is Substitute.SILENCE and not ahead)
-        loss = self._send(request, answer) if in_time else Loss.LATE
-        seconds = self._deadlines.since(job.turn)
+        in_time = self._deadlines.end(turn) or (instead is Substitute.SILENCE and not ahead)
+        loss = self._send(request, answer) if in_time else types.Loss.LATE
+        seconds = self._deadlines.since(turn)
         if loss is None:
-            self._observer.answered(request.method, seconds, refused=answer.refusal is not None)
-            if answer.refusal is None:
+            self._observer.answered(request.method, seconds, refused=not isinstance(answer, bytes))
+            if isinstance(answer, bytes):
                 dispatcher.delivered(request.method)
         else:
-            refused = loss is Loss.OVERSIZED or (loss is Loss.LATE and instead is Substitute.ERROR)
-            pod, container = subjects_of(request.method, request.payload)
-            if ahead and answer.refusal is None:
+            refused = loss is types.Loss.OVERSIZED or (loss is types.Loss.LATE and instead is Substitute.ERROR)
+            container = container_of(request.method, request.payload)
+            if ahead and isinstance(answer, bytes):
                 dispatcher.delivered(request.method)
-            self._observer.lost(LostAnswer(request.method, pod, container, seconds, loss, refused))
+            self._observer.lost(types.LostAnswer(request.method, container, seconds, loss, refused))
 
-    def _send(self, request: Request, answer: PluginAnswer) -> Loss | None:
+    def _send(self, request: Request, answer: PluginAnswer) -> types.Loss | None:
         try:
-            if answer.refusal is not None:
-                self._server.refuse(request, *answer.refusal)
+            if isinstance(answer, bytes):
+                self._server.answer(request, answer)
             else:
-                self._server.answer(request, answer.payload)
-        except ConnectionLostError:
-            return Loss.CLOSED
-        except OversizedError as error:
-            with suppress(ConnectionLostError):
+                self._server.refuse(request, *answer)
+        except types.ConnectionLostError:
+            return types.Loss.CLOSED
+        except types.OversizedError as error:
+            with suppress(types.ConnectionLostError):
                 self._server.refuse(request, Status.RESOURCE_EXHAUSTED, str(error))
-            return Loss.OVERSIZED
+            return types.Loss.OVERSIZED
         return None

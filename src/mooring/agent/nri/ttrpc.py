@@ -8,7 +8,6 @@ Source: containerd/ttrpc PROTOCOL.md, client.go and server.go.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 
-from mooring.agent.nri.connection import Connection, MessageReader, MessageType, TTRPCMessage, encode_message
+from mooring.agent.nri.connection import Connection, MessageType, TTRPCMessage, encode_message, message_reader
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, ProtocolError, RemoteError
 from mooring.service.messages import Int32, Int64, Repeated, TypedMessage, at
 
@@ -89,7 +88,7 @@ class TTRPCServer:
         self._connection = connection
         self._number = number
         self._take = take
-        self._messages = MessageReader()
+        self._messages = message_reader()
         self._last_stream = 0
         connection.open(number, self._receive)
 
@@ -140,7 +139,7 @@ class TTRPCClient:
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
         self._number = number
-        self._messages = MessageReader()
+        self._messages = message_reader()
         self._lock = threading.Lock()
         self._last_stream = -1
         self._waiting: dict[int, PendingCall] = {}
@@ -188,16 +187,6 @@ class TTRPCClient:
         if in_time:
             raise self._connection.lost or ConnectionLostError("closed by this side")
         raise CallTimeoutError(f"no answer to {method} within {timeout:g} s")
-
-    def refused_call(self, service: str, method: str, timeout: float) -> None:
-        """Call a method that the other side does not have and wait for its refusal.
-
-        Raises:
-            CallTimeoutError: when there is no answer in time.
-            ConnectionLostError: when the connection is closed before the answer.
-        """
-        with contextlib.suppress(RemoteError):
-            self.call(service, method, b"", timeout)
 
     def _receive(self, data: bytes) -> None:
         for message in self._messages.feed(data):

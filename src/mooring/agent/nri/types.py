@@ -199,7 +199,6 @@ class LostAnswer:
     """A handler has decided, and the runtime does not know: what it got instead is in ``refused``."""
 
     method: str
-    pod_id: str
     container_id: str
     seconds: float
     """From the arrival of the request to the handler's return."""

@@ -209,15 +209,18 @@ class KnownPods:
         self._changed = threading.Condition()
         self._pods: dict[str, Pod] = {}
         self._missed: OrderedDict[str, None] = OrderedDict()
-        self._live = False
-        self._misses = 0
+        self.is_live = False
+        """Whether changes arrive."""
 
     def replace_all(self, pods: Mapping[str, Pod]) -> None:
         """Learn everything that there is; what is not among it is gone."""
         with self._changed:
             self._pods = dict(pods)
-            self._live = True
+            self.is_live = True
             self._changed.notify_all()
+
+    def __len__(self) -> int:
+        return len(self._pods)
 
     def put(self, pod: Pod) -> None:
         """Learn of a pod, or of a change of it."""
@@ -233,40 +236,23 @@ class KnownPods:
     def stale(self) -> None:
         """Learn that no more changes arrive for now: no reader waits any longer, what is known stays."""
         with self._changed:
-            self._live = False
+            self.is_live = False
             self._changed.notify_all()
 
     def fresh(self) -> None:
         """Learn that changes arrive again."""
         with self._changed:
-            self._live = True
-
-    @property
-    def is_live(self) -> bool:
-        """Whether changes arrive."""
-        with self._changed:
-            return self._live
-
-    @property
-    def misses(self) -> int:
-        """How often a pod was requested in vain."""
-        with self._changed:
-            return self._misses
-
-    def __len__(self) -> int:
-        with self._changed:
-            return len(self._pods)
+            self.is_live = True
 
     def find(self, uid: str, patience: float = 0.0) -> Pod | None:
         """Return a pod, waiting for at most ``patience`` seconds, and only the first time that this uid is missed."""
         with self._changed:
-            if uid not in self._pods and self._live and uid not in self._missed and patience > 0:
-                self._changed.wait_for(lambda: uid in self._pods or not self._live, patience)
+            if uid not in self._pods and self.is_live and uid not in self._missed and patience > 0:
+                self._changed.wait_for(lambda: uid in self._pods or not self.is_live, patience)
             found = self._pods.get(uid)
             if found is not None:
                 self._missed.pop(uid, None)
                 return found
-            self._misses += 1
             # A reader that does not wait takes nothing from one that would.
             if patience > 0:
                 self._missed[uid] = None

@@ -35,6 +35,7 @@ from mooring.lazy import lazily
 from mooring.service.agent_options import AgentOptions
 
 with lazily():
+    from mooring.agent import eviction
     from mooring.agent.pods import api as pods_api
     from mooring.agent.pods import writer as cluster_writer
     from mooring.service import apiserver
@@ -304,7 +305,9 @@ def open_cluster_access(
     # A mistake in the file is reported now, not by a thread.
     connect, own = connector(options.kubeconfig), own_accounts(options.kubeconfig)
     api = pods_api.APIPods(own.get(AgentAccount.PODS, connect), node, gates=gates, report=report)
+    marks = ((options.fail_closed, eviction.set_taint), (options.node_condition, eviction.set_condition))
     writer = cluster_writer.ClusterWriter(connect, node, own=own, report=report, evicted=evicted)
+    writer.marks = [mark for is_wanted, mark in marks if is_wanted]
     api.start()
     writer.start()
     api.wait_until_tried(_LISTING)

@@ -15,13 +15,14 @@ the real kubelet; spec: pod-level.md section 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.source import Guess, amounts_of, derived, kept_annotations, qos_of_cgroup
+from mooring.agent.pods.source import amounts_of, kept_annotations, pod_of, qos_of_cgroup
 from mooring.agent.quota import PERIOD, asked_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, ResourceList
@@ -34,18 +35,15 @@ from mooring.inputs.pods.pod_fields import scale_down_grace, with_allocated
 from mooring.inputs.pods.pods import DEFAULT_GATES, pod_from_object
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(NamedTuple):
     """A pod, and how far it is to be trusted."""
 
     pod: Pod
     is_derived: bool
     """Whether no source knew it."""
-    guesses: tuple[Guess, ...] = ()
-    differences: tuple[PodMismatch, ...] = ()
-    """Where the source's pod and the runtime do not agree. The decision goes by the pod, as the kubelet's does."""
-    problems: tuple[str, ...] = ()
-    """Annotations of a derived pod that cannot be understood; they count for nothing. A source's pod has none."""
+    problems: Sequence[str]
+    """Where the source's pod and the runtime do not agree: the decision goes by the pod, as the kubelet's does. Or
+    annotations of a derived pod that cannot be understood; they count for nothing, and a source's pod has none."""
 
 
 def resolved(
@@ -69,57 +67,32 @@ def resolved(
     ('u', True)
     """
     if pod is not None:
-        return Resolved(pod, is_derived=False, differences=tuple(differences(pod, sandbox, container)))
-    made = derived(sandbox, [*others, *([container] if container is not None else [])])
-    return Resolved(
-        _with_delay(made.pod, gates), is_derived=True, guesses=made.guesses, problems=_problems(made.pod, gates)
-    )
+        return Resolved(pod, is_derived=False, problems=differences(pod, sandbox, container))
+    made = pod_of(sandbox, [*others, *([container] if container is not None else [])])
+    problems = [*_problems(made, gates)]
+    with suppress(InputError):  # a delay that cannot be understood is none
+        if (grace := scale_down_grace({}, made.annotations, gates, stored=True)) is not None:
+            made = replace(made, scale_down_grace=grace)
+    return Resolved(made, is_derived=True, problems=problems)
 
 
-def _problems(pod: Pod, gates: PodGates) -> tuple[str, ...]:
-    """Return what is wrong with annotations of which nobody who wrote them hears elsewhere."""
+def _problems(pod: Pod, gates: PodGates) -> Iterator[str]:
+    """Yield what is wrong with annotations of which nobody who wrote them hears elsewhere."""
     # Containers that are still to come are not known, so that a name cannot be wrong.
     names = [name.removeprefix(f"{ANNOTATION}.") for name in pod.annotations]
-    found = []
-    try:
-        check_mixing(pod.annotations if gates.knows_mixing else {}, names)
-    except InputError as error:
-        found.append(str(error))
-    try:
-        check_alignment(pod.annotations if gates.knows_device_alignment else {})
-    except InputError as error:
-        found.append(str(error))
-    return tuple(found)
+    checks = (
+        partial(check_mixing, pod.annotations if gates.knows_mixing else {}, names),
+        partial(check_alignment, pod.annotations if gates.knows_device_alignment else {}),
+    )
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            yield str(error)
 
 
-def _with_delay(pod: Pod, gates: PodGates) -> Pod:
-    """Return the pod with the delay of its annotation; one that cannot be understood is none."""
-    with suppress(InputError):
-        grace = scale_down_grace({}, pod.annotations, gates, stored=True)
-        return pod if grace is None else replace(pod, scale_down_grace=grace)
-    return pod
-
-
-@dataclass(frozen=True, slots=True)
-class PodMismatch:
-    """One thing about which pod and runtime do not say the same.
-
-    >>> print(PodMismatch("container a", "memory limit", "64Mi", "32Mi"))
-    container a: the memory limit is 64Mi in the pod and 32Mi in the runtime
-    """
-
-    subject: str
-    """``pod`` or ``container NAME``."""
-    what: str
-    in_pod: str
-    in_runtime: str
-
-    def __str__(self) -> str:
-        return f"{self.subject}: the {self.what} is {self.in_pod} in the pod and {self.in_runtime} in the runtime"
-
-
-def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[PodMismatch]:
-    """Return where a pod and its sandbox, and one of its containers, differ.
+def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | None = None) -> list[str]:
+    """Return in words where a pod and its sandbox, and one of its containers, differ.
 
     A missing CFS quota is no difference: the kubelet may be told to set none, and the agent lifts them. Nor is a
     container that the pod does not name and that has no resources: it is an ephemeral one.
@@ -130,7 +103,7 @@ def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | Non
         container: as its client asked for it; not what the agent made of it.
     """
     found = [
-        PodMismatch("pod", what, mine, theirs)
+        _difference("pod", what, mine, theirs)
         for what, mine, theirs in (
             ("uid", pod.uid, sandbox.uid),
             ("namespace", pod.namespace, sandbox.namespace or "default"),
@@ -140,31 +113,36 @@ def differences(pod: Pod, sandbox: PodSandbox, container: RuntimeContainer | Non
     ]
     qos = qos_of_cgroup(sandbox.cgroup_parent)
     if qos is not None and qos is not pod.qos:
-        found.append(PodMismatch("pod", "QoS class", pod.qos.value, qos.value))
+        found.append(_difference("pod", "QoS class", pod.qos.value, qos.value))
     return found if container is None else found + _of_container(pod, container)
 
 
-def _of_container(pod: Pod, told: RuntimeContainer) -> list[PodMismatch]:
+def _difference(subject: str, what: str, in_pod: str, in_runtime: str) -> str:
+    """Return a sentence about what pod and runtime do not say the same of.
+
+    >>> _difference("container a", "memory limit", "64Mi", "32Mi")
+    'container a: the memory limit is 64Mi in the pod and 32Mi in the runtime'
+    """
+    return f"{subject}: the {what} is {in_pod} in the pod and {in_runtime} in the runtime"
+
+
+def _of_container(pod: Pod, told: RuntimeContainer) -> list[str]:
     subject = f"container {told.name}"
     own = pod.container(told.name)
     if own is None:
-        if _is_ephemeral(pod, told):
+        wanted = asked_of(pod, Container(told.name), told.resources.period or PERIOD)
+        sizes = (told.resources.shares or 0, max(told.resources.quota or 0, 0), told.resources.memory_limit or 0)
+        if sizes == (wanted.shares, wanted.quota, wanted.memory_limit):
+            # An ephemeral one: those come later and cannot have resources of their own.
             return []
         names = ", ".join(one.name for one in pod.containers)
-        return [PodMismatch(subject, "name", f"one of {names}", told.name)]
+        return [_difference(subject, "name", f"one of {names}", told.name)]
     wanted = asked_of(pod, own, told.resources.period or PERIOD)
     pairs: list[tuple[str, int | None, int | None]] = [("CPU shares", wanted.shares, told.resources.shares or 0)]
     if (told.resources.quota or 0) > 0:
         pairs.append(("CFS quota", wanted.quota, told.resources.quota))
     pairs.append(("memory limit", wanted.memory_limit, told.resources.memory_limit or 0))
-    return [PodMismatch(subject, what, _text(mine), _text(theirs)) for what, mine, theirs in pairs if mine != theirs]
-
-
-def _is_ephemeral(pod: Pod, told: RuntimeContainer) -> bool:
-    """Tell whether a container can be an ephemeral one: those come later and cannot have resources of their own."""
-    wanted = asked_of(pod, Container(told.name), told.resources.period or PERIOD)
-    sizes = (told.resources.shares or 0, max(told.resources.quota or 0, 0), told.resources.memory_limit or 0)
-    return sizes == (wanted.shares, wanted.quota, wanted.memory_limit)
+    return [_difference(subject, what, _text(mine), _text(theirs)) for what, mine, theirs in pairs if mine != theirs]
 
 
 def _text(amount: int | None) -> str:
@@ -236,17 +214,14 @@ def with_granted(pod: Pod, known: Pod) -> Pod:
     """
     if pod.is_pod_level or known.is_pod_level or pod.qos is not known.qos:
         return pod
-    return replace(pod, containers=tuple(_granted(one, known.container(one.name)) for one in pod.containers))
-
-
-def _granted(container: Container, known: Container | None) -> Container:
-    if known is None:
-        return container
-    made = container
-    for resource in ("cpu", "memory"):
-        if _amounts(container, resource) != _amounts(known, resource):
-            made = _with(resource, made, known)
-    return made
+    made = []
+    for one in pod.containers:
+        container, granted = one, known.container(one.name)
+        for resource in ("cpu", "memory"):
+            if granted is not None and _amounts(container, resource) != _amounts(granted, resource):
+                container = _with(resource, container, granted)
+        made.append(container)
+    return replace(pod, containers=tuple(made))
 
 
 def _amounts(container: Container, resource: str) -> tuple[Quantity | None, Quantity | None]:

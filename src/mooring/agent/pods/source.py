@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
@@ -140,26 +139,13 @@ def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-class Guess(Enum):
-    """What a derived pod says without knowing it; the value is a sentence for people."""
-
-    KINDS = "all containers count as ordinary ones, because the runtime does not report init containers and sidecars"
-    QOS = "the QoS class comes from the containers' sizes, because the cgroup is none of the kubelet's"
-    POD_LEVEL = "the containers together exceed the pod, so the pod has resources of its own"
-    LIMIT = "the CPU limit counts as the request, because there is no CFS quota"
-    CAPPED = "the CPU request is 256 CPUs or more and counts as the limit, because shares do not distinguish them"
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A pod and what was guessed about it, each guess once."""
-
-    pod: Pod
-    guesses: tuple[Guess, ...]
-
-
 def pod_of(sandbox: PodSandbox, containers: Sequence[RuntimeContainer]) -> Pod:
-    """Return the pod; see :func:`derived`.
+    """Derive a pod.
+
+    Args:
+        sandbox: the pod's sandbox.
+        containers: the pod's containers as their client asked for them, in the order of their creation. Of two with one
+            name the later counts; those that have ended are left out.
 
     >>> asked = LinuxResources(shares=2048, quota=200000, period=100000, memory_limit=2**30)
     >>> sandbox = PodSandbox("s1", "u1", "web", "shop", cgroup_parent="/kubepods/podu1")
@@ -167,64 +153,35 @@ def pod_of(sandbox: PodSandbox, containers: Sequence[RuntimeContainer]) -> Pod:
     >>> pod.qos.value, str(pod.containers[0].requests["cpu"]), str(pod.containers[0].limits["memory"])
     ('Guaranteed', '2', '1Gi')
     """
-    return derived(sandbox, containers).pod
-
-
-def derived(sandbox: PodSandbox, containers: Sequence[RuntimeContainer]) -> Derived:
-    """Derive a pod.
-
-    Args:
-        sandbox: the pod's sandbox.
-        containers: the pod's containers as their client asked for them, in the order of their creation. Of two with one
-            name the later counts; those that have ended are left out.
-    """
     live = [one for one in {one.name: one for one in containers}.values() if one.state is not ContainerState.STOPPED]
-    named = qos_of_cgroup(sandbox.cgroup_parent)
-    qos = named or _qos_of([one.resources for one in live])
-    guesses = set() if named else {Guess.QOS}
-    resources: PodResources | None = None
-    members: set[str] = set()
-    if qos is QoS.GUARANTEED:
-        members = _members(sandbox.pod_resources, live)
-        if members:
-            whole = _amounts(sandbox.pod_resources, qos, guesses)
-            resources = PodResources(whole[0], whole[1])
-            guesses.add(Guess.POD_LEVEL)
-    if live:
-        guesses.add(Guess.KINDS)
+    # Outside of the kubelet's groups the class comes from the containers' sizes.
+    qos = qos_of_cgroup(sandbox.cgroup_parent) or _qos_of([one.resources for one in live])
+    members = _members(sandbox.pod_resources, live) if qos is QoS.GUARANTEED else set()
     made = []
     for one in live:
-        requests, limits = (NO_RESOURCES, NO_RESOURCES) if one.id in members else _amounts(one.resources, qos, guesses)
+        requests, limits = (NO_RESOURCES, NO_RESOURCES) if one.id in members else amounts_of(one.resources, qos)
         made.append(Container(one.name, requests=requests, limits=limits))
-    pod = Pod(
+    return Pod(
         uid=sandbox.uid,
         name=sandbox.name,
         namespace=sandbox.namespace or "default",
         containers=tuple(made),
         qos=qos,
-        resources=resources,
+        resources=PodResources(*amounts_of(sandbox.pod_resources, qos)) if members else None,
         overhead=_limits(_limit_milli(sandbox.overhead, None), sandbox.overhead),
         annotations=kept_annotations(sandbox.annotations),
     )
-    return Derived(pod, tuple(guess for guess in Guess if guess in guesses))
 
 
 def amounts_of(resources: LinuxResources, qos: QoS) -> tuple[ResourceList, ResourceList]:
     """Return requests and limits of one container of a pod of this class."""
-    return _amounts(resources, qos, set())
-
-
-def _amounts(resources: LinuxResources, qos: QoS, guesses: set[Guess]) -> tuple[ResourceList, ResourceList]:
-    """Return requests and limits."""
     request = milli_of_shares(resources.shares or 0)
     limit = _limit_milli(resources, request)
     if request is None:
         # At least 256 CPUs. A quota knows better; it is the request where both are equal, as they most likely are.
-        guesses.add(Guess.CAPPED)
         request = max(limit, MOST_SHARES * 1000 // 1024)
     if not limit and request and qos is QoS.GUARANTEED:
         # The kubelet enforces no quotas (cpuCFSQuota: false), or the agent has lifted this one.
-        guesses.add(Guess.LIMIT)
         limit = request
     limits = _limits(limit, resources)
     requests = {"cpu": Quantity.of_milli(request)} if request else {}
@@ -256,16 +213,17 @@ def _members(pod: LinuxResources, live: Sequence[RuntimeContainer]) -> set[str]:
     Without pod-level resources no containers that live together exceed the pod's sum, which counts the most that ever
     run at the same time.
     """
-    alike = {one.id for one in live if _same_size(one.resources, pod)}
     quotas = sum(max(one.resources.quota or 0, 0) for one in live)
     memory = sum(one.resources.memory_limit or 0 for one in live)
-    exceeds = quotas > (pod.quota or 0) > 0 or memory > (pod.memory_limit or 0) > 0
-    return alike if exceeds else set()
-
-
-def _same_size(one: LinuxResources, pod: LinuxResources) -> bool:
-    quota = one.quota if one.quota and one.quota > 0 else pod.quota
-    return (one.shares, quota, one.memory_limit) == (pod.shares, pod.quota, pod.memory_limit)
+    if not (quotas > (pod.quota or 0) > 0 or memory > (pod.memory_limit or 0) > 0):
+        return set()
+    found = set()
+    for one in live:
+        own = one.resources
+        quota = own.quota if own.quota and own.quota > 0 else pod.quota
+        if (own.shares, quota, own.memory_limit) == (pod.shares, pod.quota, pod.memory_limit):
+            found.add(one.id)
+    return found
 
 
 def _qos_of(all_resources: Sequence[LinuxResources]) -> QoS:
@@ -296,18 +254,13 @@ def qos_of_cgroup(parent: str) -> QoS | None:
     >>> qos_of_cgroup("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podb2.slice").value
     'Burstable'
     """
-    words = _words(parent)
+    words = [part for part in parent.split("/") if part]
+    if words and words[-1].endswith(_SLICE):
+        # A slice names all slices above it; systemd writes a dash of a name as an underscore.
+        words = words[-1].removesuffix(_SLICE).split("-")
     if _KUBEPODS not in words:
         return None
     below = words[len(words) - words[::-1].index(_KUBEPODS) :]
     if below and below[0] in _CLASSES:
         return _CLASSES[below[0]]
     return QoS.GUARANTEED if below and below[0].startswith("pod") else None
-
-
-def _words(parent: str) -> list[str]:
-    parts = [part for part in parent.split("/") if part]
-    if parts and parts[-1].endswith(_SLICE):
-        # A slice names all slices above it; systemd writes a dash of a name as an underscore.
-        return parts[-1].removesuffix(_SLICE).split("-")
-    return parts

@@ -9,23 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+
+import httpx2
 
 from mooring.agent.effects import ClusterEvent, EventSubject
-from mooring.agent.eviction import (
-    MOST_EVICTIONS,
-    EventBook,
-    EventWrite,
-    EvictionWrite,
-    ReportedFailures,
-    TaintWrite,
-    Task,
-    evict_pod,
-    set_taint,
-    write_event,
-)
+from mooring.agent.eviction import EventBook, EventWrite, evict_pod, set_taint, write_event
 from mooring.agent.pods.cluster import AgentAccount
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -40,6 +32,30 @@ MOST_TRIES = 8
 CHECKING = {True: 60.0, False: 600.0}
 """Seconds between two checks that the node still has the taint, or still has not: a Node object that is created anew
 has none, or that of the kubelet's flag. The first lets pods come, the second only keeps them away."""
+
+
+MOST_EVICTIONS = 1024
+"""Evictions that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A write that waits."""
+
+    account: AgentAccount
+    """That may write it."""
+    failure: str
+    """What it means when it fails, in words."""
+    write: Callable[[httpx2.Client], object]
+    """Does it; raises ClusterError."""
+    uid: str = ""
+    """Of a pod that is to be evicted."""
+    checked_after: float | None = None
+    """Seconds until what is done is checked again: the taint is no task but a wish. None for all others."""
+    tries: int = 0
+    """That have failed."""
+    due: float = 0.0
+    """When it is tried, by the writer's clock."""
 
 
 class ClusterWriter:
@@ -74,6 +90,8 @@ class ClusterWriter:
         self._node = node
         self._report = report
         self._evicted = evicted
+        self.marks: Sequence[Callable[..., str]] = (set_taint,)
+        """Write on the Node that its agent is, or is not, ready, and return what they changed, in words."""
         self._clock = clock
         self._now = now
         self._wait = wait
@@ -81,7 +99,9 @@ class ClusterWriter:
         self._waiting: list[Task] = []
         self._book = EventBook()
         self._evictions: OrderedDict[str, None] = OrderedDict()
-        self._failures = ReportedFailures()
+        self._words: OrderedDict[str, str] = OrderedDict()
+        """How the newest failure of an eviction was reported, or, under an empty uid, of the taint; the thread's alone.
+        """
         self._stopping = False
         self._busy = False
         self._check: Task | None = None
@@ -109,7 +129,7 @@ class ClusterWriter:
             self._number += 1
             write = self._book.record(event, self._clock(), self._number)
             if write is not None:
-                self._add(Task(write))
+                self._add(self._event_task(write))
             self._changed.notify_all()
 
     def evict(self, about: EventSubject, message: str) -> None:
@@ -120,14 +140,17 @@ class ClusterWriter:
             self._evictions[about.uid] = None
             if len(self._evictions) > MOST_EVICTIONS:
                 self._evictions.popitem(last=False)
-            self._add(Task(EvictionWrite(about, message)))
+            failure = f"{about.namespace}/{about.name} is not evicted and stays held back"
+            self._add(Task(AgentAccount.EVICT, failure, partial(self._evict, about, message), about.uid))
 
     def taint(self, *, present: bool) -> None:
-        """See to it that the node has, or has not, the taint."""
+        """See to it that the node has, or has not, the taint, or what else marks it."""
         with self._changed:
-            self._waiting = [task for task in self._waiting if not isinstance(task.what, TaintWrite)]
+            self._waiting = [task for task in self._waiting if task.checked_after is None]
             self._check = None
-            self._add(Task(TaintWrite(present)))
+            failure = f"the node's taint could not be {'set' if present else 'removed'}"
+            write = partial(self._set_taint, present=present)
+            self._add(Task(AgentAccount.TAINT, failure, write, checked_after=CHECKING[present]))
 
     def wait_until_tried(self, patience: float) -> bool:
         """Wait until everything that waits was tried; tell whether nothing is left to be tried."""
@@ -147,18 +170,22 @@ class ClusterWriter:
     def _add(self, task: Task) -> None:
         if len(self._waiting) >= MOST_WAITING:
             # The taint decides where pods go, so it stays.
-            oldest = next(index for index, one in enumerate(self._waiting) if not isinstance(one.what, TaintWrite))
-            self._forget(self._waiting.pop(oldest))
+            oldest = next(index for index, one in enumerate(self._waiting) if one.checked_after is None)
+            self._evictions.pop(self._waiting.pop(oldest).uid, None)
         self._waiting.append(task)
         self._changed.notify_all()
 
+    def _event_task(self, write: EventWrite) -> Task:
+        failure = f"an event about {write.event.about.name} could not be written"
+        return Task(AgentAccount.EVENTS, failure, lambda http: write_event(http, write, self._node, self._now()))
+
     def _run(self) -> None:
-        while True:
-            task = self._next()
-            if task is None:
-                break
+        while (task := self._next()) is not None:
             try:
-                self._do(task)
+                task.write(self._clusters[task.account].http)
+                if task.account is not AgentAccount.EVENTS:
+                    self._words.pop(task.uid, None)  # the next failure is reported again
+                self._check_later(task)
             except ClusterError as error:
                 self._failed(task, error)
             except InputError as error:  # credentials that are being renewed, most likely
@@ -176,7 +203,7 @@ class ClusterWriter:
             while True:
                 now = self._clock()
                 for write in self._book.due(now):
-                    self._add(Task(write))
+                    self._add(self._event_task(write))
                 if self._check is not None and self._check.due <= now:
                     self._add(self._check)
                     self._check = None
@@ -192,56 +219,49 @@ class ClusterWriter:
                 times += [] if counted is None else [counted]
                 self._wait(self._changed, max(min(times) - now, 0.0) if times else None)
 
-    def _check_later(self, what: TaintWrite) -> None:
+    def _check_later(self, task: Task) -> None:
         with self._changed:
-            if not any(isinstance(one.what, TaintWrite) for one in self._waiting):
-                self._check = Task(what, due=self._clock() + CHECKING[what.present])
+            if task.checked_after is not None and all(one.checked_after is None for one in self._waiting):
+                self._check = replace(task, tries=0, due=self._clock() + task.checked_after)
 
-    def _do(self, task: Task) -> None:
-        what = task.what
-        http = self._clusters[task.account].http
-        if isinstance(what, EventWrite):
-            write_event(http, what, self._node, self._now())
-        elif isinstance(what, EvictionWrite):
-            there = evict_pod(http, what.about)
-            self._failures.done(task)
-            if there:
-                self._evicted()
-            became = f"was evicted: {what.message}" if there else "has ended already and needs no eviction"
-            self._report_finding("info", f"{what.about.namespace}/{what.about.name} {became}")
-        else:
-            if set_taint(http, self._node, present=what.present):
-                self._report_finding(
-                    "info", f"the node {'has' if what.present else 'has lost'} the taint of an agent that is not ready"
-                )
-            self._failures.done(task)
-            self._check_later(what)
+    def _evict(self, about: EventSubject, message: str, http: httpx2.Client) -> None:
+        there = evict_pod(http, about)
+        if there:
+            self._evicted()
+        became = f"was evicted: {message}" if there else "has ended already and needs no eviction"
+        self._report_finding("info", f"{about.namespace}/{about.name} {became}")
+
+    def _set_taint(self, http: httpx2.Client, *, present: bool) -> None:
+        for mark in self.marks:
+            if changed := mark(http, self._node, present=present):
+                self._report_finding("info", changed)
 
     def _failed(self, task: Task, error: ClusterError) -> None:
         if error.code in (0, 401) or error.code >= 500:
             self._disconnect()  # credentials may have been renewed, the server may be another one
-        lasting = isinstance(task.what, TaintWrite)
+        lasting = task.checked_after is not None
         with self._changed:
-            overtaken = lasting and any(isinstance(one.what, TaintWrite) for one in self._waiting)
-            if overtaken:
-                return
-            if not self._stopping and error.may_pass and (lasting or task.tries + 1 < MOST_TRIES):
+            if lasting and any(one.checked_after is not None for one in self._waiting):
+                return  # it is overtaken
+            is_last = self._stopping or not error.may_pass or not (lasting or task.tries + 1 < MOST_TRIES)
+            if is_last:
+                self._evictions.pop(task.uid, None)
+                self._check_later(task)
+            else:
                 pause = max(pause_before(task.tries + 1, self._node), error.pause)
                 self._add(replace(task, tries=task.tries + 1, due=self._clock() + pause))
-                is_reported = task.tries == 0 and not isinstance(task.what, EventWrite)
-                is_last = False
-            else:
-                is_reported = is_last = True
-                self._forget(task)
-                if isinstance(task.what, TaintWrite):
-                    self._check_later(task.what)
-        message = f"{task.failure}: {error}"
-        if is_reported and not self._failures.was_reported(task, message, is_last=is_last):
-            self._report_finding("warning", message)
-
-    def _forget(self, task: Task) -> None:
-        if isinstance(task.what, EvictionWrite):
-            self._evictions.pop(task.what.about.uid, None)
+        is_event, message = task.account is AgentAccount.EVENTS, f"{task.failure}: {error}"
+        if not is_last and (task.tries or is_event):
+            return
+        if not is_event:
+            before = self._words.get(task.uid)
+            if is_last:
+                self._words[task.uid] = message
+                if len(self._words) > MOST_EVICTIONS:
+                    self._words.popitem(last=False)
+            if before == message:
+                return  # it was given up before with the same words
+        self._report_finding("warning", message)
 
     def _disconnect(self) -> None:
         for cluster in self._clusters.values():

@@ -200,7 +200,11 @@ def listed(
     kept = kept_sandboxes(state, sandboxes, containers, running)
     boxes = {one.id: one for one in (*sandboxes, *kept)}
     known: dict[str, KnownContainer] = {}
-    reports = [_box_report(one) for one in kept]
+    reports = []
+    for box in kept:
+        place = f"the sandbox of {box.namespace}/{box.name}"
+        text = f"the runtime does not list {place}; its running containers keep their CPUs"
+        reports.append(AgentReport(ReportKind.RUNS_UNLISTED, text, box.uid))
     for container in containers:
         sandbox = boxes.get(container.pod_sandbox_id)
         if sandbox is None:
@@ -237,12 +241,6 @@ def _known_containers(state: AgentState) -> Iterable[KnownContainer]:
 
 def _known_sandboxes(state: AgentState) -> dict[str, PodSandbox]:
     return {**state.last_seen.sandboxes, **state.sandboxes}
-
-
-def _box_report(sandbox: PodSandbox) -> AgentReport:
-    place = f"{sandbox.namespace}/{sandbox.name}"
-    text = f"the runtime does not list the sandbox of {place}; its running containers keep their CPUs"
-    return AgentReport(ReportKind.RUNS_UNLISTED, text, sandbox.uid)
 
 
 def _phase(before: KnownContainer | None, container: RuntimeContainer) -> Phase:

@@ -21,29 +21,10 @@ from dataclasses import replace
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, reported
 from mooring.agent.nri.types import ContainerAdjustment, PodSandbox, RuntimeContainer
 from mooring.agent.quota import lift_of_container, lift_of_pod
+from mooring.agent.reactor import placing, response
 from mooring.agent.reactor.containers import first_known, recorded, with_sandbox
 from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, difference, resources_of, write_of
 from mooring.agent.reactor.devices import UNKNOWN_CODE, why_wait
-from mooring.agent.reactor.placing import (
-    EMPTY_POOL_MESSAGE,
-    EMPTY_SHARED_POOL,
-    Placed,
-    opt_out_unread,
-    place,
-    place_waiting,
-    started,
-    text_of,
-)
-from mooring.agent.reactor.response import (
-    Adjusted,
-    EventOutcome,
-    Refused,
-    enforced,
-    outcome,
-    refreshed,
-    report_refusal,
-    with_write,
-)
 from mooring.agent.reactor.update_container import resize_missed, restarted
 from mooring.agent.state import AgentState, DevicesFound, KnownContainer, Phase, Setting, claims_by_variable
 from mooring.engine.core.decision import Rejection
@@ -60,7 +41,7 @@ CLAIM_NOT_RESERVED = "ClaimNotReserved"
 
 def prepare_claim(
     state: AgentState, asked: Claim, pods: Collection[str], observer: Observer | None = None
-) -> EventOutcome:
+) -> response.EventOutcome:
     """Give a claim its CPUs; one that has them keeps them.
 
     Args:
@@ -74,23 +55,23 @@ def prepare_claim(
     """
     kubelet, decision = state.kubelet.claim(asked, observer)
     if decision.rejection is not None:
-        text = f"claim {asked.namespace}/{asked.name}: {text_of(decision.rejection)}"
+        text = f"claim {asked.namespace}/{asked.name}: {placing.text_of(decision.rejection)}"
         report = AgentReport(ReportKind.CLAIM_REFUSED, text, "", "", decision.rejection.reason)
-        return outcome(state, state, Refused(text_of(decision.rejection)), (report,))
+        return response.outcome(state, state, response.Refused(placing.text_of(decision.rejection)), (report,))
     users = {**state.claim_users, asked.uid: frozenset(pods)}
-    after, changed = enforced(state, replace(state, kubelet=kubelet, claim_users=users))
-    return outcome(state, after, None, changed)
+    after, changed = response.enforced(state, replace(state, kubelet=kubelet, claim_users=users))
+    return response.outcome(state, after, None, changed)
 
 
-def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = None) -> EventOutcome:
+def unprepare_claim(state: AgentState, uid: str, observer: Observer | None = None) -> response.EventOutcome:
     """Take a claim's CPUs back; of one that has none nothing changes."""
     kubelet = state.kubelet.release(uid, observer)
     if kubelet.node is state.kubelet.node and uid not in state.claim_users:
-        return outcome(state, state)
+        return response.outcome(state, state)
     users = {known: pods for known, pods in state.claim_users.items() if known != uid}
-    placed = place_waiting(replace(state, kubelet=kubelet, claim_users=users), observer)
-    after, changed = enforced(state, placed.state)
-    return outcome(state, after, None, (*changed, *placed.effects))
+    placed = placing.place_waiting(replace(state, kubelet=kubelet, claim_users=users), observer)
+    after, changed = response.enforced(state, placed.state)
+    return response.outcome(state, after, None, (*changed, *placed.effects))
 
 
 def nodes_of_claim(state: AgentState, namespace: str, name: str, device: str) -> tuple[int, ...] | None:
@@ -132,7 +113,7 @@ def create_container(
     observer: Observer | None = None,
     now: Moment | None = None,
     devices: DevicesFound | None = None,
-) -> EventOutcome:
+) -> response.EventOutcome:
     """Answer with the container's CPUs and memory nodes, and with updates of others.
 
     Args:
@@ -147,16 +128,20 @@ def create_container(
     before, state = state, with_sandbox(state, sandbox)
     unclaimed = why_not_claimed(state, sandbox, container)
     if unclaimed is not None:
-        report = AgentReport(ReportKind.CLAIM_REFUSED, text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason)
-        return outcome(before, state, Refused(text_of(unclaimed)), (report,))
+        report = AgentReport(
+            ReportKind.CLAIM_REFUSED, placing.text_of(unclaimed), sandbox.uid, container.id, unclaimed.reason
+        )
+        return response.outcome(before, state, response.Refused(placing.text_of(unclaimed)), (report,))
     waits = why_wait(state, pod, devices)
     if waits is not None:
         reports = reported(pod, ReportKind.DEVICES_UNKNOWN, waits.reason, waits.message, UNKNOWN_CODE, container.id)
-        return outcome(before, state, Refused(text_of(waits)), reports)
-    placed = place(state, pod, container.name, observer, devices)
-    unread = opt_out_unread(state, pod)
+        return response.outcome(before, state, response.Refused(placing.text_of(waits)), reports)
+    placed = placing.place(state, pod, container.name, observer, devices)
+    unread = placing.opt_out_unread(state, pod)
     if placed.rejection is not None:
-        return outcome(before, placed.state, Refused(text_of(placed.rejection)), (*unread, *placed.effects))
+        return response.outcome(
+            before, placed.state, response.Refused(placing.text_of(placed.rejection)), (*unread, *placed.effects)
+        )
     again = restarted(placed.state, container, pod, now or state.kubelet.node.moment, observer)
     state = again.state
     before_it = state.containers.get(container.id)
@@ -168,16 +153,18 @@ def create_container(
     wanted = DesiredSettings.now(state.with_container(known)).of(sandbox.uid, container.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
         # A container that the pod's specification does not have, or one of a pod that came before the pool ran out.
-        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
-        said = report_refusal(state, sandbox.uid, container.name, rejection, ReportKind.REJECTED, container.id)
-        return outcome(before, said.state, Refused(text_of(rejection)), (*unread, *placed.effects, *said.effects))
-    state = replace(state, kubelet=started(state.kubelet, sandbox.uid, container.name, observer))
+        rejection = Rejection(placing.EMPTY_SHARED_POOL, placing.EMPTY_POOL_MESSAGE)
+        said = response.report_refusal(state, sandbox.uid, container.name, rejection, ReportKind.REJECTED, container.id)
+        return response.outcome(
+            before, said.state, response.Refused(placing.text_of(rejection)), (*unread, *placed.effects, *said.effects)
+        )
+    state = replace(state, kubelet=placing.started(state.kubelet, sandbox.uid, container.name, observer))
     known = replace(known, record=wanted.over(known.record))
-    refresh = refreshed(state.with_container(known), skip=container.id)
+    refresh = response.refreshed(state.with_container(known), skip=container.id)
     environment, mounts = adjustment_of(state.with_container(known), known)
     adjustment = ContainerAdjustment(resources_of(wanted), environment, mounts)
     effects = (*refresh.writes, *lift_of_pod(refresh.state, sandbox.uid), *unread, *placed.effects, *again.effects)
-    return outcome(before, refresh.state, Adjusted(adjustment, refresh.updates), effects)
+    return response.outcome(before, refresh.state, response.Adjusted(adjustment, refresh.updates), effects)
 
 
 def start_container(
@@ -188,7 +175,7 @@ def start_container(
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
     now: Moment | None = None,
-) -> EventOutcome:
+) -> response.EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
     Where that fails it is not started: :func:`mooring.agent.reactor.reconcile.writes_done` says when.
@@ -208,33 +195,39 @@ def start_container(
         pod = state.kubelet.node.active.get(sandbox.uid)
     if pod is not None:
         placed = place_existing(state, sandbox, container, pod, observer, devices, now)
-        unread = opt_out_unread(state, pod)
+        unread = placing.opt_out_unread(state, pod)
         if placed.rejection is not None:
             refused, write = _kept_in_pool(recorded(placed.state, sandbox, container, Phase.REFUSED), container.id)
-            return outcome(before, refused, Refused(text_of(placed.rejection)), (*write, *unread, *placed.effects))
+            return response.outcome(
+                before, refused, response.Refused(placing.text_of(placed.rejection)), (*write, *unread, *placed.effects)
+            )
         state, effects = placed.state, (*unread, *placed.effects)
     state = recorded(state, sandbox, container, Phase.STARTING)
     known = state.containers[container.id]
     wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     if not wanted.cpus and state.kubelet.settings.cpu is not None:
-        rejection = Rejection(EMPTY_SHARED_POOL, EMPTY_POOL_MESSAGE)
-        reported = report_refusal(state, sandbox.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
+        rejection = Rejection(placing.EMPTY_SHARED_POOL, placing.EMPTY_POOL_MESSAGE)
+        reported = response.report_refusal(
+            state, sandbox.uid, known.name, rejection, ReportKind.START_REFUSED, known.id
+        )
         refused = reported.state.with_container(replace(known, phase=Phase.REFUSED))
-        return outcome(before, refused, Refused(text_of(rejection)), (*effects, *reported.effects))
-    state, changed = enforced(before, state.with_container(with_write(known, wanted)))
+        return response.outcome(
+            before, refused, response.Refused(placing.text_of(rejection)), (*effects, *reported.effects)
+        )
+    state, changed = response.enforced(before, state.with_container(response.with_write(known, wanted)))
     mine: tuple[Effect, ...] = (
         write_of(known, wanted, _occasion(before.containers.get(container.id), wanted)),
         *lift_of_container(known, wanted),
         *lift_of_pod(state, sandbox.uid),
     )
-    return replace(outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
+    return replace(response.outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
 
 
 def _kept_in_pool(state: AgentState, container_id: str) -> tuple[AgentState, tuple[Effect, ...]]:
     """Return what keeps a refused container off the CPUs of others on a runtime that starts it nevertheless."""
     known = state.containers[container_id]
     wanted = DesiredSettings.now(state).of(known.uid, known.name)
-    return state.with_container(with_write(known, wanted)), (write_of(known, wanted),)
+    return state.with_container(response.with_write(known, wanted)), (write_of(known, wanted),)
 
 
 def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
@@ -256,15 +249,15 @@ def place_existing(
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
     now: Moment | None = None,
-) -> Placed:
+) -> placing.Placed:
     """Place the pod of a container that is there already, and report it; it may have been made with other sizes."""
-    placed = place(state, pod, container.name, observer, devices)
+    placed = placing.place(state, pod, container.name, observer, devices)
     if placed.rejection is not None:
         return placed
-    after = replace(placed.state, kubelet=started(placed.state.kubelet, sandbox.uid, container.name, observer))
+    after = replace(placed.state, kubelet=placing.started(placed.state.kubelet, sandbox.uid, container.name, observer))
     if container.id in state.containers:
-        return Placed(after, None, placed.effects)
+        return placing.Placed(after, None, placed.effects)
     text = f"{sandbox.namespace}/{sandbox.name}: {container.name} was created while the agent was disconnected"
     report = AgentReport(ReportKind.FOUND_RUNNING, text, sandbox.uid, container.id)
     missed = resize_missed(after, sandbox.uid, container, now or after.kubelet.node.moment, observer)
-    return Placed(missed.state, None, (*placed.effects, report, *missed.effects))
+    return placing.Placed(missed.state, None, (*placed.effects, report, *missed.effects))

@@ -125,17 +125,13 @@ def expected(state: AgentState) -> Mapping[str, Setting]:
     return {one.id: wanted.of(one.uid, one.name) for one in state.containers.values() if one.phase in HAS_CGROUP}
 
 
-def expected_lifts(state: AgentState) -> tuple[LiftQuota, ...]:
-    """Return every cgroup that should have no quota: containers, sandboxes, pods."""
-    return tuple(_lifts(state))
-
-
-def _lifts(state: AgentState) -> Iterator[LiftQuota]:
+def expected_lifts(state: AgentState) -> Iterator[LiftQuota]:
+    """Yield every cgroup that should have no quota: containers, sandboxes, pods."""
     wanted = DesiredSettings.now(state)
-    for one in state.containers.values():
-        if one.phase in HAS_CGROUP:
-            yield from lift_of_container(one, wanted.of(one.uid, one.name))
-    for uid in dict.fromkeys(one.uid for one in state.containers.values() if one.phase in HAS_CGROUP):
+    running = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
+    for one in running:
+        yield from lift_of_container(one, wanted.of(one.uid, one.name))
+    for uid in dict.fromkeys(one.uid for one in running):
         yield from lift_of_pod(state, uid)
 
 
@@ -153,17 +149,13 @@ def resources_of(setting: Setting) -> LinuxResources:
     >>> resources_of(Setting(CPUSet.parse("0-2"), NUMAMask(0b11)))
     LinuxResources(cpus='0-2', mems='0,1', shares=None, quota=None, period=None, memory_limit=None)
     """
-    return LinuxResources(list_of(setting.cpus), nodes_of(setting.mems), quota=setting.quota)
-
-
-def list_of(cpus: CPUSet) -> str:
-    """Return a Linux CPU list."""
-    return _list(cpus.mask)
+    return LinuxResources(list_of(setting.cpus.mask), nodes_of(setting.mems), quota=setting.quota)
 
 
 # All containers of the shared pool get the same list.
 @lru_cache(maxsize=64)
-def _list(mask: int) -> str:
+def list_of(mask: int) -> str:
+    """Return the Linux CPU list of a mask."""
     return list_text(mask)
 
 
@@ -220,17 +212,6 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
 """Ids that can be the name of a folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedChanges:
-    """A state whose containers' files are as they should be once the effects are done."""
-
-    state: AgentState
-    before: tuple[WriteAssigned, ...] = ()
-    """Files that lose CPUs: to be written before cgroups change."""
-    after: tuple[WriteCPUSet | WriteAssigned | DropAssigned, ...] = ()
-    """The others, each after a check of the cgroup that the files speak of."""
-
-
 def has_files(state: AgentState, container: KnownContainer) -> bool:
     """Tell whether a container has files that say which CPUs it has."""
     if ASSIGNED_CPUSET not in state.kubelet.mooring.extensions or not _NAME.fullmatch(container.id):
@@ -267,14 +248,11 @@ def assigned_to(state: AgentState, uid: str, name: str, claimed: Mapping[tuple[s
         cpus = CPUSet(own & ~node.cpu.offline)
     if memory_isolation(node.settings, node.providers, pod, container) is Isolation.CONTAINER:
         nodes = NUMAMask(mask_of(numa_of_blocks(node.memory.assignments[uid][name])))
-    return Assigned(cpus, nodes, _pool(state, uid, name))
-
-
-def _pool(state: AgentState, uid: str, name: str) -> CPUSet | None:
-    if MIXED_CPUS not in state.kubelet.mooring.extensions:
-        return None
-    wanted = DesiredSettings.now(state)
-    return wanted.pool if wanted.is_mixed(uid, name) else None
+    shared = None
+    if MIXED_CPUS in state.kubelet.mooring.extensions:
+        wanted = DesiredSettings.now(state)
+        shared = wanted.pool if wanted.is_mixed(uid, name) else None
+    return Assigned(cpus, nodes, shared)
 
 
 def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[str, str], tuple[Mount, ...]]:
@@ -290,8 +268,13 @@ def adjustment_of(state: AgentState, container: KnownContainer) -> tuple[dict[st
     return {**dict(zip(ENVIRONMENT, (str(found.cpus), list_text(found.mems)), strict=True)), **environment}, (mount,)
 
 
-def file_changes(before: AgentState, after: AgentState, on_their_way: Collection[str]) -> AssignedChanges:
-    """Return the second state with what brings all files up to date.
+def file_changes(
+    before: AgentState, after: AgentState, on_their_way: Collection[str]
+) -> tuple[AgentState, list[WriteAssigned], list[WriteCPUSet | WriteAssigned | DropAssigned]]:
+    """Return the second state, in which files are as they should be once what comes with it is done.
+
+    First that are files that lose CPUs, to be written before cgroups change; then the others, each after a check of the
+    cgroup that the files speak of.
 
     Args:
         before: the state before an event.
@@ -299,7 +282,7 @@ def file_changes(before: AgentState, after: AgentState, on_their_way: Collection
         on_their_way: ids of containers that the runtime is about to change: their files get new CPUs afterwards.
     """
     if ASSIGNED_CPUSET not in after.kubelet.mooring.extensions:
-        return AssignedChanges(after)
+        return after, [], []
     lessened: list[WriteAssigned] = []
     rest: list[WriteCPUSet | WriteAssigned | DropAssigned] = []
     wanted = DesiredSettings.now(after)
@@ -327,13 +310,13 @@ def file_changes(before: AgentState, after: AgentState, on_their_way: Collection
         for one in before.containers.values()
         if one.id not in after.containers and has_files(before, one)
     ]
-    if not lessened and not rest:
-        return AssignedChanges(after)
-    return AssignedChanges(replace(after, containers=containers), tuple(lessened), tuple(rest))
+    return replace(after, containers=containers) if lessened or rest else after, lessened, rest
 
 
-def files_after_restart(state: AgentState) -> AssignedChanges:
-    """Return a state in which it is known what all files say: what containers have on record, of what is theirs.
+def files_after_restart(state: AgentState) -> tuple[AgentState, list[WriteAssigned]]:
+    """Return a state in which it is known what all files say, and the writes after which they do.
+
+    They say what containers have on record, of what is theirs.
 
     After a restart it is unknown what the files say, and perhaps it is too much. The record is the runtime's, from
     before the answer that brings it up to date.
@@ -352,7 +335,7 @@ def files_after_restart(state: AgentState) -> AssignedChanges:
         )
         containers[one.id] = replace(one, shown=says)
         writes.append(WriteAssigned(one.id, says, makes=one.phase in (Phase.CREATING, Phase.CREATED)))
-    return AssignedChanges(replace(state, containers=containers), tuple(writes)) if writes else AssignedChanges(state)
+    return replace(state, containers=containers) if writes else state, writes
 
 
 def are_files_behind(state: AgentState) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from mooring.agent.effects import AgentReport, Effect, ReportKind, ReturnCPUs, reported, warning_about
+from mooring.agent.effects import AgentReport, Effect, ReportKind, ReturnCPUs, reported, said
 from mooring.agent.reactor.desired import DesiredSettings, write_of
 from mooring.agent.reactor.devices import (
     CHANGED_CODE,
@@ -39,7 +39,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.hotplug import Broken, CPUsChanged, RestoredSet, known_cpus
+from mooring.engine.node.hotplug import CPUsChanged, known_cpus
 from mooring.explanations.phrases import nodes
 
 
@@ -76,14 +76,13 @@ def cpus_changed(state: AgentState, online: int, observer: Observer | None = Non
     kubelet, lost = kubelet.offline(gone, observer) if gone else (kubelet, CPUsChanged(0))
     placed = place_waiting(replace(state, kubelet=kubelet), observer)
     after, changed = enforced(state, placed.state)
-    effects: list[Effect] = [_said(gone, back, offline)]
-    for change in (gained, lost):
-        for broken in change.broken:
-            effects += _of_broken(after.kubelet, broken)
-        for restored in change.restored:
-            effects += _of_restored(after.kubelet, restored)
+    parts = [f"CPUs {list_text(gone)} went offline"] if gone else []
+    parts += [f"CPUs {list_text(back)} came online"] if back else []
+    rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
+    told = AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
+    effects = [effect for change in (gained, lost) for effect in _change_said(after, change)]
     returned = (_returned(after, back),) if back else ()
-    return outcome(state, after, None, (*returned, *changed, *placed.effects, *effects))
+    return outcome(state, after, None, (*returned, *changed, *placed.effects, told, *effects))
 
 
 def _returned(state: AgentState, back: int) -> ReturnCPUs:
@@ -93,33 +92,20 @@ def _returned(state: AgentState, back: int) -> ReturnCPUs:
     return ReturnCPUs(CPUSet(CPUMask(back)), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
 
 
-def _said(gone: int, back: int, offline: int) -> AgentReport:
-    parts = [f"CPUs {list_text(gone)} went offline"] if gone else []
-    parts += [f"CPUs {list_text(back)} came online"] if back else []
-    rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
-    return AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
-
-
-def _of_broken(kubelet: Kubelet, one: Broken) -> Iterator[Effect]:
-    what = f"{one.container or 'the pod'} lost CPUs {list_text(one.lost)} of {list_text(one.cpus)}, which are offline"
-    if one.replaced_by:
-        yield from _said_of(kubelet, one.pod, f"{what}; {list_text(one.replaced_by)} replace them", "CPUsReplaced")
-    else:
-        why = f": {one.why}" if one.why else ""
-        yield from _said_of(kubelet, one.pod, f"{what}; no CPUs replace them{why}", "CPUsOffline")
-
-
-def _of_restored(kubelet: Kubelet, one: RestoredSet) -> Iterator[Effect]:
-    instead = "" if one.before == one.cpus else f" instead of {list_text(one.before)}"
-    text = f"{one.container or 'the pod'} has all of its CPUs again, {list_text(one.cpus)}{instead}"
-    yield from _said_of(kubelet, one.pod, text, "CPUsRestored")
-
-
-def _said_of(kubelet: Kubelet, uid: str, text: str, reason: str) -> Iterator[Effect]:
-    yield AgentReport(ReportKind.CPUS_CHANGED, text, uid, "", reason)
-    pod = kubelet.node.active.get(uid)
-    if pod is not None:
-        yield warning_about(pod, reason, text)
+def _change_said(state: AgentState, change: CPUsChanged) -> Iterator[Effect]:
+    """Yield what a change came to for pods."""
+    for one in change.broken:
+        lost, had = list_text(one.lost), list_text(one.cpus)
+        text = f"{one.container or 'the pod'} lost CPUs {lost} of {had}, which are offline"
+        if one.replaced_by:
+            reason, text = "CPUsReplaced", f"{text}; {list_text(one.replaced_by)} replace them"
+        else:
+            reason, text = "CPUsOffline", f"{text}; no CPUs replace them{f': {one.why}' if one.why else ''}"
+        yield from said(state, AgentReport(ReportKind.CPUS_CHANGED, text, one.pod, "", reason), reason)
+    for each in change.restored:
+        instead = "" if each.before == each.cpus else f" instead of {list_text(each.before)}"
+        text = f"{each.container or 'the pod'} has all of its CPUs again, {list_text(each.cpus)}{instead}"
+        yield from said(state, AgentReport(ReportKind.CPUS_CHANGED, text, each.pod, "", "CPUsRestored"), "CPUsRestored")
 
 
 def is_news_of_devices(state: AgentState, found: Mapping[str, DevicesFound]) -> bool:

@@ -14,19 +14,11 @@ from dataclasses import replace
 from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, Verify
 from mooring.agent.nri.types import Event, PodSandbox, RuntimeContainer
 from mooring.agent.quota import lift_of_container, lift_of_pod
+from mooring.agent.reactor import response
 from mooring.agent.reactor.containers import believed, recorded, with_sandbox, without_container, without_sandbox
 from mooring.agent.reactor.create_container import place_existing, start_container
 from mooring.agent.reactor.desired import DesiredSettings, on_record, write_of
 from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
-from mooring.agent.reactor.response import (
-    Accepted,
-    EventOutcome,
-    enforced,
-    outcome,
-    refreshed,
-    started_despite_refusal,
-    with_write,
-)
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, Phase
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.observer import Observer
@@ -60,11 +52,12 @@ def state_change(
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
     now: Moment | None = None,
-) -> EventOutcome:
+) -> response.EventOutcome:
     """Return what an event comes to; one that says nothing to the agent changes nothing."""
     match event, sandbox, container:
         case Event.RUN_POD_SANDBOX, PodSandbox(), _:
-            return run_sandbox(state, sandbox)
+            # Nothing is decided yet: NRI knows no more of the pod.
+            return response.outcome(state, with_sandbox(state, sandbox))
         case Event.STOP_POD_SANDBOX | Event.REMOVE_POD_SANDBOX, PodSandbox(), _:
             return end_sandbox(state, sandbox, observer)
         case Event.POST_CREATE_CONTAINER, PodSandbox(), RuntimeContainer():
@@ -76,9 +69,11 @@ def state_change(
         case ((Event.POST_UPDATE_CONTAINER | Event.POST_UPDATE_POD_SANDBOX), PodSandbox(), _):
             return container_updated(state, sandbox, container)
         case Event.REMOVE_CONTAINER, _, RuntimeContainer():
-            return remove_container(state, container)
+            # Its pod stays until its sandbox ends: the next life of the container may be to come. The dead containers
+            # of a pod in CrashLoopBackOff are removed, and so is one that the runtime could not make.
+            return response.outcome(state, without_container(state, container.id))
         case _:
-            return outcome(state, state)
+            return response.outcome(state, state)
 
 
 def container_created(
@@ -89,7 +84,7 @@ def container_created(
     observer: Observer | None = None,
     devices: DevicesFound | None = None,
     now: Moment | None = None,
-) -> EventOutcome:
+) -> response.EventOutcome:
     """Learn that the runtime has a container on record: from now on it takes updates.
 
     A container whose creation the agent did not see is placed now; a refusal comes when it starts.
@@ -102,8 +97,8 @@ def container_created(
     known = state.containers.get(container.id)
     # A late word does not take a container back to an earlier phase.
     phase = Phase.CREATED if known is None or known.phase is Phase.CREATING else known.phase
-    state, changed = enforced(before, recorded(state, sandbox, container, phase))
-    return outcome(before, state, None, (*changed, *effects))
+    state, changed = response.enforced(before, recorded(state, sandbox, container, phase))
+    return response.outcome(before, state, None, (*changed, *effects))
 
 
 def container_started(
@@ -113,7 +108,7 @@ def container_started(
     pod: Pod | None = None,
     observer: Observer | None = None,
     now: Moment | None = None,
-) -> EventOutcome:
+) -> response.EventOutcome:
     """Record that a container runs. For a very short one the end was reported before.
 
     A container that should not have been started is checked and corrected at once: CRI-O logs an error of
@@ -126,8 +121,8 @@ def container_started(
         placed = place_existing(placed.state, sandbox, container, pod, observer, now=now)
     after = recorded(placed.state, sandbox, container, Phase.RUNNING)
     if before is not None and before.phase in (Phase.STARTING, Phase.RUNNING, Phase.ENDED):
-        return outcome(state, after)
-    after, changed = enforced(state, after)
+        return response.outcome(state, after)
+    after, changed = response.enforced(state, after)
     known = after.containers[container.id]
     wanted = DesiredSettings.now(after).of(known.uid, known.name)
     effects: tuple[Effect, ...] = (
@@ -135,16 +130,20 @@ def container_started(
         write_of(known, wanted, Occasion.CHECK),
         *lift_of_container(known, wanted),
         *lift_of_pod(after, sandbox.uid),
-        *(started_despite_refusal(after, known) if before is not None and before.phase is Phase.REFUSED else ()),
+        *(
+            response.started_despite_refusal(after, known)
+            if before is not None and before.phase is Phase.REFUSED
+            else ()
+        ),
         *placed.effects,
         Verify((container.id,)),
     )
-    return outcome(state, after.with_container(with_write(known, wanted)), None, effects)
+    return response.outcome(state, after.with_container(response.with_write(known, wanted)), None, effects)
 
 
 def container_updated(
     state: AgentState, sandbox: PodSandbox, container: RuntimeContainer | None = None
-) -> EventOutcome:
+) -> response.EventOutcome:
     """Lift the pod's quota again, which a resize of the kubelet writes again, and see to the container's cpuset.
 
     Between the answer and its deed the runtime lets other events pass. Where one of them changed what the container
@@ -153,50 +152,36 @@ def container_updated(
     known = None if container is None else state.containers.get(container.id)
     lifts = lift_of_pod(state, sandbox.uid)
     if container is None or known is None or known.phase not in HAS_CGROUP:
-        return outcome(state, state, None, lifts)
+        return response.outcome(state, state, None, lifts)
     wanted = DesiredSettings.now(state).of(known.uid, known.name)
     after = state.with_container(replace(known, record=believed(known.record, on_record(container.resources))))
-    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
+    return response.outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK), *lifts))
 
 
-def stop_container(state: AgentState, container: RuntimeContainer) -> EventOutcome:
+def stop_container(state: AgentState, container: RuntimeContainer) -> response.EventOutcome:
     """Learn that a container has ended, and use the reply for what the runtime was not told yet."""
     known = state.containers.get(container.id)
     after = state if known is None else state.with_container(replace(known, phase=Phase.ENDED))
-    refresh = refreshed(after)
-    return outcome(state, refresh.state, Accepted(refresh.updates), refresh.writes)
+    refresh = response.refreshed(after)
+    return response.outcome(state, refresh.state, response.Accepted(refresh.updates), refresh.writes)
 
 
-def remove_container(state: AgentState, container: RuntimeContainer) -> EventOutcome:
-    """Forget a container. Its pod stays until its sandbox ends: the next life of the container may be to come.
-
-    The dead containers of a pod in CrashLoopBackOff are removed, and so is one that the runtime could not make. After a
-    restart containerd reports no end of the sandboxes from before; :func:`end_missing_sandboxes` finds those.
-    """
-    return outcome(state, without_container(state, container.id))
-
-
-def run_sandbox(state: AgentState, sandbox: PodSandbox) -> EventOutcome:
-    """Learn of a new sandbox. Nothing is decided yet: NRI knows no more of the pod."""
-    return outcome(state, with_sandbox(state, sandbox))
-
-
-def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> EventOutcome:
+def end_sandbox(state: AgentState, sandbox: PodSandbox, observer: Observer | None = None) -> response.EventOutcome:
     """Learn that a sandbox was stopped or removed; with the last one of its pod the pod's place is free.
 
     The reply carries no updates, so that containers of a shared pool that grows are widened by their cgroups.
     """
     after = without_sandbox(state, sandbox.id)
     if any(one.uid == sandbox.uid for one in after.sandboxes.values()):
-        return outcome(state, after)
+        return response.outcome(state, after)
     placed = place_waiting(without_pod(after, sandbox.uid, observer), observer)
-    now, changed = enforced(state, placed.state)
-    return outcome(state, now, None, (*changed, *placed.effects))
+    now, changed = response.enforced(state, placed.state)
+    return response.outcome(state, now, None, (*changed, *placed.effects))
 
 
 def end_missing_sandboxes(
     state: AgentState, sandbox_ids: Iterable[str], observer: Observer | None = None
-) -> EventOutcome:
+) -> response.EventOutcome:
     """End sandboxes of which the kernel has nothing left.
 
     One in which a container is being made stays: its group is yet to come.
@@ -219,4 +204,4 @@ def end_missing_sandboxes(
         after = ended.state
         text = f"the sandbox of {sandbox.namespace}/{sandbox.name} has ended, and the runtime did not report it"
         effects += [*ended.effects, AgentReport(ReportKind.POD_GONE, text, sandbox.uid)]
-    return outcome(state, after, None, tuple(effects))
+    return response.outcome(state, after, None, tuple(effects))

@@ -23,18 +23,17 @@ from enum import Enum
 
 from mooring.agent.effects import (
     AgentReport,
-    ClusterEvent,
     Effect,
     LiftQuota,
     Occasion,
     ReportKind,
     WriteCPUSet,
-    warning_about,
+    said,
 )
 from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, write_of
 from mooring.agent.reactor.placing import text_of
 from mooring.agent.reactor.response import EventOutcome, Refused, outcome, report_refusal, without_refusal
-from mooring.agent.state import HAS_CGROUP, AgentState, KnownContainer, KnownDeviation, Phase, Setting
+from mooring.agent.state import HAS_CGROUP, AgentState, KnownDeviation, Phase, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection
@@ -86,7 +85,8 @@ def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> Eve
         if known is None:
             continue
         if one.had and one.standing is Compliance.RIGHT and one.write.occasion is Occasion.CHECK:
-            effects += _repaired(state, known, one.had)
+            report = AgentReport(ReportKind.DEVIATION, f"{known.name} had {one.had}", known.uid, known.id)
+            effects += said(state, report, "CPUSetRepaired")
     for one in {each.write.container_id: each for each in results}.values():
         known = state.containers.get(one.write.container_id)
         if known is None:
@@ -99,7 +99,9 @@ def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> Eve
             state, effects = lasting.state, [*effects, *lasting.effects]
         if known.id != outcome.starts:
             continue
-        if _keeps_from_running(one):
+        # Without a process, a container that has ended looks like one whose group has another name.
+        unsure = one.standing is Compliance.ENDED and not one.write.pid
+        if unsure or one.standing in (Compliance.BEYOND, Compliance.UNKNOWN):
             rejection = Rejection(CPUSET_NOT_ENFORCED, f"{known.name} {one.problem or _NO_PROCESS}")
             refused = report_refusal(state, known.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
             # containerd ends it now; a runtime that starts it nevertheless says so by PostStartContainer.
@@ -125,9 +127,8 @@ def report_deviation(state: AgentState, container_id: str, problem: str, *, is_k
         return EventOutcome(state)
     there = {one: told for one, told in state.deviating.items() if one in state.containers}
     text = f"{known.name} {problem}"
-    effects: list[Effect] = [AgentReport(ReportKind.DEVIATION_LASTS, text, known.uid, container_id)]
-    effects += _event(state, known, "CPUSetDiffers", text)
-    return EventOutcome(replace(state, deviating={**there, container_id: now}), effects=tuple(effects))
+    effects = said(state, AgentReport(ReportKind.DEVIATION_LASTS, text, known.uid, container_id), "CPUSetDiffers")
+    return EventOutcome(replace(state, deviating={**there, container_id: now}), effects=effects)
 
 
 def without_deviation(state: AgentState, container_ids: Collection[str]) -> AgentState:
@@ -140,25 +141,6 @@ def without_deviation(state: AgentState, container_ids: Collection[str]) -> Agen
             # A container that runs within its set is no longer refused, whatever made it so.
             state = without_refusal(state, known.uid, known.name)
     return replace(state, deviating={one: told for one, told in state.deviating.items() if one not in container_ids})
-
-
-def _keeps_from_running(one: WriteOutcome) -> bool:
-    # Without a process, a container that has ended looks like one whose group has another name.
-    unsure = one.standing is Compliance.ENDED and not one.write.pid
-    return unsure or one.standing in (Compliance.BEYOND, Compliance.UNKNOWN)
-
-
-def _repaired(state: AgentState, known: KnownContainer, had: str) -> list[Effect]:
-    text = f"{known.name} had {had}"
-    return [
-        AgentReport(ReportKind.DEVIATION, text, known.uid, known.id),
-        *_event(state, known, "CPUSetRepaired", text),
-    ]
-
-
-def _event(state: AgentState, known: KnownContainer, reason: str, text: str) -> list[ClusterEvent]:
-    pod = state.kubelet.node.active.get(known.uid)
-    return [] if pod is None else [warning_about(pod, reason, text)]
 
 
 def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: NUMAMask) -> EventOutcome:

@@ -17,7 +17,9 @@ grants them before it calls the runtime, and reports them later.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 from mooring.agent.effects import AgentReport, Effect, ReportKind
 from mooring.agent.nri.types import RuntimeContainer
@@ -56,13 +58,12 @@ def taken_over(state: AgentState, waiting: Sequence[Pod], observer: Observer | N
         found = recoverable(state, pod, taken)
         if found:
             entries[pod.uid] = found
-            for mask in found.values():
-                taken |= mask
-    kubelet = with_entries(state.kubelet, entries, {pod.uid: pod for pod in waiting}) if entries else None
+            taken = reduce(or_, found.values(), taken)
+    named = {pod.uid: pod for pod in waiting}
+    kubelet = with_entries(state.kubelet, entries, named) if entries else None
     if kubelet is None:
         return EventOutcome(state)
     # The engine drops entries of pods that are not active, and they are asked about one after another.
-    named = {pod.uid: pod for pod in waiting}
     adopted = replace(kubelet, node=kubelet.node.adopt([named[uid] for uid in entries]))
     effects: list[Effect] = []
     for uid, found in entries.items():
@@ -145,10 +146,7 @@ def with_entries(
         pods: these pods, by uid.
     """
     node, before = kubelet.node, kubelet.node.cpu
-    given = 0
-    for containers in entries.values():
-        for mask in containers.values():
-            given |= mask
+    given = reduce(or_, (mask for containers in entries.values() for mask in containers.values()), 0)
     first = {uid: _first_cpus(kubelet, pods[uid], held) for uid, held in entries.items()}
     cpu = replace(
         before,
@@ -183,26 +181,11 @@ def _first_cpus(kubelet: Kubelet, pod: Pod, held: Mapping[str, CPUMask]) -> Mapp
 
 def cpus_of(masks: Iterable[int]) -> str:
     """Return several masks as one CPU list."""
-    joined = NO_CPUS
-    for mask in masks:
-        joined |= mask
-    return str(CPUSet(joined))
+    return str(CPUSet(reduce(or_, masks, NO_CPUS)))
 
 
 def _cpus_of(container: KnownContainer) -> CPUMask:
     return container.record.cpus.mask
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A resized container with other CPUs on record than the ledger has."""
-
-    pod: Pod
-    container: str
-    id: str
-    current: CPUMask
-    cpus: CPUMask
-    """Those on record."""
 
 
 def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContainer]) -> EventOutcome:
@@ -218,13 +201,13 @@ def with_resizes_on_record(state: AgentState, containers: Sequence[RuntimeContai
     cpu = state.kubelet.node.cpu
     reports = []
     # What some released, others may have got.
-    for one in sorted(_recorded(state, policy, containers), key=lambda one: bool(one.cpus & ~one.current)):
-        if one.cpus & ~one.current & ~available_cpus(policy, cpu):
+    found = sorted(_recorded(state, policy, containers), key=lambda one: bool(one[3] & ~one[2]))
+    for pod, known, current, cpus in found:
+        if cpus & ~current & ~available_cpus(policy, cpu):
             continue
-        cpu = assigned(cpu, one.pod.uid, one.container, one.cpus)
-        name = f"{one.pod.namespace}/{one.pod.name}"
-        text = f"{name}: {one.container} was resized and keeps CPUs {list_text(one.cpus)}, which it runs on"
-        reports.append(AgentReport(ReportKind.TAKEN_OVER, text, one.pod.uid, one.id))
+        cpu = assigned(cpu, pod.uid, known.name, cpus)
+        text = f"{known.name} was resized and keeps CPUs {list_text(cpus)}, which it runs on"
+        reports.append(AgentReport(ReportKind.TAKEN_OVER, f"{pod.namespace}/{pod.name}: {text}", pod.uid, known.id))
     if not reports:
         return EventOutcome(state)
     return EventOutcome(replace(state, kubelet=state.kubelet.with_cpu_state(cpu)), effects=tuple(reports))
@@ -247,8 +230,12 @@ def with_sizes_on_record(state: AgentState, pod: Pod, containers: Sequence[Runti
     return pod
 
 
-def _recorded(state: AgentState, policy: StaticPolicy, containers: Sequence[RuntimeContainer]) -> Iterator[_Recorded]:
+def _recorded(
+    state: AgentState, policy: StaticPolicy, containers: Sequence[RuntimeContainer]
+) -> Iterator[tuple[Pod, KnownContainer, CPUMask, CPUMask]]:
     """Yield resized containers whose record has their first CPUs and at least as many as they request now.
+
+    Each comes with its pod, the CPUs of the ledger, and other ones, those on record.
 
     Where the journal has the sizes, its delay was over later: the record has lost CPUs and got none.
     """
@@ -272,4 +259,4 @@ def _recorded(state: AgentState, policy: StaticPolicy, containers: Sequence[Runt
             if wanted is None and not (change.is_shrink and not cpus & ~change.current):
                 continue
             if cpus != change.current and cpus.bit_count() >= change.need:
-                yield _Recorded(pod, name, known.id, change.current, cpus)
+                yield pod, known, change.current, cpus

@@ -14,7 +14,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from mooring.agent.effects import AgentReport, Effect, Occasion, Persist, ReportKind, Verify, WriteCPUSet, warning_about
+from mooring.agent.effects import (
+    AgentReport,
+    Effect,
+    Occasion,
+    Persist,
+    ReportKind,
+    Verify,
+    WriteCPUSet,
+    said,
+    warning_about,
+)
 from mooring.agent.nri.types import ContainerAdjustment, ContainerUpdate
 from mooring.agent.quota import lift_of_container, lift_of_pod
 from mooring.agent.reactor import desired
@@ -85,10 +95,9 @@ def report_refusal(
     pod = state.kubelet.node.active.get(uid)
     place = uid if pod is None else f"{pod.namespace}/{pod.name}"
     text = f"{place}: {name}: {text_of(rejection)}"
-    effects: list[Effect] = [AgentReport(finding, text, uid, container_id, rejection.reason)]
-    if pod is not None:
-        effects.append(warning_about(pod, rejection.reason, rejection.message))
-    return EventOutcome(replace(state, unstarted={**unstarted, (uid, name): rejection}), effects=tuple(effects))
+    report = AgentReport(finding, text, uid, container_id, rejection.reason)
+    after = replace(state, unstarted={**unstarted, (uid, name): rejection})
+    return EventOutcome(after, effects=said(state, report, rejection.reason, rejection.message))
 
 
 def started_despite_refusal(state: AgentState, container: KnownContainer) -> tuple[Effect, ...]:
@@ -258,19 +267,14 @@ def outcome(
     )
     if after.unverified != updated:
         after = replace(after, unverified=updated)
-    files = desired.file_changes(before, after, updated)
-    after = files.state
-    first: tuple[Effect, ...] = (Persist(after),) if _is_worth_writing(before, after) else ()
-    last: tuple[Effect, ...] = (Verify(due),) if due else ()
-    later = tuple(one for one in files.after if one not in effects)
-    return EventOutcome(after, answer, (*first, *files.before, *effects, *later, *last))
-
-
-def _is_worth_writing(before: AgentState, after: AgentState) -> bool:
+    after, lessened, rest = desired.file_changes(before, after, updated)
+    is_changed = before.kubelet is not after.kubelet or before.claim_users != after.claim_users
     # A container that is gone may stay in the journal until the next write: nothing is read off it.
-    if before.kubelet is not after.kubelet or before.claim_users != after.claim_users:
-        return True
-    return not after.containers.keys() <= before.containers.keys()
+    is_worth_writing = is_changed or not after.containers.keys() <= before.containers.keys()
+    first: tuple[Effect, ...] = (Persist(after),) if is_worth_writing else ()
+    last: tuple[Effect, ...] = (Verify(due),) if due else ()
+    later = tuple(one for one in rest if one not in effects)
+    return EventOutcome(after, answer, (*first, *lessened, *effects, *later, *last))
 
 
 def answer_lost(state: AgentState, container_ids: Collection[str]) -> EventOutcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring.agent.effects import AgentReport, ReportKind
@@ -17,7 +17,7 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted, Start, start_kubelet
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.hotplug import remembered
 
@@ -64,23 +64,30 @@ def resume(
     """
     stored = stored or Stored()
     reports = list(stored.reports)
-    for texts in _ever_less(stored.texts):
-        start = _start(info, config, mooring, texts, observer)
-        if isinstance(start, Kubelet):
-            kubelet = with_offline(start, stored.offline, stored.displaced)
-            state = AgentState(
-                kubelet,
-                options or Options(),
-                remembered=stored.pods,
-                last_seen=stored.last_seen,
-                claim_users=stored.claim_users,
-            )
-            return EventOutcome(state, effects=tuple(reports))
-        problem = start if isinstance(start, str) else start.refusal.message
+    smaller = (stored.texts, StateTexts(cpu=stored.texts.cpu), StateTexts(memory=stored.texts.memory), StateTexts())
+    for texts in dict.fromkeys(smaller):
+        try:
+            start = start_kubelet(info, config, mooring, texts, observer)
+        except KubeletCrashError as error:
+            problem = str(error)
+        else:
+            if isinstance(start, Kubelet):
+                kubelet = with_offline(start, stored.offline, stored.displaced)
+                state = AgentState(
+                    kubelet,
+                    options or Options(),
+                    remembered=stored.pods,
+                    last_seen=stored.last_seen,
+                    claim_users=stored.claim_users,
+                )
+                return EventOutcome(state, effects=tuple(reports))
+            problem = start.refusal.message
         if texts == StateTexts():
             problem = f"the engine does not start: {problem}"
             raise InputError(problem, source=source, remedy="check the agent's configuration")
-        reports.append(AgentReport(ReportKind.STATE_REFUSED, f"{_named(texts)}: {problem}"))
+        files = (("cpu_manager_state", texts.cpu), ("memory_manager_state", texts.memory))
+        names = " and ".join(name for name, text in files if text is not None)
+        reports.append(AgentReport(ReportKind.STATE_REFUSED, f"{names}: {problem}"))
     raise AssertionError("the last try has no texts")
 
 
@@ -121,34 +128,3 @@ def with_offline(kubelet: Kubelet, offline: int, displaced: Mapping[str, Mapping
     if not kubelet.settings.replace_offline or not (offline or displaced):
         return kubelet
     return replace(kubelet, node=remembered(kubelet.node, offline, displaced))
-
-
-def _ever_less(texts: StateTexts) -> Iterator[StateTexts]:
-    tried: list[StateTexts] = []
-    candidates: Sequence[StateTexts] = (
-        texts,
-        StateTexts(cpu=texts.cpu),
-        StateTexts(memory=texts.memory),
-        StateTexts(),
-    )
-    for one in candidates:
-        if one not in tried:
-            tried.append(one)
-            yield one
-
-
-def _start(
-    info: MachineInfo, config: KubeletConfig, mooring: MooringConfig, texts: StateTexts, observer: Observer | None
-) -> Start | str:
-    try:
-        return start_kubelet(info, config, mooring, texts, observer)
-    except KubeletCrashError as error:
-        return str(error)
-
-
-def _named(texts: StateTexts) -> str:
-    return " and ".join(
-        name
-        for name, text in (("cpu_manager_state", texts.cpu), ("memory_manager_state", texts.memory))
-        if text is not None
-    )

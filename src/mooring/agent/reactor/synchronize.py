@@ -13,21 +13,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 
-from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, warning_about
+from mooring.agent.effects import AgentReport, Effect, Occasion, ReportKind, said
 from mooring.agent.nri.types import PodSandbox, RuntimeContainer
 from mooring.agent.quota import lift_of_pod
+from mooring.agent.reactor import placing
 from mooring.agent.reactor.containers import kept_containers, kept_sandboxes, listed
 from mooring.agent.reactor.desired import DesiredSettings, difference, files_after_restart, nodes_of, sweep, write_of
 from mooring.agent.reactor.devices import with_devices
-from mooring.agent.reactor.placing import (
-    EMPTY_SHARED_POOL,
-    opted_out,
-    place,
-    report_unplaced,
-    resizes,
-    started,
-    without_pod,
-)
 from mooring.agent.reactor.recovery import cpus_of, live_names, taken_over, with_resizes_on_record, with_sizes_on_record
 from mooring.agent.reactor.response import Accepted, EventOutcome, outcome, refreshed
 from mooring.agent.reactor.update_container import releases_resumed, resizes_missed
@@ -95,7 +87,7 @@ def synchronize(
     now = now or found.state.kubelet.node.moment
     effects: list[Effect] = [*found.effects]
     # A delay that is to start again starts now.
-    timed = found.state.kubelet.at(now) if resizes(found.state.kubelet) else found.state.kubelet
+    timed = found.state.kubelet.at(now) if placing.resizes(found.state.kubelet) else found.state.kubelet
     step = _without_missing(replace(found.state, kubelet=timed), observer)
     effects += step.effects
     step = _placed(step.state, {**pods, **state.remembered}, containers, devices, observer)
@@ -104,14 +96,13 @@ def synchronize(
     effects += step.effects
     kubelet = step.state.kubelet.settled().replanned(observer)
     after = replace(step.state, kubelet=kubelet, remembered={}, last_seen=LastSeen())
-    if resizes(after.kubelet):
+    if placing.resizes(after.kubelet):
         # The sizes first: a container whose growth was recovered would have to release what its pod was not granted.
         grown = resizes_missed(after, containers, now, observer)
         after = releases_resumed(grown.state, observer)
         effects += grown.effects
     effects += _differences(after)
-    files = files_after_restart(after)
-    after = files.state
+    after, files = files_after_restart(after)
     refresh = refreshed(after)
     writes = _all_written(after, refresh.state)
     lifts: list[Effect] = []
@@ -121,7 +112,7 @@ def synchronize(
         state,
         refresh.state,
         Accepted(refresh.updates),
-        (*files.before, *writes, *lifts, sweep(refresh.state), *effects),
+        (*files, *writes, *lifts, sweep(refresh.state), *effects),
     )
 
 
@@ -138,7 +129,7 @@ def _without_missing(state: AgentState, observer: Observer | None) -> EventOutco
         cpus = cpus_of(node.cpu.assignments.get(uid, {}).values())
         held = f"; CPUs {cpus} came back" if cpus else ""
         effects.append(AgentReport(ReportKind.POD_GONE, f"pod {uid} has no sandbox any more{held}", uid))
-        state = without_pod(state, uid, observer)
+        state = placing.without_pod(state, uid, observer)
     remembered = {uid: pod for uid, pod in state.remembered.items() if uid in uids}
     gone = any(state_owner(uid).is_pods and uid not in uids for uid in _uids_of_entries(state))
     state = _without_entries_but_of(state, uids) if gone else state
@@ -189,14 +180,14 @@ def _placed(
     state, effects = recovered.state, [*resized.effects, *recovered.effects]
     for pod in waiting:
         before = state
-        placed = place(state, pod, "", observer, devices.get(pod.uid))
+        placed = placing.place(state, pod, "", observer, devices.get(pod.uid))
         state = placed.state
         if placed.rejection is not None:
             state = _kept_as_it_is(before, state, pod)
-            effects += report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
+            effects += placing.report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
         else:
             for name in live_names(state, pod):
-                state = replace(state, kubelet=started(state.kubelet, pod.uid, name, observer))
+                state = replace(state, kubelet=placing.started(state.kubelet, pod.uid, name, observer))
             if pod.uid not in before.remembered:
                 text = f"{pod.namespace}/{pod.name} was started while the agent was disconnected"
                 effects.append(AgentReport(ReportKind.FOUND_RUNNING, text, pod.uid))
@@ -211,10 +202,10 @@ def _with_grown(
     for uid, pod in pods.items():
         for one in state.containers_of(uid):
             if uid in state.kubelet.node.active:
-                placed = place(state, pod, one.name, observer, devices.get(uid))
+                placed = placing.place(state, pod, one.name, observer, devices.get(uid))
                 state = placed.state
                 if placed.rejection is not None:
-                    effects += report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
+                    effects += placing.report_unplaced(state, pod, placed.rejection, ReportKind.UNPLACED)
     return EventOutcome(state, effects=tuple(effects))
 
 
@@ -240,7 +231,7 @@ def _kept_as_it_is(before: AgentState, after: AgentState, pod: Pod) -> AgentStat
 def _has_its_entries(state: AgentState, pod: Pod) -> bool:
     """Tell whether the state says what the pod requests: CPUs and memory of its own where it requests any."""
     settings, node = state.kubelet.settings, state.kubelet.node
-    if opted_out(state, pod) or settings.pod_level.leaves_out(pod):
+    if placing.opted_out(state, pod) or settings.pod_level.leaves_out(pod):
         return True
     if settings.pod_level.manages(pod) and pod.qos is QoS.GUARANTEED:
         return (settings.cpu is None or pod.uid in node.cpu.assignments) and (
@@ -264,10 +255,9 @@ def _differences(state: AgentState) -> list[Effect]:
         setting = wanted.of(one.uid, one.name)
         if not setting.cpus and state.kubelet.settings.cpu is not None:
             text = f"{one.name} runs on {one.record.cpus or 'all CPUs'}, and the shared pool is empty"
-            found.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id))
             # A running program cannot be stopped: the event makes it visible at the pod.
-            pod = state.kubelet.node.active.get(one.uid)
-            found += [warning_about(pod, EMPTY_SHARED_POOL, text)] if pod is not None else []
+            report = AgentReport(ReportKind.CONTAINER_UNPLACED, text, one.uid, one.id)
+            found += said(state, report, placing.EMPTY_SHARED_POOL)
             continue
         change = difference(one.record, setting)
         if change is not None and (change.cpus or change.mems):

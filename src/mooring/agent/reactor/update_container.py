@@ -74,15 +74,22 @@ def update_container(
     phase = _PHASES.get(container.state, Phase.RUNNING) if known is None else known.phase
     state = recorded(state, sandbox, container, phase)
     state = replace(state, missed=state.missed - {sandbox.uid})
-    found = _resized(state, sandbox, container, resources, target, now, observer)
+    found, pod = EventOutcome(state), state.kubelet.node.active.get(sandbox.uid)
+    if pod is not None and resizes(state.kubelet):
+        after = resized(pod, container.name, resources, target)
+        if after is None and sandbox.uid in state.kubelet.node.waiting:
+            # Back to what it has: the request that was refused is withdrawn.
+            after = pod
+        if after is not None:
+            found = asked(state, after, now or state.kubelet.node.moment, container.id, observer)
     if isinstance(found.answer, Refused):
         return outcome(before, found.state, found.answer, found.effects)
     state = found.state
     known = state.containers[container.id]
     wanted = DesiredSettings.now(state).of(sandbox.uid, known.name)
     kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
-    asked = Setting(set_of(resources.cpus), node_set_of(resources.mems), resources.quota or None)
-    record = wanted.over(asked).over(known.record)
+    client = Setting(set_of(resources.cpus), node_set_of(resources.mems), resources.quota or None)
+    record = wanted.over(client).over(known.record)
     rest = refreshed(state.with_container(replace(known, asked=kept, record=record, written=None)), skip=container.id)
     answer = Setting(
         wanted.cpus if resources.cpus or known.record.cpus != wanted.cpus else CPUSet(),
@@ -93,26 +100,6 @@ def update_container(
     answered = (mine,) if answer != Setting() else ()
     effects: tuple[Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
     return outcome(before, rest.state, Accepted((*answered, *rest.updates)), effects)
-
-
-def _resized(
-    state: AgentState,
-    sandbox: PodSandbox,
-    container: RuntimeContainer,
-    resources: LinuxResources,
-    target: Pod | None,
-    now: Moment | None,
-    observer: Observer | None,
-) -> EventOutcome:
-    pod = state.kubelet.node.active.get(sandbox.uid)
-    if pod is None or not resizes(state.kubelet):
-        return EventOutcome(state)
-    now = now or state.kubelet.node.moment
-    after = resized(pod, container.name, resources, target)
-    if after is None and sandbox.uid in state.kubelet.node.waiting:
-        # Back to what it has: the request that was refused is withdrawn.
-        after = pod
-    return EventOutcome(state) if after is None else asked(state, after, now, container.id, observer)
 
 
 def asked(

@@ -8,21 +8,26 @@ unseen. :mod:`mooring.service.agent_status` asks for status and machine.
 from __future__ import annotations
 
 import json
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from http import HTTPStatus
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswered
-from mooring.agent.reactor.devices import follows_devices
+from mooring.agent.reactor.devices import devices_of, follows_devices, places_of
 from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
-from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, KnownContainer, Phase, claimed_cpus
-from mooring.agent.status.snapshot import AlignmentCounts, Published, Snapshot, alignment_counts, exclusive_cpus
-from mooring.engine.core.cpuset import CPUSet
+from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, claimed_cpus
+from mooring.agent.status.snapshot import Published, Snapshot, exclusive_cpus
+from mooring.documents.status import AgentCountsPart
 from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node.metrics.metrics import exposition
+from mooring.explanations.alignment import with_devices
+from mooring.explanations.phrases import nodes_of
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service.agent_status import MACHINE, STATUS
 from mooring.service.daemon import Heartbeat, present_moment
@@ -31,29 +36,26 @@ from mooring.service.http import JSON, PROMETHEUS, Page, Pages, ProgramMetrics
 if TYPE_CHECKING:
     from prometheus_client import Counter, Histogram
 
-    from mooring.documents.status import AgentCountsPart
-
+ALL = "all"
+"""In place of a resource: CPUs, memory and devices together, of containers that have devices."""
 
 REPLY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 """Seconds; a runtime waits for two by default."""
 
 
-_REPAIRS = {
-    ReportKind.DEVIATION: "cpuset",
-    ReportKind.QUOTA_DEVIATION: "quota",
-    ReportKind.CPUSET_DIFFERED: "record",
-}
+_REPAIRS = {ReportKind.DEVIATION: "cpuset", ReportKind.QUOTA_DEVIATION: "quota", ReportKind.CPUSET_DIFFERED: "record"}
 """Reports of corrections -> what was corrected: the kernel's cpuset, its quota, or the runtime's record."""
 
 
 class AgentMetrics(ProgramMetrics):
     """Counters of one agent, and the page on which they stand."""
 
-    def __init__(self, provider: Published) -> None:
+    def __init__(self, provider: Published, *, per_container: bool = False) -> None:
         """Begin at zero.
 
         Args:
             provider: tells what is not counted but seen.
+            per_container: whether containers with exclusive CPUs have series of their own.
         """
         super().__init__("mooring_agent")
         self._provider = provider
@@ -80,8 +82,7 @@ class AgentMetrics(ProgramMetrics):
         self.interrupts_refused = self.counter(
             "interrupts_refused", "Interrupts that were not moved, by reason.", "why"
         )
-        self.per_container = False
-        """Whether containers with exclusive CPUs have series of their own."""
+        self.per_container = per_container
         for kind in _REPAIRS.values():
             self.repairs.labels(kind)
         for result in ("taken", "refused"):
@@ -105,31 +106,20 @@ class AgentMetrics(ProgramMetrics):
 
     def counts(self) -> AgentCountsPart:
         """Return the numbers for the status document."""
-        # Late: an agent that is not asked needs no document.
-        from mooring.documents.status import AgentCountsPart  # noqa: PLC0415 - as said above
-
         replies = int(_total(self.reply_seconds, "_count"))
         seconds = _total(self.reply_seconds, "_sum")
-        return AgentCountsPart(
-            replies=replies,
-            mean_reply_milliseconds=round(1000 * seconds / replies, 3) if replies else 0.0,
-            rejections=int(_total(self.rejections, "_total")),
-            evictions=int(_total(self.evictions, "_total")),
-            repairs=int(_total(self.repairs, "_total")),
-            reconnects=int(_total(self.reconnects, "_total")),
-            state_write_failures=int(_total(self.state_write_failures, "_total")),
-        )
+        names = ("rejections", "evictions", "repairs", "reconnects", "state_write_failures")
+        totals = (int(_total(getattr(self, name), "_total")) for name in names)
+        return AgentCountsPart(replies, round(1000 * seconds / replies, 3) if replies else 0.0, *totals)
 
     def seen(self) -> Iterator[Metric]:
         """Yield what the newest snapshot shows; of devices nothing without the extension device-alignment."""
         snapshot = self._provider.snapshot()
         yield from _of_snapshot(snapshot)
-        state = snapshot.state
-        if state is not None and follows_devices(state):
-            policy = state.kubelet.settings.topology_policy
-            yield from device_gauges(alignment_counts(state), policy, len(state.without_devices))
+        if follows_devices(snapshot.state):
+            yield from device_gauges(snapshot.state)
         if self.per_container:
-            yield from _of_containers(snapshot)
+            yield _of_containers(snapshot.state)
 
     def text(self) -> str:
         """Return everything in the text format of Prometheus, the kubelet's metrics first."""
@@ -146,106 +136,106 @@ def _total(metric: Counter | Histogram, suffix: str) -> float:
     return sum(sample.value for family in metric.collect() for sample in family.samples if sample.name.endswith(suffix))
 
 
-def device_gauges(counts: AlignmentCounts, policy: str, unknown: int) -> Iterator[Metric]:
-    """Yield what is counted of containers with devices under a policy, and of pods whose devices were unknown."""
-    names = ["policy", "resource"]
-    aligned = GaugeMetricFamily(
+def device_gauges(state: AgentState) -> Iterator[Metric]:
+    """Yield how many containers of placed pods have what on how many NUMA nodes: CPUs, memory and devices."""
+    counts, holding = {True: Counts[str](), False: Counts[str]()}, 0
+    topology, policy = state.kubelet.settings.topology, state.kubelet.settings.topology_policy
+    for pod in state.kubelet.node.active.values():
+        for name, place in places_of(state, pod).items():
+            devices = devices_of(state.kubelet, pod.uid, name)
+            holding += bool(devices)
+            held = {resource: its for resource, its in devices.items() if any(one.numa for one in its)}
+            cpus = set() if topology is None else {*nodes_of(topology, place.cpus.mask)}
+            memory = {*place.mems}
+            extents = {kind: len(where) for kind, where in (("cpu", cpus), ("memory", memory)) if where}
+            extents |= {resource: len(with_devices(cpus | memory, its)) for resource, its in held.items()}
+            if held and (cpus or memory):
+                extents[ALL] = len(with_devices(cpus | memory, (one for its in held.values() for one in its)))
+            for resource, extent in extents.items():
+                counts[extent == 1][resource] += 1
+    aligned = (
         "mooring_agent_aligned_containers",
         "Containers that have it on one NUMA node, devices with their CPUs and memory; all: CPUs, memory and devices.",
-        labels=names,
     )
-    unaligned = GaugeMetricFamily(
-        "mooring_agent_unaligned_containers", "Containers that have it on several NUMA nodes.", labels=names
-    )
-    for family, found in ((aligned, counts.aligned), (unaligned, counts.unaligned)):
+    unaligned = "mooring_agent_unaligned_containers", "Containers that have it on several NUMA nodes."
+    for (name, says), found in zip((aligned, unaligned), counts.values(), strict=True):
+        family = GaugeMetricFamily(name, says, labels=["policy", "resource"])
         for resource, count in sorted(found.items()):
             family.add_metric([policy, resource], count)
         yield family
-    yield GaugeMetricFamily("mooring_agent_device_containers", "Containers with devices.", value=counts.with_devices)
+    yield GaugeMetricFamily("mooring_agent_device_containers", "Containers with devices.", value=holding)
     yield GaugeMetricFamily(
         "mooring_agent_unknown_device_pods",
         "Pods that were decided about before all of their devices were known.",
-        value=unknown,
+        value=len(state.without_devices),
     )
 
 
 def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
-    state, sight = snapshot.state, snapshot.interrupts
-    overlapping = CPUSet()
-    for overlap in snapshot.overlaps():
-        overlapping |= overlap.cpus
-    live: list[KnownContainer] = []
-    pods = held = pinned = offline = broken = 0
-    if state is not None:
-        node, claimed = state.kubelet.node, claimed_cpus(state)
-        live = [one for one in state.containers.values() if one.phase in LIVE]
-        pods, held, pinned = (
-            len(node.active),
-            len(state.held),
-            sum(bool(exclusive_cpus(state, one, claimed)) for one in live),
-        )
-        offline, broken = node.cpu.offline.bit_count(), len(broken_sets(node.cpu))
-    pending, moved, alone = (len(sight.pending), len(sight.moved), len(sight.alone)) if sight is not None else (0, 0, 0)
+    state, interrupts, runtime = snapshot.state, snapshot.interrupts, snapshot.runtime
+    node, claimed = state.kubelet.node, claimed_cpus(state)
+    live = [one for one in state.containers.values() if one.phase in LIVE]
+    pending = moved = alone = 0
+    if interrupts is not UNSET:
+        pending, moved, alone = len(interrupts.pending), len(interrupts.moved), len(interrupts.left_alone)
     for name, says, value in (
         ("ready", "1 when the agent is ready.", not unready(snapshot)),
-        ("connected", "1 when the runtime is connected.", snapshot.runtime.connected),
+        ("connected", "1 when the runtime is connected.", runtime.connected),
         (
             "runtime_silent",
             "1 when the runtime takes connections and does not answer: it may be locked up.",
-            snapshot.runtime.silent,
+            snapshot.is_silent,
         ),
         (
             "overlap_cpus",
             "Exclusive CPUs on which another container may run. Always 0 unless something is wrong.",
-            len(overlapping),
+            reduce(or_, (cpus.mask for _, _, cpus in snapshot.overlaps()), 0).bit_count(),
         ),
-        ("pods", "Pods with a placement decision.", pods),
-        ("held_pods", "Pods that were rejected and wait.", held),
+        ("pods", "Pods with a placement decision.", len(node.active)),
+        ("held_pods", "Pods that were rejected and wait.", len(state.held)),
         ("containers", "Containers that have not exited.", len(live)),
-        ("pinned_containers", "Containers with exclusive CPUs.", pinned),
+        (
+            "pinned_containers",
+            "Containers with exclusive CPUs.",
+            sum(bool(exclusive_cpus(state, one, claimed)) for one in live),
+        ),
         ("start_time_seconds", "Start time of the agent in seconds since 1970.", snapshot.started),
         (
             "configuration_generation",
             "Number of configurations in force since the start.",
             snapshot.configuration.generation,
         ),
-        ("offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug.", offline),
-        ("broken_sets", "Exclusive CPU sets with offline CPUs that are not replaced.", broken),
-        (
-            "interrupts_pending",
-            "Interrupts that are not on their CPUs; in a dry run all that would be moved.",
-            pending,
-        ),
+        ("offline_cpus", "CPUs that are offline; 0 without the extension cpu-hotplug.", node.cpu.offline.bit_count()),
+        ("broken_sets", "Exclusive CPU sets with offline CPUs that are not replaced.", len(broken_sets(node.cpu))),
+        ("interrupts_pending", "Interrupts that are not on their CPUs; in a dry run all that would be moved.", pending),
         ("interrupts_elsewhere", "Interrupts that are not on their original CPUs.", moved),
         ("interrupts_left_alone", "Interrupts that another program has moved since.", alone),
     ):
         yield GaugeMetricFamily(f"mooring_agent_{name}", says, value=float(value))
 
 
-def _of_containers(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield the exclusive CPUs of each container. The others share a pool whose list would change with every pod."""
+def _of_containers(state: AgentState) -> Metric:
+    """Return the exclusive CPUs of each container. The others share a pool whose list would change with every pod."""
     family = GaugeMetricFamily(
         "mooring_agent_container_cpus",
         "Exclusive CPUs of a container.",
         labels=["namespace", "pod", "container", "cpus"],
     )
-    state = snapshot.state
-    if state is not None:
-        claimed = claimed_cpus(state)
-        # A container whose creation was interrupted stays listed beside its replacement: both would have these labels.
-        live = {(one.uid, one.name): one for one in state.containers.values() if one.phase in LIVE}
-        for one in live.values():
-            pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one, claimed)
-            if pod is not None and own:
-                family.add_metric([pod.namespace, pod.name, one.name, str(own)], len(own))
-    yield family
+    claimed = claimed_cpus(state)
+    # A container whose creation was interrupted stays listed beside its replacement: both would have these labels.
+    live = {(one.uid, one.name): one for one in state.containers.values() if one.phase in LIVE}
+    for one in live.values():
+        pod, own = state.kubelet.node.active.get(one.uid), exclusive_cpus(state, one, claimed)
+        if pod is not None and own:
+            family.add_metric([pod.namespace, pod.name, one.name, str(own)], len(own))
+    return family
 
 
 def status_pages(provider: Published, counts: Callable[[], AgentCountsPart]) -> Pages:
     """Return the pages of the socket."""
 
     def status() -> Page:
-        # Late: an agent that is not asked needs neither the document nor the pictures that it shares words with.
+        # Late: an agent that is not asked needs nothing that makes the document.
         from mooring.agent.status.document import status_document  # noqa: PLC0415 - as said above
 
         return _json(to_builtins(status_document(provider.snapshot(), counts(), present_moment())))
@@ -279,9 +269,7 @@ def dead(heartbeat: Heartbeat) -> tuple[str, ...]:
 def unready(snapshot: Snapshot) -> tuple[str, ...]:
     """Return everything that keeps the agent from being of use; nothing when it is ready."""
     found = []
-    if snapshot.state is None:
-        found.append(f"the engine does not run{f': {snapshot.refusal}' if snapshot.refusal else ' yet'}")
-    if snapshot.runtime.silent:
+    if snapshot.is_silent:
         found.append(f"the runtime has not answered for {SILENCE:.0f} seconds: {REMEDY}")
     elif not snapshot.runtime.connected:
         found.append("the runtime is not connected")
@@ -291,13 +279,10 @@ def unready(snapshot: Snapshot) -> tuple[str, ...]:
         found.append(snapshot.conflict)
     if snapshot.unwritable:
         found.append(f"the state cannot be written: {snapshot.unwritable}")
-    if snapshot.blind:
+    if snapshot.is_blind:
         found.append("no control group of any pod is visible: run the agent in the host's control group namespace")
-    if snapshot.state is not None:
-        found += [*_unenforced(snapshot.state)]
-    overlapping = snapshot.overlaps()
-    if overlapping:
-        count = len({one.container_id for one in overlapping})
+    found += _unenforced(snapshot.state)
+    if count := len({container for container, _, _ in snapshot.overlaps()}):
         found.append(f"{count} container{'' if count == 1 else 's'} may run on exclusive CPUs of others")
     return tuple(found)
 

@@ -115,7 +115,11 @@ class JournalWriter:
         for one in (*state.last_seen.containers.values(), *state.containers.values()):
             if one.phase in LIVE:
                 known = self._rows.get(one.id)
-                made[one.id] = known if known is not None and known[0] is one else (one, _row(one))
+                if known is None or known[0] is not one:
+                    cpus, mems = list_of(one.record.cpus.mask), nodes_of(one.record.mems)
+                    row = ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
+                    known = one, row
+                made[one.id] = known
         self._rows = made
         return {id_: row for id_, (_, row) in made.items()}
 
@@ -124,11 +128,6 @@ class JournalWriter:
         if known is not None and known[0] is pod:
             return known
         return pod, msgspec.Raw(msgspec.json.encode(text_of_pod(pod)))
-
-
-def _row(one: KnownContainer) -> ContainerRow:
-    cpus, mems = list_of(one.record.cpus), nodes_of(one.record.mems)
-    return ContainerRow(one.sandbox_id, one.uid, one.name, cpus, mems, one.cgroup, one.pid, one.claims)
 
 
 def read_newest(text: str) -> tuple[Stored, str]:

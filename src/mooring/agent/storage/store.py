@@ -28,14 +28,7 @@ from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.reactor.resume import Stored
 from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import JournalError, JournalWriter, read_newest
-from mooring.engine.checkpoint.store import (
-    SIZE_LIMIT,
-    make_folder,
-    read_state_file,
-    system_words,
-    write_atomically,
-    write_together,
-)
+from mooring.engine.checkpoint import store as checkpoint
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -70,7 +63,7 @@ class JournalFile:
     def seal(self, text: str) -> None:
         """Replace the file by a record alone. Raises InputError as :meth:`write`."""
         self._slot_size = 0
-        write_atomically(self._path, text)
+        checkpoint.write_atomically(self._path, text)
 
     def _write_in_place(self, data: bytes) -> bool:
         """Write a slot; return whether it is on the disk. If not, the file may be gone or another one."""
@@ -80,7 +73,8 @@ class JournalFile:
             # Opened each time: a file open for writing would keep an administrator from making its disk read-only.
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                if _identity(descriptor) != self._made:
+                found = os.fstat(descriptor)
+                if (found.st_dev, found.st_ino, found.st_size) != self._made:
                     return False
                 place = self._next * self._slot_size
                 left = memoryview(data)
@@ -100,20 +94,15 @@ class JournalFile:
     def _replace(self, data: bytes) -> None:
         """Make a file with this record in both slots, with room for growth."""
         self._slot_size = 0
-        room = max(len(data), min(len(data) * 3 // 2, SIZE_LIMIT // 2))
+        room = max(len(data), min(len(data) * 3 // 2, checkpoint.SIZE_LIMIT // 2))
         size = -(-room // _STEP) * _STEP
         # Written now, not only reserved: a write in place then changes nothing that the file system keeps of the file.
         whole = data.ljust(size, _END) * 2
-        write_atomically(self._path, whole.decode(errors="surrogateescape"))
+        checkpoint.write_atomically(self._path, whole.decode(errors="surrogateescape"))
         with suppress(OSError):
             found = self._path.lstat()
             self._made = found.st_dev, found.st_ino, found.st_size
             self._slot_size, self._next = size, 0
-
-
-def _identity(descriptor: int) -> tuple[int, int, int]:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino, found.st_size
 
 
 JOURNAL_FILE = "journal.json"
@@ -177,12 +166,12 @@ class Store:
         """
         self._sequence += 1
         try:
-            make_folder(self.folder)
+            checkpoint.make_folder(self.folder)
             damaged, self._damaged = self._damaged, ""
             if damaged:
                 # Kept beside the one that is about to take its place.
                 with suppress(InputError):
-                    write_atomically(self.folder / DAMAGED_FILE, damaged)
+                    checkpoint.write_atomically(self.folder / DAMAGED_FILE, damaged)
             self._file.write(self._writer.text(state, self._sequence))
         except InputError as error:
             return str(error)
@@ -230,7 +219,7 @@ class Store:
             # A disk that fails does not keep the agent from running; the first write reports it.
             if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
                 return
-            problem = f"cannot be the folder of the state: {system_words(error)}"
+            problem = f"cannot be the folder of the state: {checkpoint.system_words(error)}"
             raise InputError(problem, source=f"{self.folder!s:.120}", remedy="name another") from None
         if is_of_system(str(folder)):
             # A symbolic link that the configuration does not show.
@@ -260,7 +249,7 @@ class Store:
             InputError: another agent holds it.
         """
         try:
-            make_folder(self.folder)
+            checkpoint.make_folder(self.folder)
             # Opened for reading, it can be had in a folder that has become read-only, and does not keep it from that.
             # Without O_NONBLOCK a named pipe in its place would hold the agent for ever.
             flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -275,7 +264,7 @@ class Store:
             return str(error)
         except OSError as error:
             self.unlock()
-            return f"{self.folder / LOCK_FILE}: cannot be locked: {system_words(error)}"
+            return f"{self.folder / LOCK_FILE}: cannot be locked: {checkpoint.system_words(error)}"
         self._tidy()
         return ""
 
@@ -309,12 +298,13 @@ class Store:
         files = state.kubelet.files
         texts = {name: text for name, text in ((CPU_FILE, files.cpu), (MEMORY_FILE, files.memory)) if text is not None}
         before, self._written = self._written, {}
-        changed = {name: text for name, text in texts.items() if before.get(name) != text or not self._has(name)}
-        write_together(self.folder, changed)
+        changed = {
+            name: text
+            for name, text in texts.items()
+            if before.get(name) != text or not os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path is slow
+        }
+        checkpoint.write_together(self.folder, changed)
         self._written = texts
-
-    def _has(self, name: str) -> bool:
-        return os.path.exists(f"{self.folder}/{name}")  # noqa: PTH110 - a Path costs more than the question
 
     def _journal(self, reports: list[AgentReport]) -> Stored | None:
         text = self._text(JOURNAL_FILE, reports)
@@ -333,7 +323,7 @@ class Store:
 
     def _text(self, name: str, reports: list[AgentReport]) -> str | None:
         try:
-            return read_state_file(self.folder / name)
+            return checkpoint.read_state_file(self.folder / name)
         except InputError as error:
             reports.append(AgentReport(ReportKind.STATE_DAMAGED, str(error)))
             return None

@@ -112,12 +112,7 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
     """
     decided, known = result.decided, () if result.crash else tuple(facts)
     circumstances = Circumstances(
-        decided.settings,
-        result.pod,
-        known,
-        decided.node.memory,
-        decided.node.providers.devices,
-        decided.info,
+        decided.settings, result.pod, known, decided.node.memory, decided.node.providers.devices, decided.info
     )
     reason = _reason(result, circumstances)
     answer = Answer(

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from mooring.answers.base.answering import Answer
 from mooring.answers.base.check import Case, Check, NodeType
 from mooring.answers.base.plan import Plan, RefusedPlan
 from mooring.engine.core.errors import clean
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Place
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
@@ -47,7 +47,7 @@ class Remark:
     gravity: Gravity
     """An error is a reason for the answer no."""
     text: str
-    place: ManifestPlace | None
+    place: Place | None
     subject: str
     """The pod, the node type, or the subject of a finding."""
     node_types: tuple[str, ...]
@@ -117,62 +117,48 @@ def _warnings(check: Check) -> Iterator[Remark]:
     files = {origin.document.file for origin in check.origins.values()} | {check.settings}
     for finding in check.findings:
         if finding.code and finding.severity == "warning":
-            place = place_in(finding, files)
-            text = finding.message if place is not None else f"{finding.subject}: {finding.message}"
+            known = finding.place if finding.place and finding.place.line and finding.place.file in files else None
+            place = replace(known, column=known.column or 1) if known else _settings(check)
+            text = finding.message if known else f"{finding.subject}: {finding.message}"
             gravity: Gravity = "error" if finding.code == POOL_EMPTY else "warning"
             node_types = tuple(one.name for one in check.node_types if finding in one.plan.findings)
-            yield Remark(finding.code, gravity, clean(text), place or _settings(check), finding.subject, node_types)
+            yield Remark(finding.code, gravity, clean(text), place, finding.subject, node_types)
 
 
-def _settings(check: Check) -> ManifestPlace | None:
-    return ManifestPlace(check.settings, 1, 1) if check.settings else None
+def _settings(check: Check) -> Place | None:
+    return Place(check.settings, 1, 1) if check.settings else None
 
 
 _TEMPLATE = re.compile(r"(?:^|\.)spec\b")
 """Begins the path from a workload to its template."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestPlace:
-    """A place in a file, and the field there."""
+def _uri(place: Place) -> str:
+    """Return the file of a place as a URI, relative to the working directory if it is below; empty for standard input.
 
-    file: str
-    line: int
-    column: int
-    field: str = ""
-    """From the top of the document."""
-
-    def __str__(self) -> str:
-        """File, line and column, as compilers write them."""
-        return f"{self.file}:{self.line}:{self.column}"
-
-    @property
-    def uri(self) -> str:
-        """The file as a URI, relative to the working directory if it is below; empty for standard input.
-
-        >>> ManifestPlace("pods/my pod.yaml", 1, 1).uri
-        'pods/my%20pod.yaml'
-        """
-        if self.file == STANDARD_INPUT:
-            return ""
-        path = Path(self.file)
-        if path.is_absolute():
-            here = Path.cwd()
-            if not path.is_relative_to(here):
-                return path.as_uri()
-            path = path.relative_to(here)
-        return quote(path.as_posix())
+    >>> _uri(Place("pods/my pod.yaml"))
+    'pods/my%20pod.yaml'
+    """
+    if place.file == STANDARD_INPUT:
+        return ""
+    path = Path(place.file)
+    if path.is_absolute():
+        here = Path.cwd()
+        if not path.is_relative_to(here):
+            return path.as_uri()
+        path = path.relative_to(here)
+    return quote(path.as_posix())
 
 
-def place_of(case: Case, origin: PodOrigin) -> ManifestPlace:
+def place_of(case: Case, origin: PodOrigin) -> Place:
     """Return where a case is decided: the field of a rejected pod if it is known, else the pod."""
     document, answer = origin.document, case.answer if case.allowed else None
     workload = _TEMPLATE.split(origin.field)[0]
     fields = [*_fields(answer, origin), f"{workload}.metadata.name".lstrip(".")]
     for field, position in positions_of(document, fields).items():
         if position is not None:
-            return ManifestPlace(document.file, *position, field)
-    return ManifestPlace(document.file, document.line, 1)
+            return Place(document.file, *position, field)
+    return Place(document.file, document.line, 1)
 
 
 def _fields(answer: Answer | None, origin: PodOrigin) -> Iterator[str]:
@@ -222,17 +208,6 @@ def _largest(pod: Pod, resource: str) -> str:
     return max(asking, key=lambda one: one.requests[resource]).name if asking else ""
 
 
-_PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?: ")
-
-
-def place_in(finding: Finding, files: Collection[str]) -> ManifestPlace | None:
-    """Return the place with which the message of a finding begins; None if it names none of the files."""
-    found = _PLACE.match(finding.message)
-    if found is None or found["file"] not in files:
-        return None
-    return ManifestPlace(found["file"], int(found["line"]), int(found["column"] or 1))
-
-
 def sarif_document(check: Check) -> dict[str, Any]:
     """Return a check as SARIF 2.1.0, for code scanning: a sarifLog (section 3.13) with the parts that a check fills.
 
@@ -253,9 +228,9 @@ def sarif_document(check: Check) -> dict[str, Any]:
 def _result(remark: Remark, codes: Sequence[str]) -> dict[str, Any]:
     """Return a result (section 3.27); URIs are relative to the root of the repository, regions count from 1."""
     place, location = remark.place, {}
-    if place is not None and place.uri:
+    if place is not None and _uri(place):
         region = {"startLine": place.line, "startColumn": place.column}
-        location["physicalLocation"] = {"artifactLocation": {"uri": place.uri}, "region": region}
+        location["physicalLocation"] = {"artifactLocation": {"uri": _uri(place)}, "region": region}
     subject = {"fullyQualifiedName": clean(remark.subject), "kind": "resource"}
     return {
         "ruleId": remark.code,
@@ -270,7 +245,7 @@ def _result(remark: Remark, codes: Sequence[str]) -> dict[str, Any]:
 
 def _fingerprint(remark: Remark) -> str:
     """Return what stays the same while lines are added above, and while sentences change."""
-    place = (remark.place.uri, remark.place.field) if remark.place is not None else ()
+    place = (_uri(remark.place), remark.place.field) if remark.place is not None else ()
     parts = (remark.code, remark.subject, *place, *remark.node_types)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 

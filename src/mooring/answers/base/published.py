@@ -28,7 +28,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.memorymanager.policy import is_memory
-from mooring.engine.memorymanager.state import Block, MemoryState, charge_in_order
+from mooring.engine.memorymanager.state import Block, MemoryState, charge
 from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, size
@@ -74,11 +74,7 @@ def state_text(state: str, name: str) -> str | None:
     head, brace, body = (read_state_file(path) or "").partition("{")
     # What a terminal shows before the file's text.
     text = f"{brace}{body}" if "_manager_state" in head or "checkpoint" in head else f"{head}{brace}{body}"
-    marks = {
-        CPU_FILE: '"defaultCpuSet"',
-        MEMORY_FILE: '"machineState"',
-        DEVICE_FILE: '"PodDeviceEntries"',
-    }
+    marks = {CPU_FILE: '"defaultCpuSet"', MEMORY_FILE: '"machineState"', DEVICE_FILE: '"PodDeviceEntries"'}
     known = [file for file, mark in marks.items() if mark in text]
     known = known or [file for file in marks if Path(file).name in path.name]
     if not known:
@@ -138,7 +134,7 @@ def with_listed(question: Question, listed: Iterable[ResourcesDump]) -> Question
             }
             nodes = memory.nodes
             for block in chain(*blocks.values()):
-                nodes = charge_in_order(nodes, block.numa, block.type, block.size)
+                nodes = charge(nodes, block.numa, block.type, block.size)
             if blocks:
                 memory = replace(memory, nodes=nodes, assignments={**memory.assignments, pod.uid: blocks})
     files = question.files
@@ -277,6 +273,6 @@ def _charged(settings: Settings, memory: MemoryState, uid: str, node: int, asked
         blocks.append(Block((node,), resource, asked[resource]))
     nodes = memory.nodes
     for block in blocks:
-        nodes = charge_in_order(nodes, block.numa, block.type, block.size)
+        nodes = charge(nodes, block.numa, block.type, block.size)
     assignments = {**memory.assignments, uid: {_HOLDER: tuple(blocks)}} if blocks else memory.assignments
     return replace(memory, nodes=nodes, assignments=assignments)

@@ -36,27 +36,27 @@ from mooring.engine.core.decision import Cause, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError, UnsupportedError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
+from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, readmit
 from mooring.engine.kubelet.events import (
     Admit,
     Advance,
+    Happened,
+    Living,
     Offline,
     Online,
+    PodUpdate,
     Reboot,
-    Remove,
     ResizeTo,
     Resizing,
     Restart,
-    Step,
-    after_event,
     check_known,
+    run,
 )
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
-from mooring.engine.kubelet.timeline import Timeline, advanced, resized, retried
+from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Decision
-from mooring.engine.node.resize.feasibility import Resize
 from mooring.engine.node.resize.resizing import resize_state
 from mooring.engine.node.scores import ScoredHint, merged_score
 from mooring.engine.node.settings import build_settings
@@ -82,11 +82,7 @@ def replay_merge(case: MergeCase) -> dict[str, Any]:
     for position, row in enumerate(case.distances or ()):
         _check_numbers(row, f"distances[{position}]")
     result = merge_hints(
-        case.policy,
-        case.providers,
-        numa_nodes=case.numa_nodes,
-        distances=case.distances,
-        options=case.options,
+        case.policy, case.providers, numa_nodes=case.numa_nodes, distances=case.distances, options=case.options
     )
     numa = None if result.numa is None else list(result.numa)
     answer: dict[str, Any] = {"numa": numa, "preferred": result.preferred, "admitted": result.admitted}
@@ -138,165 +134,125 @@ class _ScenarioRun:
         texts = scenario.files
         self._info = info
         self._files = StateTexts(texts.get(CPU_FILE), texts.get(MEMORY_FILE), scenario.container_ids)
-        self._start = start_kubelet(info, scenario.kubelet, scenario.mooring, self._files, runs=not scenario.readmits)
         self._endless = False
-        self._boots = 1
-        self._timeline: Timeline | None = None
-        if isinstance(self._start, Kubelet):
-            kubelet = self._start.at(Moment(0, BOOT.format(1)))
-            if scenario.devices:
-                running = {pod.uid for pod in scenario.active}
-                held = {uid: found for uid, found in scenario.held.items() if uid in running}
-                table = device_table(scenario.devices)
-                kubelet = kubelet.with_devices(DeviceState(table, held, drawn=scenario.held))
-            if not scenario.readmits:
-                kubelet = replace(kubelet, node=kubelet.node.adopt(scenario.active)).settled()
-            self._timeline = Timeline.of(kubelet)
+        self._wanting: Mapping[str, Pod] = {}
 
     def outcome(self) -> dict[str, Any]:
-        if isinstance(self._start, NotStarted):
-            fields = _refusal_fields(self._start.refusal)
-            asked = self._scenario.kubelet, self._scenario.mooring
-            texts = refusal_alternatives(self._info, *asked, self._files, self._start.refusal)
+        scenario = self._scenario
+        started = start_kubelet(self._info, scenario.kubelet, scenario.mooring, self._files, runs=not scenario.readmits)
+        if isinstance(started, NotStarted):
+            fields = _refusal_fields(started.refusal)
+            texts = refusal_alternatives(self._info, scenario.kubelet, scenario.mooring, self._files, started.refusal)
             fields |= {"startErrorAlternatives": texts} if len(texts) > 1 else {}
-            if self._scenario.files:
-                named = {"cpuManagerState": self._start.files.cpu, "memoryManagerState": self._start.files.memory}
+            if scenario.files:
+                named = {"cpuManagerState": started.files.cpu, "memoryManagerState": started.files.memory}
                 fields["files"] = {name: text for name, text in named.items() if text is not None}
             return fields
-        if self._timeline is None:
-            raise AssertionError("a kubelet that has started has a timeline")
-        start = _start_fields(self._timeline.kubelet)
-        start["allocatableCPUs"] = str(self._timeline.kubelet.settings.allocatable_cpus)
+        kubelet = started.at(Moment(0, BOOT.format(1)))
+        if scenario.devices:
+            running = {pod.uid for pod in scenario.active}
+            held = {uid: found for uid, found in scenario.held.items() if uid in running}
+            kubelet = kubelet.with_devices(DeviceState(device_table(scenario.devices), held, drawn=scenario.held))
+        if not scenario.readmits:
+            kubelet = replace(kubelet, node=kubelet.node.adopt(scenario.active)).settled()
+        start = _start_fields(kubelet)
+        start["allocatableCPUs"] = str(kubelet.settings.allocatable_cpus)
         outcome: dict[str, Any] = {"start": start}
-        if self._scenario.active and self._scenario.readmits:
-            kubelet, results = readmit(self._timeline.kubelet, self._scenario.active, AdmitMode.MANAGERS)
-            self._timeline = Timeline.of(kubelet)
+        if scenario.active and scenario.readmits:
+            kubelet, results = readmit(kubelet, scenario.active, AdmitMode.MANAGERS)
             start["readmitted"] = self._readmission_fields(results)
             start["afterReadmission"] = _start_fields(kubelet)
-        steps = []
-        for number, step in enumerate(self._scenario.steps):
-            if self._endless or self._timeline is None:
+        self._kubelet, steps = kubelet, []
+        happening = run(kubelet, self._events(), AdmitMode.MANAGERS)
+        for number in range(0 if self._endless else len(scenario.steps)):
+            with within(f"steps[{number}]", source=scenario.id):
+                one = next(happening, None)
+                result = None if one is None else self._fields(one)
+            if one is None or result is None:
                 break
-            with within(f"steps[{number}]", source=self._scenario.id):
-                result = self._step(self._timeline, step)
-            if result is not None:
-                steps.append(result)
+            steps.append(result)
+            self._kubelet, self._wanting = one.after, one.wanting
         if steps:
             outcome["steps"] = steps
         if self._endless:
             outcome["endless"] = True
         return outcome
 
-    def _step(self, timeline: Timeline, step: Step) -> dict[str, Any] | None:
-        match step:
-            case Admit():
-                return self._admit(timeline, step)
-            case Remove():
-                kubelet, _ = after_event(timeline.kubelet, step)
-                return self._retried(replace(timeline, kubelet=kubelet), {})
-            case Offline() | Online():
-                return self._hotplugged(timeline, step)
-            case Resizing():
-                return self._resize(timeline, step)
-            case ResizeTo():
-                return self._resize_to(timeline, step)
-            case Advance():
-                return self._advance(timeline, step)
+    def _events(self) -> Iterator[Living]:
+        """Yield what happens at each step, in the life that it finds."""
+        boots = 1
+        for step in self._scenario.steps:
+            match step:
+                case Offline(cpus) | Online(cpus):
+                    check_known(self._kubelet.node, cpus, "offline" if isinstance(step, Offline) else "online")
+                    yield step
+                case Resizing(uid):
+                    self._check_runs(uid, "resize.uid")
+                    gates = PodGates.of_node(self._kubelet.settings.config, self._kubelet.mooring)
+                    # Amounts that are not named stay what they are in the specification, also where not granted.
+                    wanted = self._wanting.get(uid, self._kubelet.node.active[uid])
+                    with within("resize"):
+                        wanted = resized_pod(wanted, step, gates)
+                    yield PodUpdate(wanted)
+                case ResizeTo(pod):
+                    self._check_runs(pod.uid, "resize.metadata.uid")
+                    yield step
+                case Reboot():
+                    boots += 1
+                    yield Restart(boot=BOOT.format(boots))
+                case _:
+                    yield step
+
+    def _check_runs(self, uid: str, field: str) -> None:
+        if uid not in self._kubelet.node.active:
+            raise InputError("no such pod runs", field=field, remedy="admit it first")
+
+    def _fields(self, one: Happened) -> dict[str, Any] | None:
+        """Return the result of a step; None of an admission that never ends."""
+        result, after = one.result, one.after
+        if result.crash:
+            raise KubeletCrashError(result.crash)
+        if result.not_started is not None:
+            return {**_refusal_fields(result.not_started.refusal), **state_fields(result.not_started.files)}
+        now, fields = after.node.moment, dict[str, Any]()
+        match one.event:
             case Restart():
-                return self._restart(timeline, step)
-            case Reboot():
-                self._boots += 1
-                return self._restart(timeline, Restart(), BOOT.format(self._boots))
-
-    def _hotplugged(self, timeline: Timeline, step: Offline | Online) -> dict[str, Any]:
-        is_loss = isinstance(step, Offline)
-        check_known(timeline.kubelet.node, step.cpus, "offline" if is_loss else "online")
-        kubelet, result = after_event(timeline.kubelet, step)
-        fields = self._retried(replace(timeline, kubelet=kubelet), {})
-        if self._timeline is None or result.cpus is None:
-            return fields
-        return {**fields, **change_fields(self._timeline.kubelet.node, result.cpus)}
-
-    def _admit(self, timeline: Timeline, step: Admit) -> dict[str, Any] | None:
-        kubelet, outcome = after_event(timeline.kubelet, step, AdmitMode.MANAGERS)
-        result = _returned(outcome.admissions[0])
-        if result.never_returns:
-            self._endless = True
-            return None
-        fields = self._decision_fields(result.decision)
-        return self._retried(replace(timeline, kubelet=kubelet), fields, result.decided.files)
-
-    def _retried(
-        self, timeline: Timeline, fields: dict[str, Any], before_start: StateTexts | None = None
-    ) -> dict[str, Any]:
-        """Look at the resizes that wait, now that a pod came or went, and complete the result of the step."""
-        after_step = timeline.kubelet.files
-        self._timeline, retried_ = retried(timeline)
-        after = self._timeline.kubelet
-        fields = {**fields, **_start_fields(after)}
-        if before_start is not None:
-            fields |= {**state_fields(after_step, before_start), **state_fields(after.files)}
-        return fields | _retried_fields(retried_, self._timeline.now)
-
-    def _resize(self, timeline: Timeline, step: Resizing) -> dict[str, Any]:
-        pod = timeline.kubelet.node.active.get(step.uid)
-        if pod is None:
-            raise InputError("no such pod runs", field="resize.uid", remedy="admit it first")
-        gates = PodGates.of_node(timeline.kubelet.settings.config, timeline.kubelet.mooring)
-        # Amounts that are not named stay what they are in the specification, also where they were not granted.
-        wanted = timeline.wanting().get(step.uid, pod)
-        with within("resize"):
-            wanted = resized_pod(wanted, step, gates)
-        self._timeline, answer, others = resized(timeline, wanted)
-        after = self._timeline.kubelet
-        fields = {"accepted": answer.accepted, "events": list(answer.events)}
-        # The answer may be older than what the resizes of other pods led to.
-        standing = resize_state(after.node, step.uid)
-        fields |= {**resize_fields(standing, self._timeline.now), **_start_fields(after)}
-        return fields | _retried_fields(others, self._timeline.now)
-
-    def _resize_to(self, timeline: Timeline, step: ResizeTo) -> dict[str, Any]:
-        if step.pod.uid not in timeline.kubelet.node.active:
-            raise InputError("no such pod runs", field="resize.metadata.uid", remedy="admit it first")
-        kubelet, decision, infeasible = timeline.kubelet.ask_managers(step.pod)
-        self._timeline = replace(timeline, kubelet=kubelet)
-        fields = self._decision_fields(decision) | _start_fields(kubelet)
-        if infeasible is not None:
-            del fields["affinity"]
-        return fields | {"handler": "topologyManager" if infeasible is None else "resize"}
-
-    def _advance(self, timeline: Timeline, step: Advance) -> dict[str, Any]:
-        self._timeline, answers = advanced(timeline, step.nanoseconds)
-        kubelet, now = self._timeline.kubelet, self._timeline.now
-        pods = {uid: resize_fields(resize_state(kubelet.node, uid), now) for uid in kubelet.node.active}
-        fields: dict[str, Any] = {"sinceBoot": span_text(now.since_boot), "pods": pods, **_start_fields(kubelet)}
-        return fields | _retried_fields(answers, now)
-
-    def _restart(self, timeline: Timeline, step: Restart, boot: str | None = None) -> dict[str, Any]:
-        pods, again = timeline.kubelet.node.active.values(), timeline.wanting()
-        start = restart_kubelet(timeline.kubelet, step.kubelet, boot, step.release)
-        if isinstance(start, NotStarted):
-            self._timeline = None
-            return {**_refusal_fields(start.refusal), **state_fields(start.files)}
-        fields: dict[str, Any] = {"start": _start_fields(start)}
-        kubelet, results = readmit(start, pods, AdmitMode.MANAGERS)
-        if boot is not None:
-            for uid in kubelet.node.active:
-                kubelet = kubelet.start_containers(uid)
-        running = kubelet.node.active
-        self._timeline = Timeline.of(kubelet, {uid: pod for uid, pod in again.items() if uid in running})
-        fields["readmitted"] = self._readmission_fields(results)
-        return {**fields, **_start_fields(kubelet)}
+                fields = {"start": _start_fields(result.started)} if result.started else {}
+                return fields | {"readmitted": self._readmission_fields(result.admissions), **_start_fields(after)}
+            case ResizeTo():
+                fields = self._decision_fields(result.admissions[0].decision) | _start_fields(after)
+                if result.infeasible:
+                    del fields["affinity"]
+                return fields | {"handler": "resize" if result.infeasible else "topologyManager"}
+            case PodUpdate(pod) if result.resize is not None:
+                # The answer may be older than what the resizes of other pods led to.
+                standing = resize_fields(resize_state(after.node, pod.uid), now)
+                fields = {"accepted": result.resize.accepted, "events": list(result.resize.events), **standing}
+            case Advance():
+                pods = {uid: resize_fields(resize_state(after.node, uid), now) for uid in after.node.active}
+                fields = {"sinceBoot": span_text(now.since_boot), "pods": pods}
+            case Admit():
+                admission = _returned(result.admissions[0])
+                self._endless = admission.never_returns
+                if self._endless:
+                    return None
+                fields = self._decision_fields(admission.decision) | _start_fields(after)
+                fields |= state_fields(one.at_once.files, admission.decided.files)
+        fields |= _start_fields(after)
+        if result.retried:
+            fields["retried"] = {uid: resize_fields(answer, now) for uid, answer in result.retried.items()}
+        return fields if result.cpus is None else {**fields, **change_fields(after.node, result.cpus)}
 
     def _readmission_fields(self, results: Iterable[AdmitResult]) -> list[dict[str, Any]]:
         decisions = [_returned(one).decision for one in results]
         self._endless = any(decision.endless for decision in decisions)
-        return [self._readmitted_fields(decision) for decision in decisions if not decision.endless]
-
-    def _readmitted_fields(self, decision: Decision) -> dict[str, Any]:
-        fields = self._decision_fields(decision)
-        del fields["sharedPool"]
-        return {"uid": decision.uid, **fields}
+        found = []
+        for decision in decisions:
+            if not decision.endless:
+                fields = self._decision_fields(decision)
+                del fields["sharedPool"]
+                found.append({"uid": decision.uid, **fields})
+        return found
 
     def _decision_fields(self, decision: Decision) -> dict[str, Any]:
         fields = decision_fields(decision)
@@ -318,11 +274,6 @@ def _refusal_fields(refusal: StartRefusal) -> dict[str, Any]:
 def _start_fields(kubelet: Kubelet) -> dict[str, Any]:
     standing = standing_fields(kubelet.node)
     return {"sharedPool": str(kubelet.node.shared_pool), **state_fields(kubelet.files), **standing}
-
-
-def _retried_fields(answers: Mapping[str, Resize], now: Moment) -> dict[str, Any]:
-    """Return the answers for pods that had waited; nothing when none had."""
-    return {"retried": {uid: resize_fields(one, now) for uid, one in answers.items()}} if answers else {}
 
 
 def refusal_alternatives(

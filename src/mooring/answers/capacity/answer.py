@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from msgspec import Meta, field, structs
+from msgspec import field, structs
 
 from mooring.answers.base.answering import Answer, answered
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
@@ -29,6 +29,7 @@ from mooring.documents.plan import (
     QoSName,
     finding_parts,
     one_of,
+    told,
 )
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, admit
@@ -53,7 +54,7 @@ class ShapePart(DocumentPart):
     namespace: str
     name: str
     qos: QoSName
-    requests: Annotated[dict[str, int], Meta(description="cpu in millicores, all else in whole units.")]
+    requests: Annotated[dict[str, int], told("cpu in millicores, all else in whole units.")]
 
 
 class ReplicaPart(DocumentPart):
@@ -61,12 +62,10 @@ class ReplicaPart(DocumentPart):
 
     name: str
     cpus: CPUList
-    cpu_nodes: Annotated[Numbers, Meta(description="NUMA nodes of its CPUs.")]
-    memory_nodes: Annotated[Numbers, Meta(description="NUMA nodes of its memory.")]
-    numa_nodes: Annotated[Numbers, Meta(description="All NUMA nodes that it is on.")]
-    aligned: Annotated[
-        bool | None, Meta(description="Whether it touches no more NUMA nodes than it would on an empty node.")
-    ]
+    cpu_nodes: Annotated[Numbers, told("NUMA nodes of its CPUs.")]
+    memory_nodes: Annotated[Numbers, told("NUMA nodes of its memory.")]
+    numa_nodes: Annotated[Numbers, told("All NUMA nodes that it is on.")]
+    aligned: Annotated[bool | None, told("Whether it touches no more NUMA nodes than it would on an empty node.")]
     containers: dict[str, PlacementPart]
     devices: HeldDeviceTable
 
@@ -79,17 +78,17 @@ class NextReplicaPart(DocumentPart):
     message: str
     why: str
     code: Code
-    endless: Annotated[str, Meta(description="The name of the defect when the kubelet would never return, else empty.")]
-    crash: Annotated[str, Meta(description="Why the kubelet would crash, else empty.")]
+    endless: Annotated[str, told("The name of the defect when the kubelet would never return, else empty.")]
+    crash: Annotated[str, told("Why the kubelet would crash, else empty.")]
 
 
 class AdvicePart(DocumentPart):
     """Which pods to move so that one more fits, or fits on one NUMA node."""
 
-    goal: Annotated[str, one_of("admitted", "aligned"), Meta(description="That one more is admitted, or aligned.")]
-    replica: Annotated[Count, Meta(description="The number of that replica, from 1.")]
+    goal: Annotated[str, one_of("admitted", "aligned"), told("That one more is admitted, or aligned.")]
+    replica: Annotated[Count, told("The number of that replica, from 1.")]
     evictions: list[EvictionPart]
-    remark: Annotated[str, Meta(description="Why there are no evictions.")]
+    remark: Annotated[str, told("Why there are no evictions.")]
 
 
 class CapacityDocument(DocumentPart, kw_only=True):
@@ -99,23 +98,19 @@ class CapacityDocument(DocumentPart, kw_only=True):
     kind: Literal["Capacity"] = "Capacity"
     kubelet: KubeletRelease
     machine: str
-    start_error: Annotated[str, Meta(description="The kubelet's message if it would not start; else empty.")]
+    start_error: Annotated[str, told("The kubelet's message if it would not start; else empty.")]
     shape: ShapePart
-    count: Annotated[Count, Meta(description="How many more fit.")]
-    at_least: Annotated[Count, Meta(description="How many had to fit.")]
-    enough: Annotated[bool, Meta(description="Whether at least atLeast fit.")]
+    count: Annotated[Count, told("How many more fit.")]
+    at_least: Annotated[Count, told("How many had to fit.")]
+    enough: Annotated[bool, told("Whether at least atLeast fit.")]
     limit: Count
-    limited: Annotated[bool, Meta(description="Whether counting ended at the limit.")] = False
+    limited: Annotated[bool, told("Whether counting ended at the limit.")] = False
     replicas: list[ReplicaPart] = field(default_factory=list)
     next: Annotated[
         NextReplicaPart | None,
-        Meta(
-            description="The first replica that does not fit; null if counting ended at the limit, or none was tried."
-        ),
+        told("The first replica that does not fit; null if counting ended at the limit, or none was tried."),
     ] = None
-    fragmentation: Annotated[list[FragmentationPart], Meta(description="One object a resource.")] = field(
-        default_factory=list
-    )
+    fragmentation: Annotated[list[FragmentationPart], told("One object a resource.")] = field(default_factory=list)
     advice: list[AdvicePart] = field(default_factory=list)
     findings: list[FindingPart]
 
@@ -127,8 +122,8 @@ class LargestRequestsDocument(DocumentPart, kw_only=True):
     kind: Literal["LargestRequests"] = "LargestRequests"
     kubelet: KubeletRelease
     machine: str
-    start_error: Annotated[str, Meta(description="The kubelet's message if it would not start; else empty.")]
-    resources: Annotated[list[FragmentationPart], Meta(description="One object a resource.")]
+    start_error: Annotated[str, told("The kubelet's message if it would not start; else empty.")]
+    resources: Annotated[list[FragmentationPart], told("One object a resource.")]
     findings: list[FindingPart]
 
 

@@ -37,7 +37,7 @@ Examples:
 
 
 @click.command("capacity", cls=Verb, epilog=EPILOG)
-@click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
+@click.argument("pod", default="", metavar="[[NAMESPACE/]POD]", shell_complete=options.complete_pod)
 @options.pods("Pods: the one to count, and others that are admitted before it; repeatable.")
 @options.node_options("offline", "devices")
 @click.option(

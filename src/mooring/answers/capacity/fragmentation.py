@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
-from msgspec import Meta
-
-from mooring.documents.plan import Count, DocumentPart
+from mooring.documents.plan import Count, DocumentPart, told
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -42,9 +40,9 @@ class NodeSharePart(DocumentPart):
     """What one NUMA node has of a resource."""
 
     node: Count
-    free: Annotated[int, Meta(description="What no container has for itself.")]
-    largest: Annotated[int, Meta(description="The largest request that the kubelet would now put on this node alone.")]
-    empty: Annotated[int, Meta(description="The largest request that an empty node takes alone.")]
+    free: Annotated[int, told("What no container has for itself.")]
+    largest: Annotated[int, told("The largest request that the kubelet would now put on this node alone.")]
+    empty: Annotated[int, told("The largest request that an empty node takes alone.")]
 
     @property
     def most(self) -> int:
@@ -59,13 +57,13 @@ class NodeSharePart(DocumentPart):
 class FragmentationPart(DocumentPart):
     """How much of a free resource one request can get."""
 
-    resource: Annotated[str, Meta(description="In CPUs, bytes or devices, before the first replica.")]
-    step: Annotated[int, Meta(description="Requests are multiples of this.")]
-    free: Annotated[int, Meta(description="What is free on all NUMA nodes together.")]
-    largest: Annotated[int, Meta(description="The largest request that the kubelet would now admit.")]
-    largest_aligned: Annotated[int, Meta(description="The largest request that one NUMA node takes alone.")]
-    gathered: Annotated[int, Meta(description="What one NUMA node would take if all that is free lay together.")]
-    lost: Annotated[int, Meta(description="What the largest aligned request has lost to fragmentation.")]
+    resource: Annotated[str, told("In CPUs, bytes or devices, before the first replica.")]
+    step: Annotated[int, told("Requests are multiples of this.")]
+    free: Annotated[int, told("What is free on all NUMA nodes together.")]
+    largest: Annotated[int, told("The largest request that the kubelet would now admit.")]
+    largest_aligned: Annotated[int, told("The largest request that one NUMA node takes alone.")]
+    gathered: Annotated[int, told("What one NUMA node would take if all that is free lay together.")]
+    lost: Annotated[int, told("What the largest aligned request has lost to fragmentation.")]
     numa_nodes: list[NodeSharePart]
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.options import complete_file, complete_folder
 from mooring.cli.output import (
     STANDARD_OUTPUT,
     YES,
@@ -55,47 +54,35 @@ What is in the archive and what never is: docs/reference/collect.md
 
 
 @click.command("collect", cls=Verb, epilog=EPILOG)
-@click.option(
-    "--to",
-    "to",
-    default="",
-    metavar="FILE",
-    shell_complete=complete_file,
-    help="The archive, a .tar.gz; - is standard output.",
-)
+@options.text("--to", "FILE", "The archive, a .tar.gz; - is standard output.", options.complete_file)
 @click.option("--dry-run", is_flag=True, help="Show what would be packed; write nothing.")
-@click.option(
+@options.text(
     "--root",
-    "root",
+    "DIR",
+    "Root directory of the computer; /host in a debugging pod.",
+    options.complete_folder,
     default="/",
     show_default=True,
-    metavar="DIR",
-    shell_complete=complete_folder,
-    help="Root directory of the computer; /host in a debugging pod.",
 )
 @options.kubelet_root(
     "The kubelet's root directory, below --root. Default: the running kubelet's, or /var/lib/kubelet."
 )
-@click.option(
+@options.text(
     "--config",
-    "config",
+    "FILE",
+    "The kubelet's configuration, and Mooring's documents; repeatable. Default: the running kubelet's.",
+    options.complete_file,
     multiple=True,
-    shell_complete=complete_file,
-    metavar="FILE",
-    help="The kubelet's configuration, and Mooring's documents; repeatable. Default: the running kubelet's.",
 )
-@click.option(
+@options.text(
     "--pods",
-    "pods",
+    "FILE|DIR|-",
+    "The node's pods, as kubectl get pods -o json prints them; repeatable. Default: from kubectl.",
+    options.complete_file,
     multiple=True,
-    shell_complete=complete_file,
-    metavar="FILE|DIR|-",
-    help="The node's pods, as kubectl get pods -o json prints them; repeatable. Default: from kubectl.",
 )
 @options.node_name("the kubelet's --hostname-override, or else the computer's name")
-@click.option(
-    "--kubelet-version", "version", default="", metavar="VERSION", help="The kubelet's version, such as v1.37.1."
-)
+@options.text("--kubelet-version", "VERSION", "The kubelet's version, such as v1.37.1.", variable="version")
 @click.option("--cluster", "whole", is_flag=True, help="Pack a whole cluster through its API server instead.")
 @options.kubeconfig("with --cluster as kubectl's")
 @click.option("--context", default="", help="Context of the kubeconfig. Default: the current one.")

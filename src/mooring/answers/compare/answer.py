@@ -10,12 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
 from mooring.answers.base.trace import Trace, shapes
 from mooring.answers.compare.measures import VariantOutcome, VariantPart, judge, observed_key, rank_key
 from mooring.answers.compare.variant import Variant
-from mooring.documents.plan import API_VERSION, APIVersion, Code, Count, DocumentPart, FindingPart, KubeletRelease
+from mooring.documents.plan import API_VERSION, APIVersion, Code, Count, DocumentPart, FindingPart, KubeletRelease, told
 from mooring.engine.core.pod import Pod
 from mooring.service.daemon import worker_processes
 
@@ -35,12 +33,12 @@ class ComparisonDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["Comparison"] = "Comparison"
     kubelet: KubeletRelease
-    by: Annotated[str, Meta(description="The measure by which variants are ordered.")]
+    by: Annotated[str, told("The measure by which variants are ordered.")]
     pods: Count
     steps: Count
     variants: list[VariantPart]
     left_out: list[LeftOutPart]
-    never_admitted: Annotated[list[str], Meta(description="Pods that no variant admits.")]
+    never_admitted: Annotated[list[str], told("Pods that no variant admits.")]
     findings: list[FindingPart]
 
 

@@ -11,7 +11,7 @@ import click
 from mooring.answers.base.inputs import checks
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, Verb, emit_document, warn
 from mooring.lazy import lazily
 
 with lazily():
@@ -67,67 +67,63 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 @click.command("compare", cls=Verb, epilog=EPILOG)
 @options.pods("Pods, workloads or lists to admit in order, YAML or JSON; repeatable.")
-@click.option(
+@options.text(
     "--trace",
-    "trace",
-    default="",
-    metavar="FILE[#ID]",
-    help="A recorded trace (a scenario file) instead of -f, with its machine and configuration unless others are "
-    "named.",
+    "FILE[#ID]",
+    "A recorded trace (a scenario file) instead of -f, with its machine and configuration unless others are named.",
 )
-@click.option(
+@options.text(
     "--machine",
-    "machines",
+    "MACHINE",
+    "A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
+    variable="machines",
     multiple=True,
-    metavar="MACHINE",
-    help="A machine, in any form that plan takes; repeat it to compare machines. Default: this computer.",
 )
-@click.option(
+@options.text(
     "--pair",
-    "pairs",
-    multiple=True,
-    metavar="MACHINE,DEVICES",
-    help="A machine with its own devices, a file with a document of kind NodeDevices, or a node archive that has both, "
+    "MACHINE,DEVICES",
+    "A machine with its own devices, a file with a document of kind NodeDevices, or a node archive that has both, "
     "instead of --machine; repeatable.",
+    variable="pairs",
+    multiple=True,
 )
-@click.option(
+@options.text(
     "--cluster",
-    "cluster",
-    default="",
-    metavar="FILE",
-    shell_complete=options.complete_file,
-    help="Node types to compare, instead of --machine and --config: the groups of a document of kind Cluster, as of "
-    "mooring fleet.",
+    "FILE",
+    "Node types to compare, instead of --machine and --config: the groups of a document of kind Cluster, as of mooring "
+    "fleet.",
+    options.complete_file,
 )
 @options.node_options("devices", without=["machine", "kubelet_version"])
 @checks.alone
-@click.option(
+@options.text(
     "--with",
-    "alternatives",
+    "FILE",
+    "A KubeletConfiguration to compare with, instead of that of --config; repeatable.",
+    variable="alternatives",
     multiple=True,
-    metavar="FILE",
-    help="A KubeletConfiguration to compare with, instead of that of --config; repeatable.",
 )
 @click.option(
     "--all-options",
     is_flag=True,
     help="Compare all legal combinations of cpu-options, topology-policy, topology-scope and topology-options.",
 )
-@click.option(
+@options.text(
     "--vary",
-    "vary",
+    "WHAT[,WHAT]",
+    f"Compare all legal combinations of these: {', '.join(DIMENSIONS)}.",
+    options.among(lambda: DIMENSIONS, after=","),
     multiple=True,
     callback=_names,
-    metavar="WHAT[,WHAT]",
-    help=f"Compare all legal combinations of these: {', '.join(DIMENSIONS)}.",
 )
-@click.option(
+@options.text(
     "--kubelet-version",
+    "VERSION[,VERSION]",
+    "Compare these releases of the kubelet, side by side with the rules that separate them; one release decides for "
+    "all variants. Default: the node's own where it is known, else the newest.",
+    options.complete_release,
     "versions",
     multiple=True,
-    metavar="VERSION[,VERSION]",
-    help="Compare these releases of the kubelet, side by side with the rules that separate them; one release decides "
-    "for all variants. Default: the node's own where it is known, else the newest.",
 )
 @click.option(
     "--by",
@@ -150,7 +146,9 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--jobs", type=click.IntRange(0, 1024), default=0, metavar="N", help="Number of processes. Default: one per core."
 )
-@options.output(("text", "wide", "json", "svg", "sarif", "junit"), "text")
+@options.text("--sarif", "FILE", "Write the results for code scanning too, in the same run.", options.complete_file)
+@options.text("--junit", "FILE", "Write them as JUnit XML too, in the same run.", options.complete_file)
+@options.output(("text", "wide", "markdown", "json", "svg", "sarif", "junit"), "text")
 @options.to_file
 def command(
     trace: str,
@@ -163,6 +161,8 @@ def command(
     by: str,
     top: int,
     jobs: int,
+    sarif: str,
+    junit: str,
     form: str,
     to: str,
     inputs: NodeOptions,
@@ -175,13 +175,13 @@ def command(
     Exit code 1 when no variant admits all pods (with --alone: a pod is admitted by none), or releases decide
     differently.
     """
-    _check_source(inputs.manifests, trace, others=bool(inputs.state or inputs.active or inputs.node))
+    checked = [(kind, path) for kind, path in (("sarif", sarif), ("junit", junit)) if path]
+    checked += [(form, to)] if form in checks.FORMS else []
+    _check_source(inputs.manifests, trace, checked, others=bool(inputs.state or inputs.active or inputs.node))
+    if checked and (vary or all_options):
+        raise click.UsageError(f"{checked[0][0]} shows configurations as given: remove --vary and --all-options")
     if cluster and (machines or alternatives or trace or versions or inputs.config or inputs.state or inputs.node):
         raise click.UsageError("--cluster describes the nodes: give no other machine, configuration, release or trace")
-    is_check = form in checks.FORMS
-    if is_check and (trace or vary or all_options):
-        raise click.UsageError(f"-o {form} shows configurations as given: remove --trace, --vary and --all-options")
-    check_destination(to)
     if not trace and not machines and not cluster:
         inputs = running_inputs.with_running_kubelet(inputs)
     if alternatives and not inputs.config and not inputs.node and not inputs.running and not trace:
@@ -192,14 +192,9 @@ def command(
         raise click.UsageError(
             "--pair brings machines with their devices: remove --machine, --trace, --cluster and --kubelet-version"
         )
-    if paired:
-        machines = tuple(machine for machine, _ in paired)
+    machines = tuple(machine for machine, _ in paired) or machines
     releases = [version.strip() for text_ in versions for version in text_.split(",")]
-    described = replace(
-        inputs,
-        machine=machines[0] if machines else "",
-        kubelet_version=(releases or [""])[0],
-    )
+    described = replace(inputs, machine=machines[0] if machines else "", kubelet_version=(releases or [""])[0])
     if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
         return _releases(described, releases, form, to, others=others)
@@ -214,22 +209,23 @@ def command(
             tuple(devices for _, devices in paired),
         )
     )
-    check = compare_inputs.check_of(compared, described, cluster) if is_check or cluster else None
-    if check is not None and is_check:
-        checks.emit_check(check, form, to)
-        return YES if check.is_yes else NO
+    check = compare_inputs.check_of(compared, described, cluster) if checked or cluster else None
+    if check is not None:
+        for kind, path in checked:
+            checks.emit_check(check, kind, path)
+        if form in checks.FORMS:
+            return YES if check.is_yes else NO
     warn(compared.findings if check is None else check.findings)
     watched = terminal.Watched("comparing", lambda: len(compared.variants), on_screen=True)
     comparison = answer.compare(
         compared.trace, compared.variants, by=by, jobs=jobs or answer.usable_cores(), watch=watched.items
     )
-    if form == "json":
-        comparison.document.findings = plan.finding_parts(compared.findings)
-        emit_document(json_text(comparison.document), to)
-    elif form == "svg":
+    comparison.document.findings = plan.finding_parts(compared.findings)
+    if form == "svg":
         emit_document(render_plot.plot_svg(comparison_plots.comparison_plot(comparison, top, grouped=grouped)), to)
     else:
-        emit(text.comparison_text(comparison, top, wide=form == "wide", grouped=grouped, to=to), to)
+        parts = text.comparison_parts(comparison, top, wide=form == "wide", grouped=grouped, to=to)
+        terminal.print_answer(form, to, comparison.document, parts)
     if check is not None:
         checks.show_errors(check)
         return YES if check.is_yes else NO
@@ -239,19 +235,17 @@ def command(
 def _releases(node: NodeOptions, versions: list[str], form: str, to: str, *, others: bool) -> int:
     if others:
         raise click.UsageError("several releases are compared on one node with one configuration and -f")
-    if form not in ("text", "json"):
-        raise click.UsageError("a comparison of releases is text or json")
+    if form not in ("text", "json", "markdown"):
+        raise click.UsageError("a comparison of releases is text, markdown or json")
     plans, compared = compare_inputs.compared_releases(node, versions)
-    if form == "json":
-        emit_document(json_text(compared), to)
-    else:
-        warn(compared.findings)
-        emit(text.release_comparison_text(plans, compared, to), to)
+    terminal.print_answer(form, to, compared, text.release_parts(plans, compared), compared.findings)
     return NO if compared.differences or 0 < len(compared.start_errors) < len(plans) else YES
 
 
-def _check_source(manifests: Sequence[str], trace: str, *, others: bool) -> None:
-    """Refuse a command line that names no pods, or names them twice."""
+def _check_source(manifests: Sequence[str], trace: str, checked: Sequence[tuple[str, str]], *, others: bool) -> None:
+    """Refuse a command line that names no pods, or names them twice, or checks what has no file."""
+    if trace and checked:
+        raise click.UsageError(f"{checked[0][0]} names places in files of -f: remove --trace")
     if trace and manifests:
         raise click.UsageError("-f and --trace exclude each other")
     if trace and others:

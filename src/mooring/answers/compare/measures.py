@@ -15,7 +15,7 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Annotated
 
-from msgspec import Meta, field, structs
+from msgspec import field, structs
 
 from mooring.answers.base.changes.configuration import AlignmentPromise, alignment_promise
 from mooring.answers.base.plan_document import held_devices
@@ -29,7 +29,7 @@ from mooring.answers.compare.trial import (
     stranded_cpus,
 )
 from mooring.answers.compare.variant import Variant, VariantChangePart, options_on
-from mooring.documents.plan import Code, Count, DocumentPart, one_of
+from mooring.documents.plan import Code, Count, DocumentPart, one_of, told
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
@@ -61,17 +61,17 @@ class AlignedContainersPart(DocumentPart):
     socket: Count
     l3: Count
     core: Count
-    memory: Annotated[Count, Meta(description="Of memoryContainers: memory and CPUs together on the fewest nodes.")]
-    devices: Annotated[Count, Meta(description="Of deviceContainers: devices, memory and CPUs together.")]
+    memory: Annotated[Count, told("Of memoryContainers: memory and CPUs together on the fewest nodes.")]
+    devices: Annotated[Count, told("Of deviceContainers: devices, memory and CPUs together.")]
 
 
 class VariantPart(DocumentPart):
     """One variant and what it does with the pods."""
 
-    group: Annotated[Count, Meta(description="Variants with the same outcome have the same number.")]
+    group: Annotated[Count, told("Variants with the same outcome have the same number.")]
     name: str
     machine: str
-    as_given: Annotated[bool, Meta(description="Whether it is the configuration as given.")]
+    as_given: Annotated[bool, told("Whether it is the configuration as given.")]
     settings: VariantSettingsPart
     changes: list[VariantChangePart]
     starts: bool
@@ -79,23 +79,21 @@ class VariantPart(DocumentPart):
     start_error: str
     start_error_code: Code
     admitted: Count
-    rejected: Annotated[
-        dict[str, Count], Meta(description="The kubelet's reason, or crash, endless or not asked, -> pods.")
-    ]
-    lost: Annotated[Count, Meta(description="Running pods that the kubelet refused when it started.")]
-    exclusive_containers: Annotated[Count, Meta(description="Containers of admitted pods that have exclusive CPUs.")]
-    memory_containers: Annotated[Count, Meta(description="Containers of admitted pods whose memory is bound.")]
-    device_containers: Annotated[Count, Meta(description="Containers of admitted pods with devices near NUMA nodes.")]
+    rejected: Annotated[dict[str, Count], told("The kubelet's reason, or crash, endless or not asked, -> pods.")]
+    lost: Annotated[Count, told("Running pods that the kubelet refused when it started.")]
+    exclusive_containers: Annotated[Count, told("Containers of admitted pods that have exclusive CPUs.")]
+    memory_containers: Annotated[Count, told("Containers of admitted pods whose memory is bound.")]
+    device_containers: Annotated[Count, told("Containers of admitted pods with devices near NUMA nodes.")]
     aligned: AlignedContainersPart
     alignment_promise: Annotated[
         str,
         one_of("nothing", "attempt", "socket", "guarantee"),
-        Meta(description="Of the topology manager policy; without a guarantee aligned containers are luck."),
+        told("Of the topology manager policy; without a guarantee aligned containers are luck."),
     ]
-    spread: Annotated[float, Meta(description="NUMA nodes of a container with exclusive CPUs, on average.")]
+    spread: Annotated[float, told("NUMA nodes of a container with exclusive CPUs, on average.")]
     stranded: StrandedCPUsPart = field(name="strandedCPUs")
     memory_nodes_beyond_need: Annotated[
-        Count, Meta(description="NUMA nodes that memory is bound to beyond those that its amount needs, added up.")
+        Count, told("NUMA nodes that memory is bound to beyond those that its amount needs, added up.")
     ]
 
     @property

@@ -11,8 +11,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta
-
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_document import differing, held_devices, placement_part, pod_part
@@ -28,6 +26,7 @@ from mooring.documents.plan import (
     PlacementPart,
     PodPart,
     finding_parts,
+    told,
 )
 from mooring.engine.core.release import Release
 from mooring.engine.releases.rule import ReleaseRule
@@ -56,19 +55,19 @@ class ReleasePodPart(DocumentPart):
     uid: str
     namespace: str
     name: str
-    same: Annotated[bool, Meta(description="Whether all releases decide the same.")]
-    decisions: Annotated[list[ReleaseDecisionPart], Meta(description="One a release that asks about the pod.")]
+    same: Annotated[bool, told("Whether all releases decide the same.")]
+    decisions: Annotated[list[ReleaseDecisionPart], told("One a release that asks about the pod.")]
 
 
 class SeparatingRulePart(DocumentPart):
     """A rule by which two releases decide differently about this node."""
 
     rule: str
-    releases: Annotated[str, Meta(description="The releases that follow the rule.")]
+    releases: Annotated[str, told("The releases that follow the rule.")]
     says: str
-    instead: Annotated[str, Meta(description="What later releases do.")]
+    instead: Annotated[str, told("What later releases do.")]
     source: str
-    pods: Annotated[list[PodPart], Meta(description="The pods that the rule alone changes.")]
+    pods: Annotated[list[PodPart], told("The pods that the rule alone changes.")]
 
 
 class ReleaseDifferencePart(DocumentPart):
@@ -76,10 +75,10 @@ class ReleaseDifferencePart(DocumentPart):
 
     older: KubeletRelease
     newer: KubeletRelease
-    pods: Annotated[list[PodPart], Meta(description="About which they decide differently.")]
+    pods: Annotated[list[PodPart], told("About which they decide differently.")]
     rules: list[SeparatingRulePart]
     unexplained: Annotated[
-        list[PodPart], Meta(description="Those that no rule alone changes: gates, option stages and file formats do.")
+        list[PodPart], told("Those that no rule alone changes: gates, option stages and file formats do.")
     ]
 
 
@@ -88,8 +87,8 @@ class ReleaseComparisonDocument(DocumentPart, kw_only=True):
 
     api_version: APIVersion = API_VERSION
     kind: Literal["ReleaseComparison"] = "ReleaseComparison"
-    kubelets: Annotated[list[str], Meta(description="The releases, the oldest first.")]
-    start_errors: Annotated[dict[str, str], Meta(description="Release -> message of a kubelet that would not start.")]
+    kubelets: Annotated[list[str], told("The releases, the oldest first.")]
+    start_errors: Annotated[dict[str, str], told("Release -> message of a kubelet that would not start.")]
     pods: list[ReleasePodPart]
     differences: list[ReleaseDifferencePart]
     findings: list[FindingPart]

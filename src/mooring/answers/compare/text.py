@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import Group, RenderableType
-from rich.console import Group as Lines
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.changes.configuration import AlignmentPromise
@@ -26,7 +26,7 @@ from mooring.answers.compare.plot import (
     variant_words,
 )
 from mooring.answers.compare.releases import ReleaseComparisonDocument, ReleaseDecisionPart, ReleasePodPart
-from mooring.cli.terminal import text_for, width_for
+from mooring.cli.terminal import width_for
 from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
@@ -172,20 +172,21 @@ _NAMED_PODS = 8
 _INDENT = 6
 
 
-def comparison_text(comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+def comparison_parts(
+    comparison: Comparison, top: int, *, wide: bool, grouped: bool, to: str
+) -> Iterator[RenderableType]:
+    """Return the answer for people.
 
     Args:
         comparison: what was compared.
         top: how many of the best to show; 0 for all.
         wide: whether every variant is one long line.
         grouped: whether variants that decide alike are one entry.
-        to: the destination.
+        to: the destination, which has a width.
     """
     rows = rows_of(comparison, grouped=grouped)
     shown = rows[:top] if top else rows
-    parts = _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
-    return text_for(Lines(*parts), to)
+    return _wide(comparison, rows, shown) if wide else _parts(comparison, rows, shown, width_for(to))
 
 
 def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[RenderableType]:
@@ -211,12 +212,7 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
         )
     yield Text("")
     columns = _chosen_columns([*shown, *given], width)
-    yield columns.heading()
-    for row in shown:
-        yield from _entry(row, rows, columns)
-    yield from (Text(line) for line in _rest(rows, shown))
-    for row in given:
-        yield from _entry(row, rows, columns)
+    yield _Ranking(columns, rows, shown, given)
     yield Text("")
     yield from (Text(line) for line in _remarks(comparison.document, rows, [*shown, *given]))
     notes = [text for names, text in _NOTES.items() if columns.widths.keys() & names]
@@ -232,22 +228,48 @@ def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
     return f"{what} under {plural(variants, 'variant')}{kubelets}{different}."
 
 
-def _entry(row: Row, rows: Sequence[Row], columns: Columns) -> Iterator[RenderableType]:
-    yield columns.line(row)
-    yield _below(variant_words(row, rows))
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The entries: figures in columns, and below them what each is; in Markdown a table."""
+
+    columns: Columns
+    rows: Sequence[Row]
+    shown: Sequence[Row]
+    given: Sequence[Row]
+
+    def table(self) -> Table:
+        """Return the entries as a table."""
+        found = new_table("", *self.columns.widths, "what it is", right=range(len(self.columns.widths) + 1))
+        for row in (*self.shown, *self.given):
+            cells = [CELLS[name](row.part) if row.part.starts else "" for name in self.columns.widths]
+            found.add_row(f"{row.rank}.", *cells, "; ".join(_entry(row, self.rows)))
+        return found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the lines."""
+        del console, options
+        yield self.columns.heading()
+        yield from self._lines(self.shown)
+        yield from (Text(line) for line in _rest(self.rows, self.shown))
+        yield from self._lines(self.given)
+
+    def _lines(self, entries: Sequence[Row]) -> Iterator[RenderableType]:
+        for row in entries:
+            yield self.columns.line(row)
+            for text in _entry(row, self.rows):
+                yield Padding(Text(text, "dim"), (0, 0, 0, _INDENT))
+
+
+def _entry(row: Row, rows: Sequence[Row]) -> Iterator[str]:
+    yield clean(variant_words(row, rows))
     if not row.part.starts:
-        yield _below(f"the kubelet would not start: {clean(row.part.start_error)}")
+        yield f"the kubelet would not start: {clean(row.part.start_error)}"
     elif row.part.rejected:
-        yield _below(f"rejected: {reasons_words(row.part.rejected)}")
+        yield f"rejected: {clean(reasons_words(row.part.rejected))}"
     if row.alike:
-        yield _below(f"the same figures also with: {', '.join(row.alike)}")
+        yield f"the same figures also with: {clean(', '.join(row.alike))}"
     if row.others:
-        others = plural(row.others, "other")
-        yield _below(f"and {others} that decide{'s' if row.others == 1 else ''} the same")
-
-
-def _below(text: str) -> RenderableType:
-    return Padding(Text(clean(text), "dim"), (0, 0, 0, _INDENT))
+        yield f"and {plural(row.others, 'other')} that decide{'s' if row.others == 1 else ''} the same"
 
 
 def _rest(rows: Sequence[Row], shown: Sequence[Row]) -> list[str]:
@@ -292,18 +314,8 @@ _MOST_NAMED = 5
 """How many of the pods that a rule changes are named."""
 
 
-def release_comparison_text(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``.
-
-    Args:
-        plans: one a release, of which the codes of refused starts are.
-        comparison: the answer.
-        to: the destination.
-    """
-    return text_for(Group(*_parts_of_releases(plans, comparison)), to)
-
-
-def _parts_of_releases(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocument) -> Iterator[RenderableType]:
+    """Yield the answer about releases; the codes of refused starts are of the plans, one a release."""
     yield Text(
         f"{plural(len(comparison.pods), 'pod')} under kubelets {', '.join(comparison.kubelets)}.", STYLES["title"]
     )

@@ -31,7 +31,7 @@ from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.engine.kubelet.adoption import opened
-from mooring.engine.kubelet.events import Admit, Event, EventResult, Happened, Readmit, Restart, run
+from mooring.engine.kubelet.events import Admit, Event, EventResult, Happened, Living, Readmit, Restart, run
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.memorymanager.state import Block
@@ -88,7 +88,7 @@ class SharedKubelet:
             yield after, one.result
 
 
-def _following(before: Kubelet, event: Event, result: EventResult) -> Callable[[Settings], bool]:
+def _following(before: Kubelet, event: Living, result: EventResult) -> Callable[[Settings], bool]:
     """Return the test whether a variant's kubelet would have come to the same result.
 
     The hints of an admission that crashed are not known, so that each variant has to be asked itself.
@@ -245,7 +245,7 @@ def _run(shared: SharedKubelet, events: Sequence[Event]) -> Iterator[Trial]:
         yield Trial(tuple(shared.followers), so_far, settled)
 
 
-def _admissions(result: EventResult, event: Event) -> tuple[list[TrialAdmission], PodVerdict | None]:
+def _admissions(result: EventResult, event: Living) -> tuple[list[TrialAdmission], PodVerdict | None]:
     """Return the answers about the pods of an event, and how the trial ends with it, if it does."""
     found: list[TrialAdmission] = []
     for one in result.admissions:

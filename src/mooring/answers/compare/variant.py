@@ -67,10 +67,7 @@ class Variant:
         if self.mooring.plugins.plugins:
             return id(self)
         config = replace(
-            self.config,
-            topology_manager_policy="",
-            topology_manager_scope="",
-            topology_manager_policy_options={},
+            self.config, topology_manager_policy="", topology_manager_scope="", topology_manager_policy_options={}
         )
         return id(self.machine), repr((self.mooring, self.devices, config))
 
@@ -144,12 +141,7 @@ class Dimension(Enum):
     TOPOLOGY_OPTIONS = "topology-options"
 
 
-ALL_OPTIONS = (
-    Dimension.CPU_OPTIONS,
-    Dimension.TOPOLOGY_POLICY,
-    Dimension.TOPOLOGY_SCOPE,
-    Dimension.TOPOLOGY_OPTIONS,
-)
+ALL_OPTIONS = (Dimension.CPU_OPTIONS, Dimension.TOPOLOGY_POLICY, Dimension.TOPOLOGY_SCOPE, Dimension.TOPOLOGY_OPTIONS)
 """What ``--all-options`` varies: all options, with the CPU and memory managers' policies as they are."""
 
 Setting = Callable[[KubeletConfig], KubeletConfig]

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from msgspec import Meta
-
 from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
@@ -19,6 +17,7 @@ from mooring.documents.plan import (
     KubeletRelease,
     Numbers,
     one_of,
+    told,
 )
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
@@ -75,7 +74,7 @@ class EntryPart(DocumentPart):
     uid: str
     namespace: str
     name: str
-    container: Annotated[str, Meta(description="Empty for a pod as a whole.")]
+    container: Annotated[str, told("Empty for a pod as a whole.")]
 
     @property
     def holder(self) -> EntryHolder:
@@ -115,8 +114,8 @@ class StateFilePart(DocumentPart):
     exists: bool
     format: str
     sound: bool
-    containers: Annotated[Count, Meta(description="How many containers have an entry that can be read.")]
-    kubelet_message: Annotated[str, Meta(description="The kubelet's message about the file; empty when it takes it.")]
+    containers: Annotated[Count, told("How many containers have an entry that can be read.")]
+    kubelet_message: Annotated[str, told("The kubelet's message about the file; empty when it takes it.")]
     problems: list[ProblemPart]
 
 
@@ -132,19 +131,19 @@ class RepairPart(DocumentPart):
 
     file: str
     action: Annotated[str, one_of("replace", "delete")]
-    text: Annotated[str, Meta(description="The new text; empty for a file that is deleted.")]
-    kept: Annotated[int, Meta(description="How many containers keep what they have.")]
+    text: Annotated[str, told("The new text; empty for a file that is deleted.")]
+    kept: Annotated[int, told("How many containers keep what they have.")]
     dropped: list[DroppedEntryPart]
-    changes: Annotated[list[str], Meta(description="A unified diff of what the file says, line by line.")]
+    changes: Annotated[list[str], told("A unified diff of what the file says, line by line.")]
     written: bool
-    backup: Annotated[str, Meta(description="The copy of the old file; empty when nothing was written.")]
+    backup: Annotated[str, told("The copy of the old file; empty when nothing was written.")]
 
 
 class RepairedEntryPart(EntryPart):
     """What a container has after the repair."""
 
     cpus: str
-    refused: Annotated[str, Meta(description="Why the kubelet refuses its pod; empty when it does not.")]
+    refused: Annotated[str, told("Why the kubelet refuses its pod; empty when it does not.")]
 
 
 class DiagnosisDocument(DocumentPart, kw_only=True):
@@ -153,22 +152,20 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
     api_version: APIVersion = API_VERSION
     kind: Literal["Diagnosis"] = "Diagnosis"
     kubelet: KubeletRelease
-    release: Annotated[str, Meta(description="The release for which the files are repaired.")]
+    release: Annotated[str, told("The release for which the files are repaired.")]
     machine: str
     sound: bool
     starts: bool
     start_error: str
     start_error_stage: str
-    remedy: Annotated[str, Meta(description="What to do if the configuration is wrong.")]
+    remedy: Annotated[str, told("What to do if the configuration is wrong.")]
     files: list[StateFilePart]
-    problems: Annotated[
-        list[ProblemPart], Meta(description="About both files or none; those of one file are in its object.")
-    ]
+    problems: Annotated[list[ProblemPart], told("About both files or none; those of one file are in its object.")]
     repairs: list[RepairPart]
     afterwards: Annotated[
-        list[RepairedEntryPart], Meta(description="Running containers when the kubelet starts on the (repaired) files.")
+        list[RepairedEntryPart], told("Running containers when the kubelet starts on the (repaired) files.")
     ]
-    findings: Annotated[list[FindingPart], Meta(description="About the input.")]
+    findings: Annotated[list[FindingPart], told("About the input.")]
 
     @property
     def all_problems(self) -> list[ProblemPart]:

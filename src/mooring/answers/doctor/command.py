@@ -12,9 +12,8 @@ import click
 from mooring.answers.base.inputs.node import question_of, read_node
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, Verb
 from mooring.engine.core.errors import InputError
-from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.lazy import lazily
 
@@ -24,9 +23,9 @@ with lazily():
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import lint as lint_answer
     from mooring.answers.doctor import text
+    from mooring.cli import terminal
     from mooring.engine.checkpoint import device_file, formats, salvage
     from mooring.engine.node import start
-    from mooring.engine.releases import catalog
 
 
 if TYPE_CHECKING:
@@ -38,26 +37,19 @@ Examples:
   mooring doctor --state copy-of-kubelet-root --machine node.tar.gz --config kubelet.yaml --active running.yaml
   mooring doctor --state /var/lib/kubelet --config kubelet.yaml --write
   mooring doctor --node node.tar.gz -o json
-  mooring doctor --state /var/lib/kubelet --config kubelet.yaml --for 1.36
+  mooring doctor --state /var/lib/kubelet --config kubelet.yaml --kubelet-version 1.36
   mooring doctor --lint --node node.tar.gz
 """
 
 
 @click.command("doctor", cls=Verb, epilog=EPILOG)
-@click.option("--state", "state", default="", metavar="DIR", help="The kubelet's root directory, or a copy of it.")
+@options.text("--state", "DIR", "The kubelet's root directory, or a copy of it.")
 @options.node_options(without=["state"])
 @click.option("--write", is_flag=True, help="Write the repair, and keep a copy of every file that is replaced.")
-@click.option(
-    "--for",
-    "release",
-    type=click.Choice(RELEASE_NAMES[::-1]),
-    default=None,
-    help="Release of the kubelet that will start on the files. Default: that of --kubelet-version.",
-)
 @click.option("--lint", is_flag=True, help="Show instead what else may run on the exclusive CPUs of this machine.")
 @options.output(("text", "json"), "text")
 @options.to_file
-def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool) -> int:
+def command(form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool) -> int:
     """Show what is wrong with the kubelet's state files, which pods it concerns, and the smallest repair.
 
     Nothing is written without --write; stop the kubelet first.
@@ -65,7 +57,6 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
     Exit code 0 when the files are sound, or were repaired; 1 when something is wrong; with --lint, when anything else
     may run on exclusive CPUs.
     """
-    check_destination(to)
     inputs = running_inputs.with_running_kubelet(inputs)
     kubelet = None if inputs.running is None else inputs.running.kubelet
     if kubelet is not None and not inputs.state and not write:
@@ -90,18 +81,15 @@ def command(release: str | None, form: str, to: str, inputs: NodeOptions, *, wri
         devices = device_file.DeviceRecord() if archive is None else archive.devices().record
     names = (formats.ALLOCATED_FILE, formats.ACTUATED_FILE) if state else ()
     pod_files = {name: published.state_text(state, name) for name in names}
-    diagnosis = diagnosing.diagnose(asked, catalog.RELEASES[release] if release else None, devices, pod_files)
+    diagnosis = diagnosing.diagnose(asked, devices, pod_files)
     written = write and bool(diagnosis.repairs)
     if written:
         before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory}
         write_repair(diagnosis, before, Path(state))
-    if form == "json":
-        emit_document(json_text(diagnosis), to)
-    else:
-        warn(diagnosis.findings)
-        # Of an archive also its node, and when it was captured.
-        archived = [finding.message for finding in asked.findings if finding.code == OF_ARCHIVE]
-        emit(text.doctor_text(diagnosis, state or ", ".join([node, *archived]), to), to)
+    # Of an archive also its node, and when it was captured.
+    archived = [finding.message for finding in asked.findings if finding.code == OF_ARCHIVE]
+    parts = text.doctor_parts(diagnosis, state or ", ".join([node, *archived]))
+    terminal.print_answer(form, to, diagnosis, parts, diagnosis.findings)
     return YES if diagnosis.sound or written else NO
 
 

@@ -77,7 +77,6 @@ REFUSED_AT_START = "MOOR-344"
 
 def diagnose(
     question: Question,
-    release: Release | None = None,
     devices: DeviceRecord | None = None,
     pod_files: Mapping[str, str | None] | None = None,
     pinned: Sequence[PinnedContainer] = (),
@@ -86,13 +85,11 @@ def diagnose(
 
     Args:
         question: its machine, configuration, files and active pods are checked.
-        release: of the kubelet that will start on the files; None is the one that the question is for.
         devices: the device manager's record; None where it is not known.
         pod_files: the files of allocated and actuated pods, of which none is repaired: name -> text, None without one.
         pinned: what running containers have of their own; a file that has lost it gets it back.
     """
-    release = release or question.mooring.release
-    question = replace(question, mooring=replace(question.mooring, release=release))
+    release = question.mooring.release
     return _with_pod_files(_diagnosed(question, release, devices or DeviceRecord(), pinned), release, pod_files or {})
 
 

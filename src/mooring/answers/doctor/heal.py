@@ -20,18 +20,7 @@ import click
 
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import (
-    NO,
-    YES,
-    Verb,
-    check_destination,
-    emit,
-    emit_document,
-    json_text,
-    tell,
-    warn,
-    write_answer,
-)
+from mooring.cli.output import NO, YES, Verb, emit, tell, write_answer
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.lazy import lazily
 
@@ -43,6 +32,7 @@ with lazily():
     from mooring.answers.doctor import command as doctor
     from mooring.answers.doctor import diagnosis as diagnosing
     from mooring.answers.doctor import text
+    from mooring.cli import terminal
     from mooring.engine.checkpoint import device_file, formats
     from mooring.engine.kubelet import start as starting
     from mooring.engine.node import start
@@ -80,20 +70,20 @@ Examples:
 
 
 @click.command("heal", cls=Verb, epilog=EPILOG)
-@click.option("--state", "state", default="", metavar="DIR", help="The kubelet's root directory.")
+@options.text("--state", "DIR", "The kubelet's root directory.")
 @options.node_options(without=["state"])
 @click.option("--kubelet", default="kubelet", metavar="PROGRAM", help="Is asked for its release.")
 @click.option(
     "--leave", multiple=True, type=click.Choice(tuple(CLASSES)), help="A class of repair that is not made; repeatable."
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing, and print what mooring doctor prints.")
-@click.option(
+@options.text(
     "--record",
+    "FILE",
+    f"Where repairs are noted, beside a .prom file that counts them. Default: {_RECORD}.",
     default=_RECORD,
-    metavar="FILE",
-    help=f"Where repairs are noted, beside a .prom file that counts them. Default: {_RECORD}.",
 )
-@click.option("--report", default="", metavar="KUBECONFIG", help="Only send what is noted, as events of the node.")
+@options.text("--report", "KUBECONFIG", "Only send what is noted, as events of the node.")
 @options.output(("text", "json"), "text")
 @options.to_file
 def command(
@@ -114,7 +104,6 @@ def command(
 
     Exit code 0 when the kubelet starts on the files as they are now; 1 when it does not.
     """
-    check_destination(to)
     if report:
         return _reported(record, report, inputs.node_name)
     tree = _node_files(inputs)
@@ -133,7 +122,7 @@ def command(
         return YES
     asked = node_inputs.question_from(read)
     record_of = device_file.device_record(published.state_text(state, device_file.DEVICE_FILE))
-    found = diagnosing.diagnose(asked, None, record_of, files, pinned)
+    found = diagnosing.diagnose(asked, record_of, files, pinned)
     found.repairs += [
         answers.RepairPart(one.file, "delete", "", 0, [], [], written=False, backup="")
         for one in found.files
@@ -146,11 +135,7 @@ def command(
         before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory, **files}
         doctor.write_repair(found, before, Path(state))
         _note(found, record)
-    if form == "json":
-        emit_document(json_text(found), to)
-    else:
-        warn(found.findings)
-        emit(text.doctor_text(found, state, to), to)
+    terminal.print_answer(form, to, found, text.doctor_parts(found, state), found.findings)
     if left and not starts:
         tell(f"nothing is written: --leave {' and '.join(left)}")
     return YES if starts or found.sound or healed else NO

@@ -110,11 +110,7 @@ DEVICES_APART = "MOOR-352"
 
 
 def check_devices(
-    devices: DeviceRecord,
-    settings: Settings,
-    cpu: CPUState | None,
-    memory: MemoryState | None,
-    pods: Mapping[str, Pod],
+    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
 ) -> Iterator[Problem]:
     """Yield what the record lost, gave twice, or has elsewhere than the state files have CPUs and memory.
 
@@ -193,11 +189,7 @@ _ALIGNED = ("restricted", "single-numa-node")
 
 
 def _apart(
-    devices: DeviceRecord,
-    settings: Settings,
-    cpu: CPUState | None,
-    memory: MemoryState | None,
-    pods: Mapping[str, Pod],
+    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
 ) -> Iterator[Problem]:
     """Yield containers on one NUMA node whose devices are near others, under a policy that would have refused them."""
     if settings.config.topology_manager_policy not in _ALIGNED:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import field
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
@@ -22,8 +22,8 @@ from mooring.answers.base.inputs.node import question_of
 from mooring.answers.base.plan import RefusedPlan, make_plan
 from mooring.answers.doctor.interrupts import Assignments, assignments_of, interrupt_findings, named
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, emit, emit_document, json_text, warn
-from mooring.cli.terminal import text_for
+from mooring.cli.output import NO, YES, emit, warn
+from mooring.cli.terminal import print_answer
 from mooring.documents.plan import API_VERSION, APIVersion, CPUList, DocumentPart, FindingPart, finding_parts
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, clean
@@ -55,10 +55,7 @@ def answer_lint(options: NodeOptions, form: str, to: str) -> int:
     modes = file_modes("/") if tree.name == "/" else no_modes
     findings = lint(read_isolation(tree, _online(question.machine.info), modes), assignments)
     name = question.machine.name
-    if form == "json":
-        emit_document(json_text(isolation_document(name, assignments, findings)), to)
-    else:
-        emit(text_for(Group(*_parts(name, assignments, findings)), to), to)
+    print_answer(form, to, isolation_document(name, assignments, findings), _parts(name, assignments, findings))
     return NO if any(finding.severity == "warning" for finding in findings) else YES
 
 

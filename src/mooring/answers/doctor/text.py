@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +22,6 @@ from mooring.answers.doctor.answer import (
 from mooring.answers.doctor.diagnosis import NOT_CHECKED
 from mooring.answers.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.answers.doctor.joint_checks import FILE_MISSING, LOST_ENTRIES
-from mooring.cli.terminal import text_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
@@ -39,18 +38,8 @@ _STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _INDENT = (0, 0, 0, 2)
 
 
-def doctor_text(diagnosis: DiagnosisDocument, place: str, to: str) -> str:
-    """Return the diagnosis as text for the terminal, or without any styling for the file ``to``.
-
-    Args:
-        diagnosis: what was found.
-        place: where the files are, as typed.
-        to: the destination.
-    """
-    return text_for(Group(*_parts(diagnosis, place)), to)
-
-
-def _parts(diagnosis: DiagnosisDocument, place: str) -> Iterator[RenderableType]:
+def doctor_parts(diagnosis: DiagnosisDocument, place: str) -> Iterator[RenderableType]:
+    """Yield the diagnosis for people; ``place`` is where the files are, as typed."""
     yield from _verdict(diagnosis, place)
     for file in diagnosis.files if any(file.exists for file in diagnosis.files) else ():
         yield Text("")

@@ -12,11 +12,13 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import InputError
-from mooring.explanations.codes import codes_beginning, is_code, reason_page, reasons
+from mooring.explanations.codes import all_codes, codes_beginning, is_code, reason_page, reasons
 from mooring.explanations.reason import SHARED_BY_QOS
 from mooring.lazy import lazily
 
 with lazily():
+    from click import shell_completion
+
     from mooring.answers.base import picture, plan_findings
     from mooring.answers.base import plan as planning
     from mooring.answers.base import pods as explanation
@@ -49,12 +51,20 @@ Examples:
 """
 
 
+def _complete_name(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[shell_completion.CompletionItem]:
+    """Complete a pod of ``-f``, and what is begun of a code or a reason."""
+    found = options.complete_pod(context, parameter, begun)
+    return found + options.among(lambda: (*all_codes(), *reasons()))(context, parameter, begun) if begun else found
+
+
 @click.command("explain", cls=Verb, epilog=EPILOG)
 @click.argument(
     "name",
     default="",
     metavar="[[NAMESPACE/]POD[/CONTAINER] | CODE | REASON | MESSAGE]",
-    shell_complete=lambda _context, _parameter, begun: [one for one in reasons() if begun and one.startswith(begun)],
+    shell_complete=_complete_name,
 )
 @options.pods("Pods to admit, in order: the one that is explained, and those before it; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.output import YES, Verb, check_destination, emit
+from mooring.cli.output import YES, Verb, emit
 from mooring.cli.terminal import text_for
 from mooring.lazy import lazily
 
@@ -30,7 +30,6 @@ def command(to: str) -> int:
     Amounts behind the name replace those of the machine: --machine "hgx-8gpu memory=1Ti hugepages-1Gi=64
     nvidia.com/gpu=4 node0.memory=768Gi".
     """
-    check_destination(to)
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

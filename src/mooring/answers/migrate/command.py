@@ -7,13 +7,13 @@ import click
 from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
-from mooring.engine.core.machine import Finding
+from mooring.cli.output import NO, YES, Verb
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.migrate import migration as migrating
     from mooring.answers.migrate import steps, text
+    from mooring.cli import terminal
 
 EPILOG = """\b
 Examples:
@@ -37,7 +37,6 @@ def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:
 
     Exit code 1 when a check fails.
     """
-    check_destination(to)
     read = read_inputs(inputs)
     question = question_from(read)
     archive = read.archive
@@ -48,9 +47,5 @@ def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:
     devices = None if archive is None else archive.devices().record
     places = steps.Places(node or "NODE", root, f"{root.rstrip('/')}/config.yaml")
     document = steps.migration_document(migrating.migration_of(question, way, devices), places, node)
-    if form == "json":
-        emit_document(json_text(document), to)
-    else:
-        warn(Finding(one.severity, one.subject, one.message, one.code) for one in document.findings)
-        emit(text.migration_text(document, to), to)
+    terminal.print_answer(form, to, document, text.migration_parts(document), document.findings)
     return YES if document.passed else NO

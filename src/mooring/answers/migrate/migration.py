@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.placing import place
@@ -33,6 +31,7 @@ from mooring.documents.plan import (
     KubeletRelease,
     PlacementPart,
     one_of,
+    told,
 )
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import CPUMask, members
@@ -59,9 +58,9 @@ class MigrationStepPart(DocumentPart):
     """One step."""
 
     title: str
-    files: Annotated[dict[str, str], Meta(description="Path -> text to write before the commands.")]
-    commands: Annotated[list[str], Meta(description="To be typed on the node or where kubectl is, in order.")]
-    outcome: Annotated[list[str], Meta(description="What happens, as computed for this node.")]
+    files: Annotated[dict[str, str], told("Path -> text to write before the commands.")]
+    commands: Annotated[list[str], told("To be typed on the node or where kubectl is, in order.")]
+    outcome: Annotated[list[str], told("What happens, as computed for this node.")]
 
 
 class MigratedContainerPart(DocumentPart, kw_only=True):
@@ -72,10 +71,10 @@ class MigratedContainerPart(DocumentPart, kw_only=True):
     name: str
     container: str
     outcome: Annotated[str, one_of("kept", "moved", "shared", "waits")]
-    before: Annotated[PlacementPart, Meta(description="What it has of its own by the kubelet.")]
-    after: Annotated[PlacementPart, Meta(description="What it has of its own by the agent.")]
-    runs_on: Annotated[CPUList, Meta(description="The CPUs of its cgroup afterwards.")]
-    reason: Annotated[str, Meta(description="Why its pod waits; else empty.")]
+    before: Annotated[PlacementPart, told("What it has of its own by the kubelet.")]
+    after: Annotated[PlacementPart, told("What it has of its own by the agent.")]
+    runs_on: Annotated[CPUList, told("The CPUs of its cgroup afterwards.")]
+    reason: Annotated[str, told("Why its pod waits; else empty.")]
 
 
 class MigrationDocument(DocumentPart, kw_only=True):
@@ -83,16 +82,16 @@ class MigrationDocument(DocumentPart, kw_only=True):
 
     api_version: APIVersion = API_VERSION
     kind: Literal["Migration"] = "Migration"
-    node: Annotated[str, Meta(description="The node's name; empty where it is not known.")]
+    node: Annotated[str, told("The node's name; empty where it is not known.")]
     machine: str
     kubelet: KubeletRelease
     way: Annotated[str, one_of("in place", "drain")]
-    passed: Annotated[bool, Meta(description="Whether every check has passed.")]
+    passed: Annotated[bool, told("Whether every check has passed.")]
     checks: list[MigrationCheckPart]
     containers: Annotated[
-        list[MigratedContainerPart], Meta(description="Running ones in order; empty if the agent does not start.")
+        list[MigratedContainerPart], told("Running ones in order; empty if the agent does not start.")
     ]
-    shared_pool: Annotated[CPUList, Meta(description="After the agent's start; empty if it does not start.")]
+    shared_pool: Annotated[CPUList, told("After the agent's start; empty if it does not start.")]
     steps: list[MigrationStepPart]
     rollback: list[MigrationStepPart]
     findings: list[FindingPart]

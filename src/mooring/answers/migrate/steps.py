@@ -88,11 +88,7 @@ def _rollback(migration: Migration, places: Places) -> tuple[MigrationStepPart, 
     written = (f"{COPY}/{name}" for name in _written(migration.question.config))
     state = shlex.join(["cp", "-a", *written, f"{places.root}/"])
     return (
-        _step(
-            "Keep pods away" if not drained else "Drain the node",
-            (_away(migration.way, places),),
-            (),
-        ),
+        _step("Keep pods away" if not drained else "Drain the node", (_away(migration.way, places),), ()),
         _step(
             "Stop the agent and release what it pins",
             (
@@ -182,11 +178,7 @@ def _steps(migration: Migration, places: Places) -> Iterator[MigrationStepPart]:
         ),
     )
     yield _step("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
-    yield _step(
-        "Verify, and let pods come",
-        ("mooring status", _uncordon(places)),
-        tuple(_expected(migration)),
-    )
+    yield _step("Verify, and let pods come", ("mooring status", _uncordon(places)), tuple(_expected(migration)))
 
 
 def _written(config: KubeletConfig) -> tuple[str, ...]:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.migrate.migration import MigrationDocument, MigrationStepPart
-from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
 
 _INDENT = (0, 0, 0, 3)
 
 
-def migration_text(migration: MigrationDocument, to: str) -> str:
-    """Return the migration as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(migration)), to)
-
-
-def _parts(migration: MigrationDocument) -> Iterator[RenderableType]:
+def migration_parts(migration: MigrationDocument) -> Iterator[RenderableType]:
+    """Yield the migration for people."""
     name = clean(migration.node or migration.machine)
     yield Text.assemble((name, "bold"), f": from the kubelet's managers to the agent, {migration.way}")
     failed = [check for check in migration.checks if not check.passed]

@@ -46,16 +46,15 @@ Examples:
 @options.node_options("offline", "devices", "stop_at_crash")
 @checks.alone
 @click.option(
-    "--save-state",
-    "save",
-    default="",
-    metavar="DIR",
-    help="Write the state files as the kubelet writes them.",
+    "--save-state", "save", default="", metavar="DIR", help="Write the state files as the kubelet writes them."
 )
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show each field of the configuration in force, and the file that sets it."
 )
-@options.output(("text", "wide", "json", "yaml", "html", "podresources", "metrics", "sarif", "junit"), "text")
+@options.output(
+    ("text", "wide", "markdown", "json", "yaml", "html", "podresources", "metrics", "sarif", "junit"),
+    "text",
+)
 @options.to_file
 def command(save: str, form: str, to: str, inputs: NodeOptions, *, verbose: bool) -> int:
     """Admit pods in order on a node, and show the outcome of each.

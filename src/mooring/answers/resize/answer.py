@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from msgspec import Meta, field, structs
+from msgspec import field, structs
 
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.pods import Named, find, pods_of
@@ -28,6 +28,7 @@ from mooring.documents.plan import (
     QoSName,
     finding_parts,
     one_of,
+    told,
 )
 from mooring.engine.core.decision import OUT_OF, Placement, Rejection
 from mooring.engine.core.errors import InputError
@@ -61,7 +62,7 @@ class ResizedPlacePart(DocumentPart):
 class PendingReleasePart(DocumentPart):
     """A release that waits for its delay."""
 
-    cpus: Annotated[CPUList, Meta(description="What it has when the delay is over.")]
+    cpus: Annotated[CPUList, told("What it has when the delay is over.")]
     delay_milliseconds: Count
 
 
@@ -69,21 +70,19 @@ class ResizedContainerPart(DocumentPart):
     """A container of the pod."""
 
     name: str
-    has: Annotated[dict[str, str], Meta(description="Requests of cpu and memory before.")]
-    asks: Annotated[dict[str, str], Meta(description="The request; empty for a container that is not resized.")]
+    has: Annotated[dict[str, str], told("Requests of cpu and memory before.")]
+    asks: Annotated[dict[str, str], told("The request; empty for a container that is not resized.")]
     before: Annotated[
         ResizedPlacePart | None,
-        Meta(description="Exclusive CPUs and NUMA nodes of the memory before; null when the pod does not run."),
+        told("Exclusive CPUs and NUMA nodes of the memory before; null when the pod does not run."),
     ] = None
     after: Annotated[
-        ResizedPlacePart | None,
-        Meta(description="The same afterwards; CPUs that are released later are still included."),
+        ResizedPlacePart | None, told("The same afterwards; CPUs that are released later are still included.")
     ] = None
-    baseline: Annotated[CPUList, Meta(description="The baseline: what it got at admission; it never has less.")] = ""
-    pending: Annotated[PendingReleasePart | None, Meta(description="A release that waits for its delay.")] = None
+    baseline: Annotated[CPUList, told("The baseline: what it got at admission; it never has less.")] = ""
+    pending: Annotated[PendingReleasePart | None, told("A release that waits for its delay.")] = None
     largest: Annotated[
-        LargestAmountsPart | None,
-        Meta(description="The largest amounts that it can have now; null for what was not asked about."),
+        LargestAmountsPart | None, told("The largest amounts that it can have now; null for what was not asked about.")
     ] = None
 
 
@@ -94,24 +93,24 @@ class ResizeDocument(DocumentPart, kw_only=True):
     kind: Literal["Resize"] = "Resize"
     kubelet: KubeletRelease
     machine: str
-    start_error: Annotated[str, Meta(description="The kubelet's message when it would not start.")]
+    start_error: Annotated[str, told("The kubelet's message when it would not start.")]
     uid: str
     namespace: str
     name: str
     qos: QoSName
-    runs: Annotated[bool, Meta(description="Whether the pod runs on the node.")] = False
-    not_running: Annotated[str, Meta(description="Why it does not.")]
-    accepted: Annotated[bool, Meta(description="Whether it gets what is requested, or has it already.")] = False
+    runs: Annotated[bool, told("Whether the pod runs on the node.")] = False
+    not_running: Annotated[str, told("Why it does not.")]
+    accepted: Annotated[bool, told("Whether it gets what is requested, or has it already.")] = False
     condition: Annotated[str, one_of("", "PodResizePending", "PodResizeInProgress")] = ""
     reason: Annotated[str, one_of("", "Deferred", "Infeasible")] = ""
-    message: Annotated[str, Meta(description="The kubelet's words.")] = ""
-    refused_by: Annotated[str, Meta(description="The reason of the check that refused it, such as OutOfcpu.")] = ""
+    message: Annotated[str, told("The kubelet's words.")] = ""
+    refused_by: Annotated[str, told("The reason of the check that refused it, such as OutOfcpu.")] = ""
     code: Code = ""
-    why: Annotated[str, Meta(description="One sentence in plain words.")] = ""
-    remedy: Annotated[str, Meta(description="What can be done.")] = ""
-    events: Annotated[list[str], Meta(description="Names of the kubelet's events.")] = field(default_factory=list)
+    why: Annotated[str, told("One sentence in plain words.")] = ""
+    remedy: Annotated[str, told("What can be done.")] = ""
+    events: Annotated[list[str], told("Names of the kubelet's events.")] = field(default_factory=list)
     containers: list[ResizedContainerPart]
-    shared_pool: Annotated[CPUList, Meta(description="The shared pool afterwards.")] = ""
+    shared_pool: Annotated[CPUList, told("The shared pool afterwards.")] = ""
     findings: list[FindingPart]
 
 
@@ -144,9 +143,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
         not_running=standing.why if standing is not None else "",
         containers=[
             ResizedContainerPart(
-                one.name,
-                _amounts(one.requests),
-                _amounts(asked_of[one.name].requests) if one.name in asked_of else {},
+                one.name, _amounts(one.requests), _amounts(asked_of[one.name].requests) if one.name in asked_of else {}
             )
             for one in pod.containers
         ],

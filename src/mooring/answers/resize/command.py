@@ -9,11 +9,12 @@ import click
 from mooring.answers.base.inputs.node import question_of
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, Verb
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.resize import answer, sizes, text
+    from mooring.cli import terminal
 
 
 EPILOG = """\b
@@ -25,20 +26,12 @@ Examples:
 
 
 @click.command("resize", cls=Verb, epilog=EPILOG)
-@click.argument("pod", default="", metavar="[[NAMESPACE/]POD[/CONTAINER]]")
-@click.option(
-    "--cpu",
-    "cpu",
-    multiple=True,
-    metavar="[CONTAINER=]N",
-    help="CPUs that a container will have; repeatable for several containers.",
+@click.argument("pod", default="", metavar="[[NAMESPACE/]POD[/CONTAINER]]", shell_complete=options.complete_pod)
+@options.text(
+    "--cpu", "[CONTAINER=]N", "CPUs that a container will have; repeatable for several containers.", multiple=True
 )
-@click.option(
-    "--memory",
-    "memory",
-    multiple=True,
-    metavar="[CONTAINER=]AMOUNT",
-    help="Memory that a container will have, such as 4Gi; repeatable.",
+@options.text(
+    "--memory", "[CONTAINER=]AMOUNT", "Memory that a container will have, such as 4Gi; repeatable.", multiple=True
 )
 @options.pods("Pods that are admitted first, including the one to resize; repeatable.")
 @options.node_options("devices")
@@ -53,12 +46,8 @@ def command(pod: str, cpu: tuple[str, ...], memory: tuple[str, ...], form: str, 
     """
     if not (cpu or memory):
         raise click.UsageError("name the new amount: --cpu N or --memory AMOUNT")
-    check_destination(to)
     asked = [*sizes.wanted("cpu", cpu), *sizes.wanted("memory", memory)]
     plan, resized = answer.resize_of(question_of(replace(inputs, named=(pod,) if pod else ())), pod, asked)
-    if form == "json":
-        emit_document(json_text(resized), to)
-    else:
-        warn(resized.findings)
-        emit(text.resize_text(plan, resized, wide=form == "wide", to=to), to)
+    parts = text.resize_parts(plan, resized, to, wide=form == "wide")
+    terminal.print_answer(form, to, resized, parts, resized.findings)
     return YES if resized.accepted else NO

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import field
 
 from mooring.answers.base.plan import Plan, Question, make_plan
 from mooring.answers.base.start import GENERAL
-from mooring.documents.plan import DocumentPart
+from mooring.documents.plan import DocumentPart, told
 from mooring.engine.core.config import EXCLUSIVE_RESIZE
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
@@ -42,8 +42,7 @@ class LargestAmountsPart(DocumentPart):
     cpus: int | None = None
     memory_bytes: int | None = None
     milli_cpus: Annotated[
-        int | None,
-        Meta(description="Thousandths of a CPU in place of cpus: of a container with a fraction in a Guaranteed pod."),
+        int | None, told("Thousandths of a CPU in place of cpus: of a container with a fraction in a Guaranteed pod.")
     ] = field(default=None, name="milliCPUs")
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
+from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_document import span_text
-from mooring.answers.base.plan_text import head_lines, plan_text
+from mooring.answers.base.plan_text import head_lines, refusal_lines
 from mooring.answers.resize.answer import ResizedContainerPart, ResizeDocument
 from mooring.answers.resize.sizes import LargestAmountsPart
-from mooring.cli.terminal import text_for, width_for
+from mooring.cli.terminal import width_for
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
@@ -30,21 +30,18 @@ _KEPT = (
 )
 
 
-def resize_text(plan: AnyPlan, resized: ResizeDocument, *, wide: bool, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``.
+def resize_parts(plan: AnyPlan, resized: ResizeDocument, to: str, *, wide: bool) -> Iterator[RenderableType]:
+    """Yield the answer for people.
 
     Args:
         plan: the node before the resize, of which the head and the table of ``wide`` are.
         resized: the answer.
+        to: the destination, which has a width.
         wide: whether all containers are shown, and the NUMA nodes.
-        to: the file.
     """
     if isinstance(plan, RefusedPlan):
-        return plan_text(plan, wide=wide, to=to)
-    return text_for(Group(*_parts(plan, resized, width_for(to), wide=wide)), to)
-
-
-def _parts(plan: Plan, resized: ResizeDocument, width: int, *, wide: bool) -> Iterator[RenderableType]:
+        yield from refusal_lines(plan)
+        return
     view = plan_view(plan)
     yield from head_lines(view, plan.kubelet)
     if not resized.runs:
@@ -68,7 +65,7 @@ def _parts(plan: Plan, resized: ResizeDocument, width: int, *, wide: bool) -> It
         yield Text(f"Shared pool: {resized.shared_pool or 'empty'}.")
         yield Text(f"Events: {', '.join(resized.events) or 'none'}.")
         yield Text("")
-        yield numa_table(view, width)
+        yield numa_table(view, width_for(to))
 
 
 def _name(resized: ResizeDocument) -> str:

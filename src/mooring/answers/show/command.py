@@ -11,7 +11,7 @@ import click
 from mooring.answers.base.inputs.node import question_of, read_machine
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, tell, warn
+from mooring.cli.output import NO, YES, Verb, emit, emit_document, tell, warn
 from mooring.engine.core.moment import Moment
 from mooring.lazy import lazily
 
@@ -69,7 +69,6 @@ def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOpti
 
     Exit code 1 when a pod is rejected, the kubelet would not start, or the agent is not ready.
     """
-    check_destination(to)
     if live:
         # An agent cannot be asked for these.
         if inputs.describes_node or inputs.machine or inputs.kubelet_version:

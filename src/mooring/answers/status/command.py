@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra
+from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text, needs_extra
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -29,13 +29,7 @@ Examples:
 
 @click.command("status", cls=Verb, epilog=EPILOG)
 @options.agent_socket
-@click.option(
-    "--shadow",
-    "folder",
-    default="",
-    metavar="DIR",
-    help="Show instead what mooring shadow --folder DIR has counted.",
-)
+@options.text("--shadow", "DIR", "Show instead what mooring shadow --folder DIR has counted.", variable="folder")
 @options.output(("text", "wide", "json"), "text")
 @options.to_file
 def command(socket: str, folder: str, form: str, to: str) -> int:
@@ -43,7 +37,6 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
 
     Exit code 1 when the agent is not ready, or with --shadow when a decision differs.
     """
-    check_destination(to)
     if folder:
         if socket:
             raise click.UsageError("give --socket or --shadow, not both")

@@ -7,7 +7,7 @@ import click
 from mooring.answers.base.inputs.node import question_of, read_machine
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text
+from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -45,7 +45,6 @@ def command(machine: str, config: tuple[str, ...], node: str, debug_image: str, 
 
     Exit code 1 when the kubelet could not describe the machine (-o machineinfo), or would not start (-o resources).
     """
-    check_destination(to)
     inputs = NodeOptions(machine=machine, config=config, node=node, debug_image=debug_image)
     if form == "resources":
         plan = planning.make_plan(question_of(running_inputs.with_running_kubelet(inputs) if node else inputs))
@@ -60,10 +59,7 @@ def command(machine: str, config: tuple[str, ...], node: str, debug_image: str, 
         emit(text.topology_text(loaded, to), to)
         return YES
     document = machine_documents.machine_document(loaded)
-    if form == "json":
-        emit_document(json_text(document), to)
-    else:
-        emit_document(yaml_reader.yaml_text(document), to)
+    emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
     return YES
 
 

@@ -12,13 +12,13 @@ from enum import Enum
 from functools import partial
 from typing import Annotated, Final, TypeAlias
 
-from msgspec import Meta, structs
+from msgspec import structs
 
 from mooring.answers.base.plan import AnyPlan, RefusedPlan, start_error
 from mooring.answers.upgrade.causes import Cause, GateDefault, gates_for
 from mooring.answers.upgrade.decisions import pod_upgrades
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
-from mooring.documents.plan import Count, DocumentPart, one_of
+from mooring.documents.plan import Count, DocumentPart, one_of, told
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CheckedFields, KubeletConfig
 from mooring.engine.kubelet.kubelet import StateTexts
@@ -51,17 +51,13 @@ _KINDS = tuple(kind.value for kind in AdviceKind)
 class UpgradeAdvicePart(DocumentPart):
     """Something to do before the upgrade; it was tried."""
 
-    kind: Annotated[
-        str,
-        one_of(*_KINDS),
-    ]
+    kind: Annotated[str, one_of(*_KINDS)]
     names: Annotated[
-        list[str],
-        Meta(description="Flags with their files, gates, a field, an option, CPUs, or pods as NAMESPACE/NAME."),
+        list[str], told("Flags with their files, gates, a field, an option, CPUs, or pods as NAMESPACE/NAME.")
     ]
-    text: Annotated[str, Meta(description="One or two sentences.")]
-    kept: Annotated[Count, Meta(description="Running pods that then keep what they have.")]
-    moved: Annotated[Count, Meta(description="Running pods that then get other CPUs or memory.")]
+    text: Annotated[str, told("One or two sentences.")]
+    kept: Annotated[Count, told("Running pods that then keep what they have.")]
+    moved: Annotated[Count, told("Running pods that then get other CPUs or memory.")]
     rejected: Count
 
 

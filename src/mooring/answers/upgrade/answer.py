@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import field
 
 from mooring.answers.base.answering import next_start_error
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
@@ -33,6 +33,7 @@ from mooring.documents.plan import (
     KubeletRelease,
     PodPart,
     finding_parts,
+    told,
 )
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import Release
@@ -47,7 +48,7 @@ class HopPart(DocumentPart, kw_only=True):
 
     from_: KubeletRelease = field(name="from")
     to: KubeletRelease
-    start_error: Annotated[str | None, Meta(description="Null when the kubelet starts.")]
+    start_error: Annotated[str | None, told("Null when the kubelet starts.")]
     rejected: list[PodPart]
     moved: list[PodPart]
 
@@ -55,8 +56,8 @@ class HopPart(DocumentPart, kw_only=True):
 class RollbackPart(DocumentPart):
     """The old kubelet on the files of the new one."""
 
-    start_error: Annotated[str | None, Meta(description="Null when the old kubelet starts on these files.")]
-    pods: Annotated[list[UpgradedPodPart], Meta(description="The pods that run on the new kubelet.")]
+    start_error: Annotated[str | None, told("Null when the old kubelet starts on these files.")]
+    pods: Annotated[list[UpgradedPodPart], told("The pods that run on the new kubelet.")]
 
 
 class UpgradeDocument(DocumentPart, kw_only=True):
@@ -64,39 +65,36 @@ class UpgradeDocument(DocumentPart, kw_only=True):
 
     api_version: APIVersion = API_VERSION
     kind: Literal["Upgrade"] = "Upgrade"
-    node: Annotated[str, Meta(description="The node's name; empty where it is not known.")]
+    node: Annotated[str, told("The node's name; empty where it is not known.")]
     machine: str
     from_: KubeletRelease = field(name="from")
     to: KubeletRelease
-    changed: Annotated[
-        bool, Meta(description="Whether anything is decided differently: the start, a pod, or a pod created anew.")
-    ]
+    changed: Annotated[bool, told("Whether anything is decided differently: the start, a pod, or a pod created anew.")]
     safe: Annotated[
-        bool,
-        Meta(description="Whether it starts, every running pod keeps what it has, and it starts again after that."),
+        bool, told("Whether it starts, every running pod keeps what it has, and it starts again after that.")
     ]
-    start_error: Annotated[str | None, Meta(description="Why the new kubelet does not start; null when it does.")]
-    start_error_stage: Annotated[str, Meta(description="Empty when it starts.")]
+    start_error: Annotated[str | None, told("Why the new kubelet does not start; null when it does.")]
+    start_error_stage: Annotated[str, told("Empty when it starts.")]
     start_error_code: Code
-    remedy: Annotated[str, Meta(description="What to do about it in general; advice has what was tried here.")]
-    start_error_before: Annotated[str | None, Meta(description="Why the old kubelet does not start; null if it does.")]
-    pods: Annotated[list[UpgradedPodPart], Meta(description="Running pods in order, then those that are admitted.")]
-    shared_pool: Annotated[CPUList, Meta(description="After the restart; empty when the kubelet does not start.")]
-    cpu_manager_state: Annotated[str, Meta(description="Text of the state file after the restart.")]
-    memory_manager_state: Annotated[str, Meta(description="Text of the state file after the restart.")]
+    remedy: Annotated[str, told("What to do about it in general; advice has what was tried here.")]
+    start_error_before: Annotated[str | None, told("Why the old kubelet does not start; null if it does.")]
+    pods: Annotated[list[UpgradedPodPart], told("Running pods in order, then those that are admitted.")]
+    shared_pool: Annotated[CPUList, told("After the restart; empty when the kubelet does not start.")]
+    cpu_manager_state: Annotated[str, told("Text of the state file after the restart.")]
+    memory_manager_state: Annotated[str, told("Text of the state file after the restart.")]
     settings: list[SettingChangePart]
     state_files: list[StateFileFormatsPart]
     causes: list[UpgradeCausePart]
     recreated: Annotated[
         list[UpgradedPodPart],
-        Meta(description="Pods that the releases decide differently about when all are created on the empty node."),
+        told("Pods that the releases decide differently about when all are created on the empty node."),
     ]
     advice: list[UpgradeAdvicePart]
-    hops: Annotated[list[HopPart], Meta(description="Empty when the upgrade is one step.")]
-    rollback: Annotated[RollbackPart | None, Meta(description="Null when the new kubelet does not start.")]
+    hops: Annotated[list[HopPart], told("Empty when the upgrade is one step.")]
+    rollback: Annotated[RollbackPart | None, told("Null when the new kubelet does not start.")]
     findings: list[FindingPart]
     next_start_error: Annotated[
-        str | None, Meta(description="Why the new kubelet does not start once more after its first start; else null.")
+        str | None, told("Why the new kubelet does not start once more after its first start; else null.")
     ] = None
 
 
@@ -109,10 +107,10 @@ class UpgradedNodePart(DocumentPart, kw_only=True):
     safe: bool
     changed: bool
     start_error: str | None
-    kept: Annotated[Count, Meta(description="Running pods that keep what they have.")]
+    kept: Annotated[Count, told("Running pods that keep what they have.")]
     moved: Count
     rejected: list[PodPart]
-    causes: Annotated[list[str], Meta(description="Names of rules and gates.")]
+    causes: Annotated[list[str], told("Names of rules and gates.")]
 
 
 class UpgradeListDocument(DocumentPart, kw_only=True):
@@ -227,11 +225,7 @@ def _hops(node: UpgradedNode, old: KubeletSetup, new: KubeletSetup) -> Iterator[
         rejected = [one.as_pod for one in found if one.outcome == PodVerdict.REJECTED]
         moved = [one.as_pod for one in found if one.outcome == PodVerdict.MOVED]
         yield HopPart(
-            from_=before.release.tag,
-            to=after.release.tag,
-            start_error=_error(plans[1]),
-            rejected=rejected,
-            moved=moved,
+            from_=before.release.tag, to=after.release.tag, start_error=_error(plans[1]), rejected=rejected, moved=moved
         )
         if isinstance(plans[1], RefusedPlan):
             return

@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta
-
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, start_error
 from mooring.answers.base.plan_document import decided, placement_part
 from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSituation
 from mooring.answers.upgrade.settings import gate_value
-from mooring.documents.plan import DocumentPart, PlacementPart, one_of
+from mooring.documents.plan import DocumentPart, PlacementPart, one_of, told
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.gates import MANAGER_GATES
@@ -50,8 +48,8 @@ class ExamplePodPart(DocumentPart):
     uid: str
     namespace: str
     name: str
-    before: Annotated[str, Meta(description="What is decided with the rule or gate as in the old release.")]
-    after: Annotated[str, Meta(description="The same as in the new release.")]
+    before: Annotated[str, told("What is decided with the rule or gate as in the old release.")]
+    after: Annotated[str, told("The same as in the new release.")]
 
 
 class UpgradeCausePart(DocumentPart, kw_only=True):
@@ -59,15 +57,15 @@ class UpgradeCausePart(DocumentPart, kw_only=True):
 
     kind: Annotated[str, one_of("rule", "gate")]
     name: str
-    before: Annotated[str, Meta(description="What the old release does.")]
-    after: Annotated[str, Meta(description="What the new release does.")]
-    releases: Annotated[str, Meta(description="The releases that follow the rule; empty for a gate.")]
+    before: Annotated[str, told("What the old release does.")]
+    after: Annotated[str, told("What the new release does.")]
+    releases: Annotated[str, told("The releases that follow the rule; empty for a gate.")]
     source: str
     situation: Annotated[str, one_of("restart", "recreated")]
     machine: str
-    pods: Annotated[list[ExamplePodPart], Meta(description="Few pods of the node that show it, in order.")]
-    start_before: Annotated[str, Meta(description="Why the kubelet does not start in the example; empty if it does.")]
-    start_after: Annotated[str, Meta(description="The same with the rule or gate as in the new release.")]
+    pods: Annotated[list[ExamplePodPart], told("Few pods of the node that show it, in order.")]
+    start_before: Annotated[str, told("Why the kubelet does not start in the example; empty if it does.")]
+    start_after: Annotated[str, told("The same with the rule or gate as in the new release.")]
 
 
 Cause: TypeAlias = tuple[Factor, UpgradeCausePart]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from mooring.answers.base.inputs.checks import check_save
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
-from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text, warn
+from mooring.cli.output import NO, YES, Verb, emit_document
 from mooring.lazy import lazily
 
 with lazily():
@@ -21,6 +20,7 @@ with lazily():
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.upgrade import answer, text
     from mooring.answers.upgrade import inputs as upgrade_inputs
+    from mooring.cli import terminal
     from mooring.engine.checkpoint import store
     from mooring.engine.releases import catalog
     from mooring.views.html import document as html
@@ -34,60 +34,45 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   mooring upgrade --node node.tar.gz
-  mooring upgrade --from 1.34 --to 1.36 --node node.tar.gz -o json
-  mooring upgrade --from 1.34 --state /var/lib/kubelet --config kubelet.yaml --active running.yaml
-  mooring upgrade --from 1.34 -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
-  mooring upgrade --node node.tar.gz -o html > upgrade.html
+  mooring upgrade 1.36 --kubelet-version 1.34 --node node.tar.gz -o json
+  mooring upgrade --kubelet-version 1.34 --state /var/lib/kubelet --config kubelet.yaml --active running.yaml
+  mooring upgrade 1.37 --kubelet-version 1.34 -f pods.yaml --machine epyc-7763-2s-nps4 --config kubelet.yaml
+  mooring upgrade --node node.tar.gz -o html --to upgrade.html
   mooring upgrade --node node-1.tar.gz --node node-2.tar.gz
   kubectl get nodes,pods -A -o json | mooring upgrade -f - --machine node.tar.gz --config kubelet.yaml
 """
 
 
 @click.command("upgrade", cls=Verb, epilog=EPILOG)
-@click.option(
-    "--from",
-    "before",
-    default="",
-    metavar="VERSION",
-    help="Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
-)
-@click.option(
-    "--to",
-    "after",
-    default="",
-    metavar="VERSION",
-    help="Release of the kubelet after it. Default: the newest.",
-)
+@click.argument("version", default="", metavar="[VERSION]", shell_complete=options.complete_release)
 @options.pods(
     "Pods that the old kubelet admits first; or nodes and pods of a cluster, as kubectl lists them. Repeatable."
 )
 @options.node_options(without=["node", "debug_image", "kubelet_version"])
-@click.option(
+@options.text(
+    "--kubelet-version",
+    "VERSION",
+    "Release of the kubelet before the upgrade. Default: the node's own, where it is known.",
+    options.complete_release,
+)
+@options.text(
     "--node",
+    "FILE",
+    "A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for several "
+    "nodes.",
+    options.complete_file,
     "archives",
     multiple=True,
-    metavar="FILE",
-    shell_complete=options.complete_file,
-    help="A node archive of mooring collect, instead of --machine, --config, --state and --active; repeatable for "
-    "several nodes.",
 )
-@click.option(
-    "--save-state",
-    "save",
-    default="",
-    metavar="DIR",
-    help="Write the state files as they are after the new kubelet's start.",
+@options.text(
+    "--save-state", "DIR", "Write the state files as they are after the new kubelet's start.", variable="save"
 )
-@options.output(("text", "wide", "json", "html"), "text")
-def command(
-    before: str,
-    after: str,
-    archives: tuple[str, ...],
-    save: str,
-    form: str,
-    inputs: NodeOptions,
-) -> int:
-    """Show what another release of the kubelet changes on a node: start, running pods, settings, and the way back.
+@options.output(("text", "wide", "markdown", "json", "html"), "text")
+@options.to_file
+def command(version: str, archives: tuple[str, ...], save: str, form: str, to: str, inputs: NodeOptions) -> int:
+    """Show what the kubelet of VERSION changes on a node: start, running pods, settings, and the way back.
+
+    VERSION is the release after the upgrade, such as 1.36; by default the newest that is out.
 
     The kubelet of the new release starts on the state files of the old one and admits the running pods again. With
     several nodes there is one line for each; mooring fleet upgrade --cluster has where pods of a cluster go.
@@ -98,8 +83,7 @@ def command(
     if save:
         inputs = inputs if archives else running_inputs.with_running_kubelet(inputs)
         check_save(save, inputs, archives)
-    inputs = replace(inputs, kubelet_version=before, version_option="--from")
-    requested = configuration_inputs.requested_version(after, "--to")
+    requested = configuration_inputs.requested_version(version, "VERSION")
     new = catalog.chosen_release([requested], nearest=inputs.nearest_release)
     found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
     documents = [document for _, document in found]
@@ -110,24 +94,15 @@ def command(
         if saved.start_error is None:
             folder = store.StateFolder(store.make_folder(Path(save)))
             folder.write_both(saved.cpu_manager_state, saved.memory_manager_state)
-    if form == "json":
-        emit_document(json_text(documents[0] if len(documents) == 1 else answer.upgrade_list(documents)))
-    elif form == "html":
-        if len(documents) != 1:
-            emit_document(upgrades_page(answer.upgrade_list(documents)))
-        else:
-            [(plan, document)] = found
-            emit_document(
-                upgrade_page(document, None if isinstance(plan, planning.RefusedPlan) else picture.plan_view(plan))
-            )
+    (plan, document), is_one = found[0], len(documents) == 1
+    several = answer.upgrade_list(documents)
+    if form == "html":
+        view = None if isinstance(plan, planning.RefusedPlan) else picture.plan_view(plan)
+        emit_document(upgrade_page(document, view) if is_one else upgrades_page(several), to)
     else:
-        findings = [finding for document in documents for finding in document.findings]
-        warn(one for place, one in enumerate(findings) if one not in findings[:place])
-        emit(
-            text.upgrade_text(documents[0], wide=form == "wide", to="")
-            if len(documents) == 1
-            else text.upgrades_text(documents, "")
-        )
+        parts = text.upgrade_parts(document, wide=form == "wide") if is_one else text.upgrades_parts(documents)
+        noticed = [one for place, one in enumerate(several.findings) if one not in several.findings[:place]]
+        terminal.print_answer(form, to, document if is_one else several, parts, noticed)
     return NO if any(document.changed or not document.safe for document in documents) else YES
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, structs
+from msgspec import structs
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_document import differing, placement_part
-from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of
+from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, one_of, told
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.node import placements_of
@@ -23,24 +23,23 @@ class UpgradedPodPart(DocumentPart, kw_only=True):
     uid: str
     namespace: str
     name: str
-    running: Annotated[bool, Meta(description="Whether it runs before; otherwise it is admitted after the restart.")]
+    running: Annotated[bool, told("Whether it runs before; otherwise it is admitted after the restart.")]
     outcome: Annotated[str, one_of("kept", "moved", "admitted", "rejected", "not asked")]
-    changed: Annotated[bool, Meta(description="Whether the old kubelet, started again, would decide otherwise.")]
+    changed: Annotated[bool, told("Whether the old kubelet, started again, would decide otherwise.")]
     admitted: bool
-    reason: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")] = ""
-    message: Annotated[str, Meta(description="The kubelet's; empty for admitted pods.")] = ""
-    why: Annotated[str, Meta(description="One sentence for people; empty for admitted pods.")] = ""
+    reason: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
+    message: Annotated[str, told("The kubelet's; empty for admitted pods.")] = ""
+    why: Annotated[str, told("One sentence for people; empty for admitted pods.")] = ""
     code: Code = ""
     before: Annotated[
         dict[str, PlacementPart],
-        Meta(description="Container -> its CPUs and memory before the upgrade; empty where it had no place."),
+        told("Container -> its CPUs and memory before the upgrade; empty where it had no place."),
     ]
-    pod_before: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
+    pod_before: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
     after: Annotated[
-        dict[str, PlacementPart],
-        Meta(description="Container -> its CPUs and memory afterwards; empty if not admitted."),
+        dict[str, PlacementPart], told("Container -> its CPUs and memory afterwards; empty if not admitted.")
     ]
-    pod_after: Annotated[PlacementPart, Meta(description="The partition of the pod as a whole.")]
+    pod_after: Annotated[PlacementPart, told("The partition of the pod as a whole.")]
 
     @property
     def is_affected(self) -> bool:

@@ -60,7 +60,8 @@ def _nodes(inputs: NodeInputs) -> Iterator[NodeInputs]:
 
 def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[AnyPlan, UpgradeDocument]:
     if not inputs.release.source:
-        raise InputError("is missing", source="--from", remedy="name the release of the node's kubelet, such as 1.34")
+        remedy = "name the release of the node's kubelet, such as 1.34"
+        raise InputError("is missing", source="--kubelet-version", remedy=remedy)
     old, configuration = inputs.release.release, inputs.configuration
     mooring = replace(configuration.mooring, release=old)
     noticed: list[Finding] = [*inputs.findings, *new.findings]

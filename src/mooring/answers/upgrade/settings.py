@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from msgspec import Meta
-
-from mooring.documents.plan import DocumentPart, one_of
+from mooring.documents.plan import DocumentPart, one_of, told
 from mooring.engine.checkpoint.formats import ACTUATED_FILE, ALLOCATED_FILE
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate
@@ -53,7 +51,7 @@ class SettingEffect(StrEnum):
 class SettingChangePart(DocumentPart):
     """A setting that the new release takes otherwise."""
 
-    name: Annotated[str, Meta(description="Such as featureGates.MemoryManager or failCgroupV1.")]
+    name: Annotated[str, told("Such as featureGates.MemoryManager or failCgroupV1.")]
     effect: Annotated[str, one_of("refused", "ignored", "takes effect", "default", "group", "computed")]
     before: str
     after: str
@@ -149,9 +147,9 @@ class StateFileFormatsPart(DocumentPart):
 
     file: str
     written_before: str
-    read_after: Annotated[list[str], Meta(description="What the new release reads, in order.")]
+    read_after: Annotated[list[str], told("What the new release reads, in order.")]
     written_after: str
-    read_before: Annotated[list[str], Meta(description="What the old release reads after a rollback, in order.")]
+    read_before: Annotated[list[str], told("What the old release reads after a rollback, in order.")]
 
 
 def state_file_formats(config: KubeletConfig, old: Release, new: Release) -> list[StateFileFormatsPart]:

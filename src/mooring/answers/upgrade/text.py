@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +15,6 @@ from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, pla
 from mooring.answers.upgrade.decisions import UpgradedPodPart
 from mooring.answers.upgrade.node import UpgradeSituation
 from mooring.answers.upgrade.settings import UNKNOWN, SettingChangePart, SettingEffect, StateFileFormatsPart
-from mooring.cli.terminal import text_for
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
@@ -32,12 +31,8 @@ _SITUATIONS = {
 }
 
 
-def upgrade_text(upgrade: UpgradeDocument, *, wide: bool, to: str) -> str:
-    """Return the answer as text for the terminal, or without any styling for the file ``to``."""
-    return text_for(Group(*_parts(upgrade, wide=wide)), to)
-
-
-def _parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[RenderableType]:
+def upgrade_parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[RenderableType]:
+    """Yield the answer for people."""
     name = clean(upgrade.node or upgrade.machine)
     yield Text.assemble((name, "bold"), f": kubelet {upgrade.from_} to {upgrade.to}")
     yield Text(headline_text(upgrade), "bold")
@@ -180,19 +175,14 @@ def _rollback(upgrade: UpgradeDocument, rollback: RollbackPart) -> Iterator[Rend
     yield _table(affected)
 
 
-def upgrades_text(upgrades: Sequence[UpgradeDocument], to: str) -> str:
-    """Return one line for each of several nodes."""
+def upgrades_parts(upgrades: Sequence[UpgradeDocument]) -> Iterator[RenderableType]:
+    """Yield one line for each of several nodes."""
     table = new_table("node", "from", "to", "safe", "what changes")
     for upgrade in upgrades:
-        table.add_row(
-            Breaking(clean(upgrade.node)),
-            Text(upgrade.from_),
-            Text(upgrade.to),
-            Text("yes" if upgrade.safe else "no"),
-            Breaking(_summary(upgrade)),
-        )
+        cells = map(Text, (upgrade.from_, upgrade.to, "yes" if upgrade.safe else "no"))
+        table.add_row(Breaking(clean(upgrade.node)), *cells, Breaking(_summary(upgrade)))
     safe = sum(upgrade.safe for upgrade in upgrades)
-    return text_for(Group(table, Text(""), Text(f"{safe} of {plural(len(upgrades), 'node')} safe.")), to)
+    yield from (table, Text(""), Text(f"{safe} of {plural(len(upgrades), 'node')} safe."))
 
 
 def _summary(upgrade: UpgradeDocument) -> str:

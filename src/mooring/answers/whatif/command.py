@@ -13,6 +13,7 @@ from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, tell, warn
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.release import NEWEST
 from mooring.lazy import lazily
 
 with lazily():
@@ -21,6 +22,7 @@ with lazily():
     from mooring.answers.base import pods as pod_names
     from mooring.answers.base import start
     from mooring.answers.base.changes import change as planned_change
+    from mooring.answers.base.changes import configuration
     from mooring.answers.base.changes import nearest as nearest_search
     from mooring.answers.whatif import text, whatif_document
     from mooring.views.svg import picture as svg
@@ -50,7 +52,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
 
 
 @click.command("whatif", cls=Verb, epilog=EPILOG)
-@click.argument("pod", default="", metavar="[[NAMESPACE/]POD]")
+@click.argument("pod", default="", metavar="[[NAMESPACE/]POD]", shell_complete=options.complete_pod)
 @options.pods("Pods, workloads or lists, YAML or JSON; repeatable.")
 @options.node_options("offline", "devices", "stop_at_crash")
 @click.option(
@@ -65,6 +67,7 @@ Every change can be given more than once. POD is [NAMESPACE/]POD or a uid; * in 
     "set_",
     multiple=True,
     metavar="FIELD=VALUE",
+    shell_complete=options.among(lambda: configuration.settings(NEWEST.name)),
     help="A field of the KubeletConfiguration, such as topologyManagerScope=pod, cpuManagerPolicyOptions.NAME=true or "
     "featureGates.NAME=true; an option without a value is left out.",
 )

@@ -7,14 +7,14 @@ immediate allocation, and claims that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final
 
 import msgspec
 
 from mooring.cluster.dra.allocation import allocation_for, allocation_of, is_allocated, is_asked_for
-from mooring.cluster.dra.cdi import AllocationResult, CDISpecs, PreparedClaim, cpus_of
+from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, cpus_of
 from mooring.cluster.dra.devices import SlicePublisher, attribute_values, device_cpus
 from mooring.cluster.dra.health import DeviceHealth
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
@@ -166,16 +166,16 @@ class Driver:
     def _write_status(self, prepared: PreparedClaim) -> None:
         """Write into the claim's status which CPUs it has; nothing depends on it."""
         given = {(one.request, one.device): one.cpus for one in prepared.given}
-        devices = [self._status(one, given[one.request, one.device]) for one in prepared.results]
+        devices = [
+            {"driver": self.name, "pool": self.node, "device": one.device}
+            | ({"shareID": one.share} if one.share else {})
+            | {"data": {"cpus": given[one.request, one.device], "request": one.request}}
+            for one in prepared.results
+        ]
         try:
             self._objects.apply_claim_devices(prepared.namespace, prepared.name, devices)
         except (ClusterError, InputError) as error:
             self._log.warning("claim status not written", claim=prepared.name, problem=str(error))
-
-    def _status(self, result: AllocationResult, cpus: str) -> dict[str, Any]:
-        share = {"shareID": result.share} if result.share else {}
-        data = {"cpus": cpus, "request": result.request}
-        return {"driver": self.name, "pool": self.node, "device": result.device, **share, "data": data}
 
 
 _IMMEDIATE_PERIOD: Final = 5.0
@@ -257,32 +257,23 @@ class Reconciler:
             try:
                 node = self._agent.node()
                 if is_allocated(claim):
-                    self._hold(claim, node)
+                    # It holds its CPUs between the pods that use it.
+                    if claim["metadata"]["uid"] not in _held(node):
+                        driver.given(allocation_of(claim, driver.name, driver.node, driver.device_cpus))
                     continue
                 devices = self._publisher.devices(node)
                 allocation = allocation_for(claim, driver.name, driver.node, classes, devices, node.room)
-                self._take(claim, allocation)
+                # The CPUs are allocated before the claim is written, so that a written allocation always has them.
+                made = {**claim, "status": {"allocation": allocation}}
+                driver.given(allocation_of(made, driver.name, driver.node, driver.device_cpus))
+                try:
+                    self._objects.allocate(claim, allocation)
+                except ClusterError:
+                    self._agent.unprepare(claim["metadata"]["uid"])
+                    raise
                 self._log.info("claim allocated immediately", claim=name)
             except MooringError as error:
                 self._say_once(name, str(error))
-
-    def _take(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> None:
-        """Allocate the CPUs before the claim is written, so that a written allocation always has its CPUs."""
-        uid = claim["metadata"]["uid"]
-        self._driver.given(allocation_of({**claim, "status": {"allocation": allocation}}, *self._mine()))
-        try:
-            self._objects.allocate(claim, allocation)
-        except ClusterError:
-            self._agent.unprepare(uid)
-            raise
-
-    def _hold(self, claim: Mapping[str, Any], node: AgentNode) -> None:
-        """Let a claim hold its CPUs between the pods that use it."""
-        if claim["metadata"]["uid"] not in _held(node):
-            self._driver.given(allocation_of(claim, *self._mine()))
-
-    def _mine(self) -> tuple[str, str, Any]:
-        return self._driver.name, self._driver.node, self._driver.device_cpus
 
     def _sweep(self, node: AgentNode) -> None:
         """Release the CPUs of claims that no longer exist and have no file, so that no pod can still use them."""

@@ -23,19 +23,10 @@ from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.extensions.owners import HeldClaim, HeldShare
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
+from mooring.service import messages
 from mooring.service.apiserver import ClusterError, ClusterOnDemand, asked_json, cluster_of
 from mooring.service.following import CACHED, objects_at
 from mooring.service.grpc_client import CallError, UnaryClient
-from mooring.service.messages import (
-    CLAIMS_SERVICE,
-    NodeRequestMessage,
-    NodeResponseMessage,
-    PrepareRequestMessage,
-    PrepareResponseMessage,
-    ShareMessage,
-    UnprepareRequestMessage,
-    UnprepareResponseMessage,
-)
 
 GROUP: Final = "apis/resource.k8s.io/v1"
 MANAGER: Final = "mooring-dra"
@@ -249,7 +240,7 @@ class ClaimsClient:
             ClaimsError: the agent does not answer.
             InputError: its description of the machine cannot be understood.
         """
-        found = self._call("Node", NodeRequestMessage(), NodeResponseMessage)
+        found = self._call("Node", messages.NodeRequestMessage(), messages.NodeResponseMessage)
         claimable, shared = CPUSet.parse(found.claimable).mask, CPUSet.parse(found.shared).mask
         claims = tuple(
             HeldClaim(
@@ -271,7 +262,7 @@ class ClaimsClient:
         )
 
     def prepare(
-        self, uid: str, namespace: str, name: str, shares: Iterable[ShareMessage], pods: Iterable[str]
+        self, uid: str, namespace: str, name: str, shares: Iterable[messages.ShareMessage], pods: Iterable[str]
     ) -> tuple[PreparedShare, ...]:
         """Allocate the CPUs of a claim.
 
@@ -285,8 +276,10 @@ class ClaimsClient:
         Raises:
             ClaimsError: the agent does not answer, or refuses.
         """
-        request = PrepareRequestMessage(uid=uid, namespace=namespace, name=name, shares=shares, pods=sorted(pods))
-        answer = self._call("Prepare", request, PrepareResponseMessage)
+        request = messages.PrepareRequestMessage(
+            uid=uid, namespace=namespace, name=name, shares=shares, pods=sorted(pods)
+        )
+        answer = self._call("Prepare", request, messages.PrepareResponseMessage)
         if answer.reason:
             raise ClaimsError(answer.reason)
         return tuple(PreparedShare(one.request, one.device, one.cpus, one.variable) for one in answer.shares)
@@ -297,7 +290,7 @@ class ClaimsClient:
         Raises:
             ClaimsError: the agent does not answer, or refuses.
         """
-        answer = self._call("Unprepare", UnprepareRequestMessage(uid=uid), UnprepareResponseMessage)
+        answer = self._call("Unprepare", messages.UnprepareRequestMessage(uid=uid), messages.UnprepareResponseMessage)
         if answer.reason:
             raise ClaimsError(answer.reason)
 
@@ -306,7 +299,7 @@ class ClaimsClient:
         with closing(UnaryClient(self._path, LARGEST_ANSWER)) as client:
             try:
                 return response.FromString(
-                    client.ask(f"{CLAIMS_SERVICE}/{method}", request.SerializeToString(), SECONDS)
+                    client.ask(f"{messages.CLAIMS_SERVICE}/{method}", request.SerializeToString(), SECONDS)
                 )
             except (CallError, DecodeError) as error:
                 raise ClaimsError(

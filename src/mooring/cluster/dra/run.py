@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,25 +36,13 @@ from mooring.cluster.dra.health import (
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.hardware import Hardware
+from mooring.service import messages
 from mooring.service.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
 from mooring.service.grpc_server import serve_at_once
 from mooring.service.grpc_socket import CallLimits, Method, Methods
 from mooring.service.http import serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
-from mooring.service.messages import (
-    DRA_SERVICE,
-    DRA_VERSION,
-    REGISTRATION_SERVICE,
-    InfoRequestMessage,
-    NodePrepareResourcesRequestMessage,
-    NodePrepareResourcesResponseMessage,
-    NodeUnprepareResourcesRequestMessage,
-    NodeUnprepareResourcesResponseMessage,
-    PluginInfoMessage,
-    RegistrationStatusMessage,
-    RegistrationStatusResponseMessage,
-)
 from mooring.service.options import Address, LogFormat, LogLevel
 
 _LIMITS: Final = CallLimits(threads=8, waiting=64, grace=2.0)
@@ -91,16 +79,20 @@ class Plugin:
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
         with ExitStack() as opened:
-            methods: dict[str, Method[Any]] = {
-                "NodePrepareResources": Method(NodePrepareResourcesRequestMessage, self._prepare),
-                "NodeUnprepareResources": Method(NodeUnprepareResourcesRequestMessage, self._unprepare),
-            }
             watch = Method(NodeWatchResourcesRequestMessage, devices.watch, is_stream=True)
-            methods |= {f"{service}/NodeWatchResources": watch for service in HEALTH_SERVICES}
-            opened.callback(self._served(self._endpoint, DRA_SERVICE, methods))
+            methods: Methods = {
+                "NodePrepareResources": Method(messages.NodePrepareResourcesRequestMessage, self._prepare),
+                "NodeUnprepareResources": Method(messages.NodeUnprepareResourcesRequestMessage, self._unprepare),
+                **{f"{service}/NodeWatchResources": watch for service in HEALTH_SERVICES},
+            }
+            opened.callback(self._served(self._endpoint, messages.DRA_SERVICE, methods))
             opened.callback(devices.close)
             place = str(registry / f"{driver.name}-reg.sock")
-            opened.callback(self._served(place, REGISTRATION_SERVICE, self._registration()))
+            methods = {
+                "GetInfo": Method(messages.InfoRequestMessage, self._info),
+                "NotifyRegistrationStatus": Method(messages.RegistrationStatusMessage, self._notified),
+            }
+            opened.callback(self._served(place, messages.REGISTRATION_SERVICE, methods))
             self._closing = opened.pop_all()
 
     def is_registered(self) -> bool:
@@ -114,50 +106,49 @@ class Plugin:
     def _served(self, path: str, service: str, methods: Methods) -> Callable[[], object]:
         return serve_at_once(path, service, methods, self._log, _LIMITS, "check --kubelet-root")
 
-    def _registration(self) -> Methods:
-        return {
-            "GetInfo": Method(InfoRequestMessage, self._info),
-            "NotifyRegistrationStatus": Method(RegistrationStatusMessage, self._notified),
-        }
-
-    def _info(self, _request: InfoRequestMessage) -> PluginInfoMessage:
-        versions = [DRA_VERSION, *HEALTH_SERVICES]
-        return PluginInfoMessage(
+    def _info(self, _request: messages.InfoRequestMessage) -> messages.PluginInfoMessage:
+        versions = [messages.DRA_VERSION, *HEALTH_SERVICES]
+        return messages.PluginInfoMessage(
             type="DRAPlugin", name=self._driver.name, endpoint=self._endpoint, supported_versions=versions
         )
 
-    def _notified(self, status: RegistrationStatusMessage) -> RegistrationStatusResponseMessage:
+    def _notified(self, status: messages.RegistrationStatusMessage) -> messages.RegistrationStatusResponseMessage:
         if status.plugin_registered:
             self.registered.set()
             self._log.info("driver registered by the kubelet")
         else:
             self.registered.clear()
             self._log.error("driver rejected by the kubelet", problem=status.error)
-        return RegistrationStatusResponseMessage()
+        return messages.RegistrationStatusResponseMessage()
 
-    def _prepare(self, request: NodePrepareResourcesRequestMessage) -> NodePrepareResourcesResponseMessage:
-        response = NodePrepareResourcesResponseMessage()
+    def _prepare(
+        self, request: messages.NodePrepareResourcesRequestMessage
+    ) -> messages.NodePrepareResourcesResponseMessage:
+        response = messages.NodePrepareResourcesResponseMessage()
         for claim in request.claims:
             answer = response.claims[claim.uid]
-            try:
-                with self._metrics.counted("prepare"):
-                    answer.devices.extend(self._driver.prepare(claim))
-            except MooringError as error:
-                answer.error = str(error)
-                self._log.warning("claim not prepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+            with self._step("prepare", claim, answer):
+                answer.devices.extend(self._driver.prepare(claim))
         return response
 
-    def _unprepare(self, request: NodeUnprepareResourcesRequestMessage) -> NodeUnprepareResourcesResponseMessage:
-        response = NodeUnprepareResourcesResponseMessage()
+    def _unprepare(
+        self, request: messages.NodeUnprepareResourcesRequestMessage
+    ) -> messages.NodeUnprepareResourcesResponseMessage:
+        response = messages.NodeUnprepareResourcesResponseMessage()
         for claim in request.claims:
-            answer = response.claims[claim.uid]
-            try:
-                with self._metrics.counted("unprepare"):
-                    self._driver.unprepare(claim)
-            except MooringError as error:
-                answer.error = str(error)
-                self._log.warning("claim not unprepared", claim=f"{claim.namespace}/{claim.name}", why=str(error))
+            with self._step("unprepare", claim, response.claims[claim.uid]):
+                self._driver.unprepare(claim)
         return response
+
+    @contextmanager
+    def _step(self, step: str, claim: messages.ClaimMessage, answer: Any) -> Iterator[None]:
+        """Count one of :data:`STEPS`; what it raises is the claim's error in the answer."""
+        try:
+            with self._metrics.counted(step):
+                yield
+        except MooringError as error:
+            answer.error = str(error)
+            self._log.warning(f"claim not {step}d", claim=f"{claim.namespace}/{claim.name}", why=str(error))
 
 
 PERIOD: Final = 1.0

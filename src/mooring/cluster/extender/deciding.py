@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -295,7 +296,7 @@ class Decider:
         self._unknown = unknown
         self._answers: Memo[tuple[bytes, bytes], Prediction] = Memo(_MOST_ANSWERS)
         self._afterwards: Memo[tuple[bytes, bytes], Kubelet | None] = Memo(_MOST_AFTERWARDS)
-        self._ever: Memo[tuple[object, ...], Prediction | None] = Memo(_MOST_ANSWERS)
+        self._admits: Memo[tuple[object, ...], bool] = Memo(_MOST_ANSWERS)
         self._merits: Memo[tuple[bytes, bytes], PlaceQuality | None] = Memo(_MOST_ANSWERS)
         self._known = 0
         self.runs = 0
@@ -316,7 +317,7 @@ class Decider:
             return found
         answer, found = self.answer(outlook, shape), GOOD
         if not answer.admitted:
-            found = NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self._ever_admitted(outlook, shape))
+            found = NodeVerdict(sentence(answer.code, answer.reason), hopeless=not self.ever_admits(outlook, shape))
         return _remembered(outlook.verdicts, shape, found)
 
     def answer(self, outlook: PossibleNode, shape: PodShape) -> Prediction:
@@ -375,22 +376,33 @@ class Decider:
         self.runs += 1
         return predicted(asked_node(kubelet, shape), shape.pod)
 
-    def _ever_admitted(self, outlook: PossibleNode, shape: PodShape) -> bool:
+    def admits(self, outlook: PossibleNode, shape: PodShape) -> bool | None:
+        """Tell whether a node admits a pod, for less than the reason costs; None when nothing can be said."""
+        if outlook.kind is None:
+            return None if self._without_knowledge(outlook, shape).reason else True
+        if not check(shape, outlook.load, outlook.kind.settings).admitted:
+            return False
+        return all(
+            self._admits.of((view.key, shape.key), partial(self._admitted, view.kubelet, shape))
+            for view in outlook.views
+        )
+
+    def ever_admits(self, outlook: PossibleNode, shape: PodShape) -> bool:
         """Tell whether the node would admit the pod if it had no other."""
         kind = outlook.kind
-        if kind is None or not outlook.views:
+        if kind is None or not outlook.views or not check(shape, Load(), kind.settings).admitted:
             return False
         view = outlook.views[0].kubelet
 
-        def ask() -> Prediction | None:
+        def ask() -> bool:
             empty = emptied(view)
-            if empty is None:
-                return None
-            _, found = self._run(empty, shape)
-            return found if not found.admitted else check(shape, Load(), kind.settings)
+            return empty is not None and self._admitted(empty, shape)
 
-        found = self._ever.of((kind.digest, repr(view.node.providers.devices.devices), shape.key), ask)
-        return found is not None and found.admitted
+        return self._admits.of((kind.digest, repr(view.node.providers.devices.devices), shape.key), ask)
+
+    def _admitted(self, kubelet: Kubelet, shape: PodShape) -> bool:
+        self.runs += 1
+        return decide(asked_node(kubelet, shape), shape.pod).admitted
 
 
 def _remembered(known: dict[bytes, _Said], shape: PodShape, said: _Said) -> _Said:

@@ -122,6 +122,12 @@ class ExtenderOptions(Struct, frozen=True, rename="camel"):
         Address | None,
         option("address of health and metrics without TLS; empty: none", address_at),
     ] = None
+    webhook_address: Annotated[
+        Address | None,
+        option(
+            "address of the validating webhook, over TLS and without clients' certificates; empty: none", address_at
+        ),
+    ] = None
     tls: Annotated[TLS, option("files for HTTPS", _tls_at)] = field(default_factory=TLS)
     lease: Annotated[LeaseName, option("the Lease that several replicas share; empty: one replica", _lease_at)] = field(
         default_factory=LeaseName
@@ -168,4 +174,8 @@ def load_extender_options(path: str) -> ExtenderOptions:
     Raises:
         InputError: it cannot be used.
     """
-    return load_options(path, KIND, ExtenderOptions)
+    options = load_options(path, KIND, ExtenderOptions)
+    if options.webhook_address is not None and not options.tls.certificate:
+        remedy = "give tls.certificate and tls.key: an API server asks over HTTPS only"
+        raise InputError("needs a certificate", source=path, field="webhookAddress", remedy=remedy)
+    return options

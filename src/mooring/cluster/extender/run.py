@@ -255,6 +255,8 @@ def run_extender(config: str, kubeconfig: str, advertise: str = "") -> None:
         if options.health_address is not None:
             listener = listener_at(options.health_address, "choose another address", field="healthAddress")
             opened.callback(HTTPServer(listener, extender.service.health, limits_of(options)).close)
+        if options.webhook_address is not None:
+            opened.callback(serve(options, extender.service.webhook, report=report, is_webhook=True).close)
         server = serve(options, extender.service.app, report=report)
         opened.callback(extender.stop)
         with closing(server), stop_signals() as stop:
@@ -313,6 +315,8 @@ def serve(
     app: Application,
     limits: ConnectionLimits | None = None,
     report: Report = lambda _about, _problem: None,
+    *,
+    is_webhook: bool = False,
 ) -> HTTPServer:
     """Serve an application where the options say.
 
@@ -321,15 +325,19 @@ def serve(
         app: answers.
         limits: in place of those of the options.
         report: receives what is the matter with what.
+        is_webhook: whether API servers ask it, which have no certificate.
 
     Raises:
         InputError: the certificates or the address cannot be used.
     """
-    tls = None
+    tls, address, name = None, options.listen, "listen"
+    if is_webhook and options.webhook_address is not None:
+        address, name = options.webhook_address, "webhookAddress"
     if options.tls.certificate:
-        files = TLSFiles(options.tls.certificate, options.tls.key, options.tls.client_ca, field="tls")
+        authority = "" if is_webhook else options.tls.client_ca
+        files = TLSFiles(options.tls.certificate, options.tls.key, authority, field="tls")
         tls = tls_context(files, lambda problem: report("tls", problem))
-    listener = listener_at(options.listen, "choose another address", field="listen")
+    listener = listener_at(address, "choose another address", field=name)
     return HTTPServer(listener, app, limits or limits_of(options), tls=tls)
 
 

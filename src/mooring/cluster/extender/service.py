@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from starlette.routing import Route
 
 from mooring.cluster.extender.answers import Answers, encoded
 from mooring.cluster.extender.binding import Binder
+from mooring.cluster.extender.reviews import UNANSWERED, AdmissionReview, review_answer, reviewed
 from mooring.cluster.extender.wire import (
     Arguments,
     BindAnswer,
@@ -55,6 +57,9 @@ NOT_LISTED: Final = "the extender has not yet listed all nodes and pods"
 NOT_LEADING: Final = "another replica decides"
 NOT_FOLLOWING: Final = "predictions, or what they follow, have failed; the log names the cause"
 _TOO_LATE: Final = "mooring: not decided within the time of the request"
+REVIEW: Final = "validate"
+_REVIEW_SECONDS: Final = 1.5
+"""Time for what an API server asks, which waits for two seconds (``timeoutSeconds`` of the chart)."""
 _RESERVE: Final = 0.8
 """Part of the time of a request after which no new node is asked about."""
 
@@ -87,6 +92,9 @@ class ExtenderMetrics(ProgramMetrics):
         )
         self.undecided = self.counter(
             "undecided_claims", "Claims of which the filter could not say which devices they would get (MOOR-627)."
+        )
+        self.reviews = self.counter(
+            "reviews", "Objects that were reviewed when they were applied, by answer.", "answer"
         )
         self.outages = self.counter("watch_failures", "Lists and watches that failed, by what was watched.", "what")
 
@@ -143,7 +151,9 @@ class Service:
         self._traces = traces
         self._answers, self._binder, self._metrics, self._limits = answers, binder, metrics, limits
         self._problem, self._hang, self._clock = problem, hang, clock
-        self._running = 0
+        self._running: Counter[bool] = Counter()
+        """Requests under way: those of API servers do not keep out the scheduler's."""
+        self._reviewing = asyncio.Lock()
         # The engine runs in one thread: more of them would only take turns. Binds wait for the API server.
         self._thinking = ThreadPoolExecutor(1, "mooring-engine")
         self._binding = ThreadPoolExecutor(limits.requests, "mooring-bind")
@@ -154,6 +164,12 @@ class Service:
             Route("/metrics", self._numbers),
         ]
         self.health = Starlette(routes=open_to_all)
+        self.webhook = Starlette(
+            routes=[
+                Route(path, self._verb(REVIEW, partial(self._review, denies=denies)), methods=["POST"])
+                for path, denies in (("/validate", False), ("/validate/deny", True))
+            ]
+        )
         self.app = Starlette(
             routes=[
                 *(Route(f"/{one}", self._verb(one, partial(self._judge, one)), methods=["POST"]) for one in _JUDGED),
@@ -183,9 +199,9 @@ class Service:
         self, verb: str, answer: Callable[[bytes, float], Awaitable[object]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            if self._running >= self._limits.requests:
+            if self._running[verb == REVIEW] >= self._limits.requests:
                 return self._refused(verb, 503, "too many requests are under way")
-            self._running += 1
+            self._running[verb == REVIEW] += 1
             began = self._clock()
             try:
                 async with asyncio.timeout(self._limits.seconds):
@@ -198,10 +214,10 @@ class Service:
             except (TimeoutError, ClientDisconnect):
                 return self._refused(verb, 408, "the body did not arrive in time")
             finally:
-                self._running -= 1
+                self._running[verb == REVIEW] -= 1
                 self._metrics.seconds.labels(verb).observe(self._clock() - began)
             self._metrics.requests.labels(verb, "200").inc()
-            if self._traces is not None:
+            if self._traces is not None and verb != REVIEW:
                 self._traces.record(request_span(verb, body, found, began, self._clock()))
             return Response(encoded(found), media_type=JSON)
 
@@ -234,6 +250,21 @@ class Service:
         result = "bound" if isinstance(found, BindAnswer) and not found.Error else "refused"
         self._metrics.binds.labels(result).inc()
         return found
+
+    async def _review(self, body: bytes, until: float, *, denies: bool) -> object:
+        asked, found = decoded(body, AdmissionReview), None
+        until = min(until, self._clock() + _REVIEW_SECONDS)
+        guarded = self._answers.view.faults.guarded
+
+        def ask(answers: Answers) -> object:
+            return guarded("reviews", partial(reviewed, answers, asked, denies=denies), lambda _error: None)
+
+        if not self._problem():
+            async with self._reviewing:  # at most one of them is before the scheduler's next request
+                found = await self._thought(ask, self._thinking, until, None)
+        answer, response = found if isinstance(found, tuple) else (UNANSWERED, {})
+        self._metrics.reviews.labels(answer).inc()
+        return review_answer(asked, response)
 
     async def _thought(self, ask: Callable[[Answers], object], where: Executor, until: float, late: object) -> object:
         """Ask in another thread; say that it is late when the time is over. The thread ends soon after."""

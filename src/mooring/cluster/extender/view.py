@@ -183,6 +183,11 @@ class ClusterView:
         with self._lock:
             return self._pods.waiting(uid)
 
+    def names(self) -> list[str]:
+        """Return the nodes of which anything is known."""
+        with self._lock:
+            return list(self._nodes)
+
     def pods_on(self, name: str) -> dict[str, Pod]:
         """Return the pods of a node that are not known to leave."""
         with self._lock:

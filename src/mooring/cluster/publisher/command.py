@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from mooring.engine.core.errors import InputError, MooringError, clean
 from mooring.engine.node import Node
 from mooring.explanations.phrases import plural, size
 from mooring.lazy import lazily
-from mooring.published.observation import Observation, ZoneAmount, exclusive_cpus_of, zones_of
+from mooring.published.observation import Observation, exclusive_cpus_of, zones_of
 from mooring.views.console import STYLES, Breaking, new_table
 
 with lazily():
@@ -42,7 +41,7 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.engine.core.machine import Finding
-    from mooring.published.observation import Source
+    from mooring.published.observation import Observe
     from mooring.published.publisher import Publisher
     from mooring.published.writing import Rhythm
     from mooring.service.http import HTTPServer
@@ -76,11 +75,7 @@ _SOURCE = "mooring publish"
     help="How often to write without a change.",
 )
 @click.option(
-    "--metrics-address",
-    "metrics",
-    default="",
-    metavar="HOST:PORT",
-    help="Serve /metrics there, for Prometheus.",
+    "--metrics-address", "metrics", default="", metavar="HOST:PORT", help="Serve /metrics there, for Prometheus."
 )
 @click.option(
     "--wake", "wake", is_flag=True, help="Trigger another attempt for pending pods when the node has more room."
@@ -127,7 +122,7 @@ def command(
                 if seen is None:
                     raise InputError("the node is unknown", source=_SOURCE)
                 return _shown(seen, form, to)
-            publisher = _publisher(asked, source, rhythm)
+            publisher = _publisher(asked, source.observe, rhythm)
             return _once(publisher, asked.name) if once else _running(publisher, address)
         finally:
             end()
@@ -143,7 +138,7 @@ def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
     seen = observation.EngineObserver(asked.name).observe(plan.kubelet)
     if asked.dry_run:
         return _shown(seen, form, to, plan.machine.name)
-    return _once(_publisher(asked, observation.FixedObservation(seen), rhythm), asked.name)
+    return _once(_publisher(asked, lambda: seen, rhythm), asked.name)
 
 
 def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
@@ -157,7 +152,7 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
     return NO if seen.problem else YES
 
 
-def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> publishing.Publisher:
+def _publisher(asked: Asked, observe: Observe, rhythm: Rhythm) -> publishing.Publisher:
     connect = connector(asked.kubeconfig)
     log = logs.start_log(service_options.LogFormat.JSON, service_options.LogLevel.INFO, name="mooring.publish")
 
@@ -165,7 +160,7 @@ def _publisher(asked: Asked, source: Source, rhythm: Rhythm) -> publishing.Publi
         tell = log.warning if finding.severity == "warning" else log.info
         tell(finding.message, about=finding.subject)
 
-    return publishing.Publisher(source, connect, asked.name, rhythm=rhythm, report=report)
+    return publishing.Publisher(observe, connect, asked.name, rhythm=rhythm, report=report)
 
 
 def _running(publisher: Publisher, address: Address | None) -> int:
@@ -241,32 +236,21 @@ def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:
 
 
 def _exclusive(node: Node) -> str:
-    found = exclusive_cpus_of(node)
-    if not found.allocatable:
+    allocatable, available = exclusive_cpus_of(node)
+    if not allocatable:
         return "no container gets exclusive CPUs on this node"
-    return f"{found.available} of {found.allocatable} CPUs are available for exclusive use"
+    return f"{available} of {allocatable} CPUs are available for exclusive use"
 
 
 def _zones(seen: Observation, node: Node) -> Table:
-    table = new_table("zone", "resource")
-    for name in ("available", "allocatable", "capacity"):
+    table, columns = new_table("zone", "resource"), ("available", "allocatable", "capacity")
+    for name in columns:
         table.add_column(name, justify="right")
-    for row in _rows(seen, node):
-        table.add_row(*(Breaking(cell, "/") for cell in row))
-    return table
-
-
-def _rows(seen: Observation, node: Node) -> Iterator[tuple[str, ...]]:
     for zone in zones_of(seen.facts.machine, node):
-        for number, one in enumerate(zone.amounts):
-            name = f"node-{zone.node}" if not number else ""
-            yield name, clean(one.resource), *(_amount_text(one, amount) for amount in _amounts(one))
-
-
-def _amounts(one: ZoneAmount) -> tuple[int, int, int]:
-    return one.available, one.allocatable, one.capacity
-
-
-def _amount_text(one: ZoneAmount, amount: int) -> str:
-    is_bytes = one.resource == "memory" or one.resource.startswith("hugepages-")
-    return size(amount) if is_bytes else str(amount)
+        for number, one in enumerate(zone["resources"]):
+            resource = one["name"]
+            is_bytes = resource == "memory" or resource.startswith("hugepages-")
+            amounts = (size(int(one[name])) if is_bytes else one[name] for name in columns)
+            row = (zone["name"] if not number else "", clean(resource), *amounts)
+            table.add_row(*(Breaking(cell, "/") for cell in row))
+    return table

@@ -8,7 +8,6 @@ Source: the formats of spec: state-files.md section 2.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import JSONObject, JSONValue
@@ -20,6 +19,7 @@ from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

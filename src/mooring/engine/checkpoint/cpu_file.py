@@ -15,7 +15,6 @@ releases.md section 4, resize.md section 5.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import TypeAlias
 
@@ -48,6 +47,7 @@ from mooring.engine.core.release import NEWEST
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.node.start import not_restored, other_policy
 from mooring.engine.releases.state_files import FileFormats, StateFileRules, state_file_rules
+from mooring.lazy import replace
 
 
 def cpu_text_of(release: str, state: CPUState, *, pod_level: bool, baselines: bool) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from mooring.engine.checkpoint.goscan import JSONSyntaxError, parse
 from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoBytes, GoField, GoMap, GoSlice, GoStruct, GoValue
 from mooring.engine.checkpoint.store import read_state_file
 from mooring.engine.devicemanager.state import Device
+from mooring.lazy import dataclass, field, replace
 
 DEVICE_FILE: Final = "device-plugins/kubelet_internal_checkpoint"
 _WITHOUT_NODE: Final = -1

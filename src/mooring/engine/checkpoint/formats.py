@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.gojson import Decoded, TypeFault, decode
@@ -20,6 +19,7 @@ from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, JSONVa
 from mooring.engine.checkpoint.gotypes import CHECKSUM, STRING, GoField, GoStruct, GoValue, fresh
 from mooring.engine.core.gotext import quote
 from mooring.engine.releases.state_files import FileFormats, ReadFormat, pod_file_versions
+from mooring.lazy import dataclass, replace
 
 CORRUPTED = "checkpoint is corrupted"
 """The kubelet's text for a checksum that does not match."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass, replace
 
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue
 from mooring.engine.checkpoint.gotypes import (
@@ -37,6 +36,7 @@ from mooring.engine.checkpoint.gotypes import (
 )
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import GoSyntaxError, atoi
+from mooring.lazy import dataclass, replace
 
 # Only two characters outside ASCII have an ASCII letter as their other case: the long s and the Kelvin sign.
 _FOLD = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZſ\u212a", "abcdefghijklmnopqrstuvwxyzsk")

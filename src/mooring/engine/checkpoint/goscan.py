@@ -10,11 +10,11 @@ Source: encoding/json of Go (scanner.go) as built into kubelet v1.37.1; spec: st
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import quote
+from mooring.lazy import dataclass, field
 
 MAX_DEPTH = 10000
 """Deepest nesting that Go's decoder accepts."""

@@ -13,13 +13,13 @@ state-files.md sections 2-4.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from mooring.engine.core.bits import members
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import INT64_MAX, INT64_MIN
+from mooring.lazy import dataclass, replace
 
 UINT64_MAX = 2**64 - 1
 

@@ -17,7 +17,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.engine.checkpoint.checksum import data_checksum
@@ -26,6 +25,7 @@ from mooring.engine.checkpoint.gojson import quoted
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue, parse_prefix, unquote
 from mooring.engine.checkpoint.store import read_state_file, system_words, write_together
 from mooring.engine.core.errors import InputError
+from mooring.lazy import dataclass
 
 DEPTH = 3
 """Levels of unfinished JSON that still say something: the file, its entries, the containers of a pod."""

@@ -11,15 +11,16 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.lazy import dataclass
 
 _numbers = count()
 """Makes the names of this process's temporary files differ."""
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 SIZE_LIMIT = 8 * 1024 * 1024
 """Largest file that is read, in bytes. The state of a node with 1000 pods has less than a tenth of it."""
 
@@ -50,52 +51,44 @@ def write_together(folder: Path, texts: Mapping[str, str]) -> None:
     Raises:
         InputError: when that fails. Every target is whole even then, and no temporary file is left.
     """
-    current = ""
-    waiting: dict[str, _Temporary] = {}
+    current, place = "", str(folder)
+    waiting: dict[str, tuple[str, int]] = {}
     try:
         try:
             for current, text in texts.items():
-                waiting[current] = _opened(folder, current)
-                _write(waiting[current].descriptor, text.encode(errors="surrogateescape"))
-            for temporary in [*waiting.values()][1:]:
-                _begin_writing_back(temporary.descriptor)
+                waiting[current] = _, descriptor = _opened(place, current)
+                data = text.encode(errors="surrogateescape")
+                written = os.write(descriptor, data)
+                while written < len(data):
+                    written += os.write(descriptor, data[written:])
+            for _, descriptor in [*waiting.values()][1:]:
+                _begin_writing_back(descriptor)
             for current in texts:
-                os.fsync(waiting[current].descriptor)
+                os.fsync(waiting[current][1])
             for current in texts:
-                os.replace(waiting[current].path, f"{folder}/{current}")  # noqa: PTH105 - as in _opened
-                os.close(waiting.pop(current).descriptor)
+                temporary, descriptor = waiting[current]
+                os.replace(temporary, f"{place}/{current}")  # noqa: PTH105 - as in _opened
+                del waiting[current]
+                os.close(descriptor)
         except BaseException:
-            for temporary in waiting.values():
-                os.close(temporary.descriptor)
-                Path(temporary.path).unlink(missing_ok=True)
+            for temporary, descriptor in waiting.values():
+                os.close(descriptor)
+                Path(temporary).unlink(missing_ok=True)
             raise
     except (OSError, ValueError) as error:
         raise _unwritable(folder / current, error) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Temporary:
-    """A file that is to take a target's place."""
-
-    path: str
-    descriptor: int
-
-
-def _opened(folder: Path, name: str) -> _Temporary:
-    """Make a temporary file beside ``name`` under a unique name."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+def _opened(folder: str, name: str) -> tuple[str, int]:
+    """Make a temporary file beside ``name`` under a unique name, and return its path and descriptor."""
     while True:
         # Texts, not Path objects: these cost as much as the system calls, at every admission.
         path = f"{folder}/.{name}.{os.getpid()}-{next(_numbers)}"
-        # A name may be taken by a process of another pid namespace, or by one that was killed.
-        with suppress(FileExistsError):
-            return _Temporary(path, os.open(path, flags, 0o600))
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(descriptor, left) :]
+        try:
+            return path, os.open(path, _NEW_FILE, 0o600)
+        except FileExistsError:
+            # The name is taken by a process of another pid namespace, or by one that was killed.
+            continue
 
 
 def _begin_writing_back(descriptor: int) -> None:

@@ -8,13 +8,13 @@ is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from mooring.engine.core.dynamic import LocationAttributes
 from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.release import NEWEST, Release
+from mooring.lazy import dataclass, field, replace
 
 EXCLUSIVE_RESIZE = "exclusive-resize"
 SCALE_DOWN_DELAY = "scale-down-delay"

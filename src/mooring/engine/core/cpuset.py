@@ -7,11 +7,11 @@ spec: topology.md section 6.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text, mask_of, members
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import GoSyntaxError, atoi, quote
+from mooring.lazy import dataclass
 
 HIGHEST_CPU = 1 << 20
 """Largest CPU id that a text may name. The kubelet has no such limit and runs out of memory instead."""

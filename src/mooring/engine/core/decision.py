@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from mooring.engine.core.cpuset import CPUSet
+from mooring.lazy import dataclass, field, replace
 
 
 class Shortage(NamedTuple):

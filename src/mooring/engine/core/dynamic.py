@@ -8,8 +8,9 @@ resource and ``POOL/DEVICE`` the id: a driver's name has no slash and cannot be 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from mooring.lazy import dataclass, field
 
 AttributeValue: TypeAlias = bool | int | str | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...]
 Attributes: TypeAlias = Mapping[str, AttributeValue]

@@ -6,10 +6,10 @@ Source: component-base/featuregate of v1.37.1; spec: configuration.md section 2,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from mooring.engine.core.decision import Cause, Fault
+from mooring.lazy import dataclass
 
 DECODE_PREFIX = "failed to merge global and in-flight KubeletConfiguration while setting defaults, error: "
 """What stands before every gate error: gates are checked while the configuration is decoded."""

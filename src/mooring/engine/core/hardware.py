@@ -6,10 +6,9 @@ Nothing decides on these values; they serve to show a machine, and to say where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

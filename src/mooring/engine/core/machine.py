@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.lazy import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a file, or a file, or in words what is none."""
+
+    file: str
+    line: int = 0
+    """Counted from 1; 0 where it is not known."""
+    column: int = 0
+    """As the line."""
+    field: str = ""
+    """From the top of the document, where one is meant."""
+
+    def __str__(self) -> str:
+        """Return file, line and column as compilers write them.
+
+        >>> str(Place("pods.yaml", 3, 5)), str(Place("pods.yaml", 3)), str(Place("the kubelet's default"))
+        ('pods.yaml:3:5', 'pods.yaml:3', "the kubelet's default")
+        """
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +42,8 @@ class Finding:
     """One sentence."""
     code: str = ""
     """Its stable code, such as ``MOOR-401``; ``mooring explain CODE`` prints the page about it."""
+    place: Place | None = field(default=None, compare=False)
+    """What is at the head of the message, if that is a place in a file."""
 
     def fields(self) -> dict[str, str]:
         """Return the finding as the documents of every verb have it."""

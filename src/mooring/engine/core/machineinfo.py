@@ -9,9 +9,8 @@ spec: topology.md section 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from mooring.engine.core.cpuset import CPUSet
+from mooring.lazy import dataclass, field
 
 HIGHEST_NODE = 65535
 """Largest NUMA node id that a description may name; Linux ends at 1023. Sets of nodes are bit masks as long as that."""

@@ -5,7 +5,7 @@ Only time since boot counts, so that steps of the wall clock change nothing (KEP
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from mooring.lazy import dataclass
 
 SECOND = 1_000_000_000
 """Nanoseconds."""

@@ -7,9 +7,10 @@ No kubelet has them. Source: CPU Manager Plugin Model (proposal); spec: resize.m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
+
+from mooring.lazy import dataclass, field
 
 
 class PluginPlacement(Enum):

@@ -8,13 +8,13 @@ as the kubelet sees them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from typing import TypeVar
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.quantity import Quantity
+from mooring.lazy import dataclass, field, replace
 
 ResourceList = Mapping[str, Quantity]
 """Resource name -> quantity."""

@@ -9,12 +9,12 @@ amount: ``0.5Gi`` is a whole number of bytes and is refused.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.gotext import INT64_MAX, INT64_MIN, int64
+from mooring.lazy import dataclass, replace
 
 FORMAT_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 """Kubernetes' text for anything that does not look like a quantity."""

@@ -11,7 +11,9 @@ Source: spec: releases.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ algorithm needs is computed here once, so that the algorithms are operations on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.lazy import dataclass
 
 
 class TopologyError(MooringError):
@@ -62,6 +62,9 @@ class Topology:
     cores_of_node: Elements
     cores_of_socket: Elements
     uncores_of_node: Elements
+    smallest_node: int
+    """CPUs of the smallest NUMA node with CPUs."""
+    smallest_socket: int
 
     @property
     def numa_first(self) -> bool:
@@ -127,6 +130,8 @@ def build_topology(
         cores_of_node=_children(numa, cores),
         cores_of_socket=_children(sockets, cores),
         uncores_of_node=_children(numa, uncores),
+        smallest_node=min(map(int.bit_count, numa.values()), default=0),
+        smallest_socket=min(map(int.bit_count, sockets.values()), default=0),
     )
 
 

@@ -6,11 +6,11 @@ cpu-manager.md section 7 step 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from math import isqrt
 
 from mooring.engine.core.decision import Endless
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

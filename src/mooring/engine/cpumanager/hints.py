@@ -10,7 +10,6 @@ section 9.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -33,6 +32,7 @@ from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclu
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, ResourceHints, SocketRule
+from mooring.lazy import replace
 
 MOST_LISTED = 8
 """Largest number of nodes with CPUs for which hints are listed; with more of them they are described."""

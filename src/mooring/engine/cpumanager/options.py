@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from mooring.engine.core.config import SCALE_DOWN_DELAY
 from mooring.engine.core.decision import Cause, Fault
@@ -16,6 +15,7 @@ from mooring.engine.core.gotext import GoSyntaxError, parse_bool, quote
 from mooring.engine.core.moment import SECOND
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.core.topology import Topology
+from mooring.lazy import dataclass
 
 FIELD = "cpuManagerPolicyOptions"
 FULL_PCPUS_ONLY = "full-pcpus-only"

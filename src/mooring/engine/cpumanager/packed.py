@@ -80,8 +80,12 @@ class Accumulator:
             return self._below(self._ordered(topology.numa.items(), EVERYWHERE), topology.sockets_of_node)
         return self._ordered(topology.sockets.items(), EVERYWHERE)
 
-    def cores(self) -> Iterator[Element]:
-        """List the cores with available CPUs, below sockets or NUMA nodes, whichever are smaller."""
+    def cores(self, *, ordered: bool = True) -> Iterator[Element]:
+        """List the cores with available CPUs, below sockets or NUMA nodes, whichever are smaller.
+
+        Args:
+            ordered: whether those of one parent stand in the order of taking, and not of their ids.
+        """
         topology = self.topology
         if topology.numa_first:
             parents, children = self.sockets(), topology.cores_of_socket
@@ -91,12 +95,18 @@ class Accumulator:
         # it.
         available, kept = self.available, self.kept
         for parent, mask in parents:
-            yield from _ordered(available, kept, children[parent], mask)
+            here = available & mask
+            if ordered:
+                yield from _ordered(available, kept, children[parent], mask)
+            else:
+                yield from (core for core in children[parent] if core[1] & here)
 
     def free_cores(self) -> Iterator[Element]:
         """List the cores that count as entirely free, drawn lazily from what is available now, as :meth:`cores`."""
         average, free = self.topology.cpus_per_core, self.available | self.kept
-        for core in self.cores():
+        # Of one parent those judged by the average have equally many free CPUs: their order is that of their ids.
+        alike = not self.kept and not self.fixed_sizes
+        for core in self.cores(ordered=not alike):
             mask = core[1]
             if (mask & free).bit_count() == (mask.bit_count() if self.fixed_sizes else average):
                 yield core
@@ -254,14 +264,12 @@ def _report(observer: Observer | None, rule: str, cpus: CPUMask) -> None:
 
 
 def _claim_numa_nodes(run: Accumulator) -> None:
-    smallest = min((mask & ~run.kept).bit_count() for mask in run.topology.numa.values())
-    if run.need >= smallest:
+    if run.kept or run.need >= run.topology.smallest_node:
         run.claim_free([node for node in run.numa_nodes() if run.is_free(node[1])])
 
 
 def _claim_sockets(run: Accumulator) -> None:
-    smallest = min((mask & ~run.kept).bit_count() for mask in run.topology.sockets.values())
-    if run.need >= smallest:
+    if run.kept or run.need >= run.topology.smallest_socket:
         average = run.topology.cpus_per_socket
         run.claim_free([socket for socket in run.sockets() if run.is_free_by_average(socket[1], average)])
 

@@ -24,7 +24,6 @@ request nor the sizes of the containers' sets with theirs, and an error while it
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from enum import Enum
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
@@ -53,6 +52,7 @@ from mooring.engine.cpumanager.policy import (
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import Allocated, choose, wanted_cpus, with_baselines
 from mooring.engine.cpumanager.take import take
+from mooring.lazy import replace
 
 
 def allocate_pod(

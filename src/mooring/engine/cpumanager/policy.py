@@ -17,7 +17,6 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (guaranteedCPUs, podGuarant
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -38,6 +37,7 @@ from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.state import CPUState, Reusable
+from mooring.lazy import dataclass, field
 
 STATIC = "static"
 

@@ -7,11 +7,11 @@ Source: kubelet cpumanager/state, v1.37.1. The texts of ``cpu_manager_state`` ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Container, ContainerKind
+from mooring.lazy import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

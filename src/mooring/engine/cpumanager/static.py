@@ -6,7 +6,6 @@ Source: kubelet v1.37.1, cpumanager policy_static.go; spec: cpu-manager.md secti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
 from mooring.engine.core.decision import Cause, Endless, Fault
@@ -40,6 +39,7 @@ from mooring.engine.cpumanager.policy import (
 )
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.take import take
+from mooring.lazy import dataclass, replace
 
 SMT_ALIGNMENT_ERROR = "SMTAlignmentError"
 

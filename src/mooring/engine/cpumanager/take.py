@@ -8,7 +8,6 @@ distinct tuple of counts is judged once here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
@@ -20,6 +19,7 @@ from mooring.engine.cpumanager.balance import Combo, Judge, Verdict, claimed_com
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked
 from mooring.engine.cpumanager.options import TakeError, TakeRules
 from mooring.engine.cpumanager.packed import NO_CORE_SIZE, Accumulator, Element, refused_outright, take_packed
+from mooring.lazy import dataclass
 
 
 def take_distributed(

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.gotext import quote
@@ -24,6 +23,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.hints import device_requests
 from mooring.engine.devicemanager.state import Device, DeviceState, Preference, ReusableDevices
+from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +196,8 @@ def _reusable_after(
     reusable: ReusableDevices, pod: Pod, container: Container, held: Mapping[str, frozenset[str]]
 ) -> ReusableDevices:
     """Return the record after a container was served: init containers add what they hold, all others take it away."""
+    if not held and not reusable.devices:
+        return reusable
     before = {resource: reusable.of(pod.uid, resource) for resource in reusable.resources(pod.uid)}
     for resource, ids in held.items():
         known = before.get(resource, frozenset())

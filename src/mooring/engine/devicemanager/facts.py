@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mooring.engine.core.bits import NUMAMask
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

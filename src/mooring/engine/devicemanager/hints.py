@@ -22,9 +22,8 @@ MOST_LISTED = 8
 
 def device_requests(container: Container, state: DeviceState) -> dict[str, int]:
     """Return how many devices of each registered resource a container wants: its limits."""
-    return {
-        resource: container.limits[resource].units for resource in sorted(container.limits) if resource in state.devices
-    }
+    wanted = sorted(container.limits) if state.devices else ()
+    return {resource: container.limits[resource].units for resource in wanted if resource in state.devices}
 
 
 def pod_device_requests(pod: Pod, state: DeviceState) -> dict[str, int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of
+from mooring.lazy import dataclass, field, replace
 
 NOWHERE = -1
 """What plugins report for devices whose NUMA node the kernel does not know, as in virtual machines: no node at all, but

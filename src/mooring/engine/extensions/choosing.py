@@ -11,7 +11,6 @@ Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import gcd
 from typing import Protocol
 
@@ -26,6 +25,7 @@ from mooring.engine.cpumanager.policy import AllocationError, CPUsChosen, CPUsWa
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.cpumanager.static import check_whole_cores, taken_fact, taken_near, wanted_cpus, why_no_whole_cores
 from mooring.engine.extensions.owners import hidden_for, with_hidden
+from mooring.lazy import replace
 
 
 def whole_cores_in(topology: Topology, cpus: CPUMask) -> list[int]:

@@ -14,8 +14,6 @@ resize.md section 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
@@ -37,7 +35,7 @@ from mooring.engine.extensions.choosing import usable_cpus
 from mooring.engine.extensions.offline import without_idle_pairs
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.topologymanager.wide import ResourceHints
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     import mooring.engine.extensions.facts as extension_facts

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.topologymanager.wide import AnyHints
+from mooring.lazy import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

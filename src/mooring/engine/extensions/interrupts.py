@@ -18,7 +18,6 @@ neither was set by another program, and stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
@@ -27,6 +26,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import AddressesByPod, OwnerKind, claims_of, state_owner
+from mooring.lazy import dataclass, field, replace
 
 ANNOTATION = "mooring/irq-affinity"
 """Annotation of a pod; its value is one of :class:`Wish`."""
@@ -97,7 +97,7 @@ class InterruptCPUs:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """Where an interrupt belongs."""
 
     cpus: CPUSet | None
@@ -117,7 +117,7 @@ def wish_of(annotations: Mapping[str, str]) -> Wish | None:
 
 def place(
     original: CPUSet, owners: Iterable[Owner], room: InterruptCPUs, *, device: str = "", managed: bool = False
-) -> Place:
+) -> Target:
     """Return where an interrupt belongs.
 
     What it may use at first counts, less the CPUs of pods that avoid interrupts. Where nothing is left of that, it goes
@@ -138,21 +138,21 @@ def place(
     CPUSet('0')
     """
     if managed:
-        return Place(None, Why.MANAGED)
+        return Target(None, Why.MANAGED)
     owners = tuple(owners)
     own = union(one.cpus for one in owners if device and one.wish is Wish.OWN and device in one.devices) & room.online
     if own:
-        return Place(own, Why.OWN)
+        return Target(own, Why.OWN)
     closed = closed_to_others(owners)
     if not original & closed:
-        return Place(original, Why.ORIGINAL)
+        return Target(original, Why.ORIGINAL)
     unowned = room.online - union(one.cpus for one in owners)
     left = original - closed
     if left & unowned:
-        return Place(left, Why.KEPT_AWAY)
+        return Target(left, Why.KEPT_AWAY)
     # A CPU of a pod that does not mind is no place to gather what others do not want.
     rest = unowned & room.reserved or unowned
-    return Place(rest, Why.KEPT_AWAY) if rest else Place(None, Why.NO_ROOM)
+    return Target(rest, Why.KEPT_AWAY) if rest else Target(None, Why.NO_ROOM)
 
 
 def closed_to_others(owners: Iterable[Owner]) -> CPUSet:
@@ -285,7 +285,7 @@ class Step:
 
     interrupt: Interrupt
     original: CPUSet
-    place: Place | None
+    place: Target | None
     """None where another program has moved it."""
 
     @property

@@ -10,7 +10,6 @@ Source: KEP-5554 by analogy; spec: resize.md section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.core.observer import Observer
@@ -20,9 +19,10 @@ from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.memorymanager.hints import calculate_hints, free_in, hints_as_in_kubelet
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge
-from mooring.engine.memorymanager.static import Chosen, MemoryRefusal, choose_nodes, remove
+from mooring.engine.memorymanager.static import MemoryRefusal, choose_nodes, remove
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Family, ResourceHints
+from mooring.lazy import replace
 
 PROHIBITED = "prohibitedMemoryAllocationError"
 
@@ -143,18 +143,18 @@ def grown(
     held = state.assignments[pod.uid]
     nodes = _nodes_of(held[container.name])
     without = remove(policy, state, pod.uid, container.name)
-    chosen: Chosen | MemoryRefusal = Chosen(nodes, "affinity")
+    chosen: tuple[NUMAMask, str] | MemoryRefusal = nodes, "affinity"
     if any(free_in(without.nodes, nodes, resource) < amount for resource, amount in requests.items()):
         chosen = choose_nodes(without.nodes, requests, replace(affinity, mask=nodes | (affinity.mask or NO_NODES)))
     if isinstance(chosen, MemoryRefusal):
         return chosen
-    cells = tuple(members(chosen.mask))
+    cells = tuple(members(chosen[0]))
     blocks = tuple(Block(cells, resource, requests[resource]) for resource in sorted(requests))
     accounts: Mapping[int, NUMANodeState] = without.nodes
     for block in blocks:
-        accounts = charge(accounts, chosen.mask, block.type, block.size)
+        accounts = charge(accounts, cells, block.type, block.size)
     if observer is not None:
-        observer(MemoryAssigned(pod.uid, container.name, affinity.mask, chosen.mask, chosen.way, blocks, ""))
+        observer(MemoryAssigned(pod.uid, container.name, affinity.mask, *chosen, blocks, ""))
     # The order of the containers is kept.
     own = {name: blocks if name == container.name else theirs for name, theirs in held.items()}
     return replace(state, nodes=accounts, assignments={**state.assignments, pod.uid: own})

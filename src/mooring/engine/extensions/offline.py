@@ -11,10 +11,10 @@ The kubelet has nothing of this: it reads the machine once, when it starts (kube
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.cpumanager.state import CPUState
+from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

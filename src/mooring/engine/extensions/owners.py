@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, reduce
 from operator import or_
@@ -37,6 +36,7 @@ from operator import or_
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.lazy import dataclass, replace
 
 _CLAIM = "claim:"
 _HIDDEN = "hidden:"

@@ -11,7 +11,6 @@ replace which.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, list_text, members
 from mooring.engine.core.config import NEVER, SAME_NODES
@@ -23,6 +22,7 @@ from mooring.engine.extensions.choosing import usable_cpus
 from mooring.engine.extensions.cpu_resize import taken_around
 from mooring.engine.extensions.offline import backwards, effective_pool, exchanged, sets_of, with_exchange
 from mooring.engine.extensions.owners import OwnerKind, state_owner
+from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

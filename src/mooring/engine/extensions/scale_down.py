@@ -17,7 +17,6 @@ Source: kubelet v1.37.1, cpumanager policy_static.go (RemoveContainer); spec: cp
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
 from mooring.engine.core.config import SCALE_DOWN_DELAY
@@ -31,7 +30,7 @@ from mooring.engine.cpumanager.static import remove
 from mooring.engine.extensions.cpu_resize import assigned, change_of, resized_set, without_pre_assignment
 from mooring.engine.extensions.offline import without_idle_pairs
 from mooring.engine.extensions.owners import without_hidden
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     import mooring.engine.extensions.facts as extension_facts

@@ -11,7 +11,6 @@ predicate handler); spec: metrics.md section 3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 
 from mooring.engine.core.cpuset import CPUSet
@@ -24,6 +23,7 @@ from mooring.engine.node import Decision
 from mooring.engine.node.facts import PodNotSupported
 from mooring.engine.node.resources import NO_DEVICES, check_amounts, pod_requests
 from mooring.engine.node.settings import Settings
+from mooring.lazy import dataclass, replace
 
 POD_LEVEL_NOT_SUPPORTED = "PodLevelResourcesNotSupported"
 """The kubelet's reason for a pod with resources of its own while the gate PodLevelResources is off."""

@@ -6,7 +6,6 @@ These count as running and keep what they have.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -18,6 +17,7 @@ from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.kubelet.start import NotStarted, Start, start_on
 from mooring.engine.node import Node
+from mooring.lazy import dataclass, field, replace
 
 NAMED = 3
 """How many uids a message names."""

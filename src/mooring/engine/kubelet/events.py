@@ -7,8 +7,7 @@ events; they differ in the order and in how they ask (:class:`~mooring.engine.ku
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig
@@ -22,10 +21,14 @@ from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, readmit,
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.engine.node import Node
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
+    from mooring.engine.kubelet import timeline
     from mooring.engine.node import hotplug
+
+if TYPE_CHECKING:
+    from mooring.engine.node.resize.feasibility import Resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Restart:
     """The configuration from here on; None leaves it as it was."""
     release: Release | None = None
     """The kubelet's release from here on; None leaves it as it was."""
+    boot: str | None = None
+    """Names the machine's next boot, where the machine starts again too; then the pods' containers start again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,13 @@ class Resizing:
 
 
 @dataclass(frozen=True, slots=True)
+class PodUpdate:
+    """A running pod wants the resources of this one: it is asked about with all that wait."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
 class ResizeTo:
     """A running pod is to have the resources of this one; only the check of what is feasible and managers are asked."""
 
@@ -112,6 +124,8 @@ class Readmit:
 
 Event: TypeAlias = Admit | Readmit | Remove | Restart | Offline | Online
 """What changes a kubelet at once."""
+Living: TypeAlias = Event | Advance | PodUpdate | ResizeTo
+"""What happens in the life of a kubelet."""
 Step: TypeAlias = Admit | Remove | Restart | Reboot | Advance | Resizing | ResizeTo | Offline | Online
 """What happens to a node."""
 
@@ -122,12 +136,25 @@ class EventResult:
 
     admissions: tuple[AdmitResult, ...] = ()
     """The answer about the pod; after a restart the answers about the running pods."""
-    refusal: StartRefusal | None = None
+    not_started: NotStarted | None = None
     """Set when the kubelet does not start again."""
     cpus: hotplug.CPUsChanged | None = None
     """Set when CPUs went offline or came online."""
     crash: str = ""
     """Why the kubelet would crash, outside of an admission."""
+    started: Kubelet | None = None
+    """The kubelet that has started again, before it knows which pods run."""
+    resize: Resize | None = None
+    """The answer for a pod that wants other resources."""
+    retried: Mapping[str, Resize] = field(default_factory=dict)
+    """The answers for pods that had waited for theirs, by uid."""
+    infeasible: bool = False
+    """Whether the check of what is feasible refused other resources before managers were asked."""
+
+    @property
+    def refusal(self) -> StartRefusal | None:
+        """Why the kubelet does not start again."""
+        return None if self.not_started is None else self.not_started.refusal
 
     @property
     def is_last(self) -> bool:
@@ -148,22 +175,55 @@ class EventResult:
 class Happened:
     """An event that has happened."""
 
-    event: Event
+    event: Living
     before: Kubelet
+    at_once: Kubelet
+    """The kubelet when it had happened, and had not tried again the resizes that wait."""
     after: Kubelet
     result: EventResult
+    wanting: Mapping[str, Pod]
+    """The pods that want other resources than they have, by uid."""
 
 
 def run(
-    kubelet: Kubelet, events: Iterable[Event], mode: AdmitMode = AdmitMode.ADMISSION, observer: Observer | None = None
+    kubelet: Kubelet, events: Iterable[Living], mode: AdmitMode = AdmitMode.ADMISSION, observer: Observer | None = None
 ) -> Iterator[Happened]:
-    """Let events happen one after another, to the first that none can follow; arguments as of :func:`after_event`."""
+    """Let events happen one after another, to the first that none can follow; arguments as of :func:`after_event`.
+
+    An event is taken when the one before has happened. When a pod came or went, the resizes that wait are tried again.
+    """
+    since, again = kubelet.node.moment.since_boot, dict[str, Pod]()
     for event in events:
-        after, result = after_event(kubelet, event, mode, observer)
-        yield Happened(event, kubelet, after, result)
+        before, at_once, life = kubelet, kubelet, None
+        match event:
+            case Advance(nanoseconds):
+                life, retried = timeline.advanced(timeline.Timeline(kubelet, since, again), nanoseconds, observer)
+                result = EventResult(retried=retried)
+            case PodUpdate(pod):
+                life, answer, retried = timeline.resized(timeline.Timeline(kubelet, since, again), pod, observer)
+                result = EventResult(resize=answer, retried=retried)
+            case ResizeTo(pod):
+                kubelet, decision, infeasible = kubelet.ask_managers(pod)
+                result = EventResult((AdmitResult(pod, decision, kubelet),), infeasible=infeasible is not None)
+            case Restart():
+                kubelet, result = after_event(kubelet, event, mode, observer)
+                since, running = kubelet.node.moment.since_boot, kubelet.node.active
+                again = {uid: pod for uid, pod in _wanting(before, again).items() if uid in running}
+            case _:
+                kubelet, result = after_event(kubelet, event, mode, observer)
+                at_once = kubelet
+                if (again or kubelet.node.waiting) and not result.is_last:
+                    life, retried = timeline.retried(timeline.Timeline(kubelet, since, again), observer)
+                    result = replace(result, retried=retried)
+        if life is not None:
+            kubelet, again = life.kubelet, dict(life.again)
+        yield Happened(event, before, at_once, kubelet, result, _wanting(kubelet, again))
         if result.is_last:
             return
-        kubelet = after
+
+
+def _wanting(kubelet: Kubelet, again: Mapping[str, Pod]) -> dict[str, Pod]:
+    return {**again, **{uid: one.pod for uid, one in kubelet.node.waiting.items()}}
 
 
 def after_event(
@@ -215,11 +275,14 @@ def ended(kubelet: Kubelet, uid: str, observer: Observer | None = None) -> Kubel
 def _restarted(
     kubelet: Kubelet, event: Restart, mode: AdmitMode, observer: Observer | None
 ) -> tuple[Kubelet, EventResult]:
-    start = restart_kubelet(kubelet, event.kubelet, release=event.release)
+    start = restart_kubelet(kubelet, event.kubelet, event.boot, event.release)
     if isinstance(start, NotStarted):
-        return kubelet, EventResult(refusal=start.refusal)
+        return kubelet, EventResult(not_started=start)
     after, results = readmit(start, kubelet.node.active.values(), mode, observer)
-    return after, EventResult(results)
+    if event.boot is not None:
+        for uid in after.node.active:
+            after = after.start_containers(uid)
+    return after, EventResult(results, started=start)
 
 
 def ordered(kubelet: Kubelet, pods: Sequence[Pod], observer: Observer | None = None) -> tuple[Pod, ...]:

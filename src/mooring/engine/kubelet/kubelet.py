@@ -8,7 +8,6 @@ makes. A text is made when it is first read, so that a search through thousands 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import MooringConfig
@@ -25,7 +24,7 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Decision, Node, Readmission, Removal
 from mooring.engine.node.resources import pod_requests, total_requests
 from mooring.engine.node.settings import Settings
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 if TYPE_CHECKING:
     from mooring.engine.checkpoint.cpu_file import ContainerIDs

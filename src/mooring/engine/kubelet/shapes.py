@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
@@ -19,6 +18,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import MemoryTable
 from mooring.engine.node import Node
 from mooring.engine.node.resources import pod_requests
+from mooring.lazy import dataclass, field, replace
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
 _Key = TypeVar("_Key", bound=Hashable)

@@ -6,7 +6,6 @@ Source: kubelet v1.37.1, cm/container_manager_linux.go and the managers' checkpo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -25,7 +24,7 @@ from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import RestoredStates, running_managers, start_managers
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     from mooring.engine.checkpoint import cpu_file, memory_file

@@ -9,7 +9,6 @@ sections 1 and 5.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
@@ -18,6 +17,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resize.feasibility import DEFERRED, Resize, Waiting, retry_order
 from mooring.engine.node.resize.resizing import resize_state
+from mooring.lazy import dataclass, field, replace
 
 FIRST_RETRY = 30 * SECOND
 """After its start the kubelet tries waiting resizes for the first time, when it knows all of its pods."""
@@ -34,11 +34,6 @@ class Timeline:
     again: Mapping[str, Pod] = field(default_factory=dict)
     """Pods that wanted other resources before a restart, by uid: not yet considered again."""
 
-    @staticmethod
-    def of(kubelet: Kubelet, again: Mapping[str, Pod] | None = None) -> Timeline:
-        """Return the timeline of a kubelet that starts now."""
-        return Timeline(kubelet, kubelet.node.moment.since_boot, again or {})
-
     @property
     def now(self) -> Moment:
         """The time."""
@@ -49,11 +44,6 @@ class Timeline:
         """Tell whether a resize is to be tried again."""
         waiting = self.kubelet.node.waiting
         return bool(self.again) or any(one.reason == DEFERRED for one in waiting.values())
-
-    def wanting(self) -> dict[str, Pod]:
-        """Return the pods that want other resources than they have, by uid."""
-        node = self.kubelet.node
-        return {**self.again, **{uid: one.pod for uid, one in node.waiting.items()}}
 
 
 def resized(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.topologymanager.wide import AnyHints
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ than they asked for: later containers take over from them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -63,22 +63,53 @@ def calculate_hints(
     ids = tuple(sorted(nodes))
     if len(ids) > MOST_LISTED:
         return _family(nodes, ids, requests, leftover)
-    amounts = tuple(requests.values())
     tables = [[_table(nodes, node, resource) for node in ids] for resource in requests]
-    allocatable = tuple([tuple([table.allocatable for table in row]) for row in tables])
+    reusing = frozenset(_reusing(ids, leftover) if leftover.amounts else ())
+    return _listed(
+        ids,
+        tuple([tuple([table.free for table in row]) for row in tables]),
+        tuple([tuple([table.allocatable for table in row]) for row in tables]),
+        tuple(requests.values()),
+        tuple([(node, held.assignments > 0, held.cells) for node, held in leftover.ungrouped(nodes).items()]),
+        reusing,
+        frozenset(mask for mask in reusing if _serves(nodes, mask, requests, leftover)),
+    )
+
+
+# As the hints of CPUs they are remembered by what they depend on: trials ask one state for pods of one shape again.
+
+
+@lru_cache(maxsize=512)
+def _listed(
+    ids: tuple[int, ...],
+    free: tuple[tuple[int, ...], ...],
+    allocatable: tuple[tuple[int, ...], ...],
+    amounts: tuple[int, ...],
+    groups: tuple[tuple[int, bool, tuple[int, ...]], ...],
+    reusing: frozenset[NUMAMask],
+    serving: frozenset[NUMAMask],
+) -> Hints | None:
+    """List the hints.
+
+    Args:
+        ids: of the nodes.
+        free: what each has free, for one requested type after the other.
+        allocatable: what each has as a whole.
+        amounts: requested of each type.
+        groups: each node, whether it has assignments, and the nodes of its group.
+        reusing: sets of nodes for which memory of ended init containers counts.
+        serving: those of them that suffice with it.
+    """
     wraps = any(sum(row) > UINT64_MAX for row in allocatable)
-    found = _enough([[table.free for table in row] for row in tables], amounts, wraps=wraps)
+    found = _enough(free, amounts, wraps=wraps)
     if wraps:
         # Only where sums wrap around can nodes have free what they have not as a whole.
         found = sorted(set(found).intersection(_enough(allocatable, amounts, wraps=True)))
     masks = set(_as_masks([index for index in found if index], ids))
-    if leftover.amounts:
-        reusing = set(_reusing(ids, leftover))
-        if wraps:
-            # What is left is added to what is free: a sum that sufficed can wrap around.
-            masks -= reusing
-        masks.update(mask for mask in reusing if _serves(nodes, mask, requests, leftover))
-    masks = _respecting_groups(leftover.ungrouped(nodes), masks)
+    if wraps:
+        # What is left is added to what is free: a sum that sufficed can wrap around.
+        masks -= reusing
+    masks = _respecting_groups(groups, masks | serving)
     if not masks:
         return None
     smallest = _smallest_size(allocatable, amounts, wraps=wraps)
@@ -134,12 +165,13 @@ def _family(
     candidates = {NUMAMask(mask_of(state.cells)) for state in grouped.values() if state.assignments > 0}
     candidates.update(leftover.amounts)
     serving = {mask for mask in candidates if _serves(nodes, mask, requests, leftover)}
+    groups = [(node, state.assignments > 0, state.cells) for node, state in grouped.items()]
     family = Family(
         free_nodes,
         # What is taken over may make up for memory that the nodes cannot have: they must be able to.
         (*demands, *whole) if grown else demands,
         smallest,
-        listed=tuple(sorted(_respecting_groups(grouped, serving))),
+        listed=tuple(sorted(_respecting_groups(groups, serving))),
         barred=frozenset(NUMAMask(1 << node) for node in ids if len(grouped[node].cells) > 1),
     )
     return family if family.listed or family.first_of_size_up() is not None else None
@@ -225,30 +257,24 @@ def _as_masks(found: list[int], ids: tuple[int, ...]) -> Iterable[NUMAMask]:
     return [NUMAMask(mask_of(ids[position] for position in members(index))) for index in found]
 
 
-def _respecting_groups(nodes: Mapping[int, NUMANodeState], masks: set[NUMAMask]) -> set[NUMAMask]:
+def _respecting_groups(groups: Collection[tuple[int, bool, tuple[int, ...]]], masks: set[NUMAMask]) -> set[NUMAMask]:
     """Drop what would cut through a group of nodes in use.
 
     A single node must not belong to a group of several. Of several nodes, those with assignments must form exactly
     this group.
     """
-    used = mask_of(node for node, state in nodes.items() if state.assignments > 0)
-    kept = {mask for mask in masks if not mask & used}
-    for node, state in nodes.items():
-        single = NUMAMask(1 << node)
-        if len(state.cells) > 1:
-            kept.discard(single)
-        elif single in masks:
-            kept.add(single)
-        group = NUMAMask(mask_of(state.cells))
-        if len(state.cells) > 1 and group in masks and _is_group(nodes, group):
+    used = {node: mask_of(cells) for node, is_used, cells in groups if is_used}
+    in_use = mask_of(used)
+    kept = {mask for mask in masks if not mask & in_use}
+    for node, _, cells in groups:
+        single, group = NUMAMask(1 << node), NUMAMask(mask_of(cells))
+        if len(cells) < 2:
+            kept |= {single} & masks
+            continue
+        kept.discard(single)
+        if group in masks and all(used.get(other, group) == group for other in members(group)):
             kept.add(group)
     return kept
-
-
-def _is_group(nodes: Mapping[int, NUMANodeState], group: int) -> bool:
-    return all(
-        mask_of(nodes[node].cells) == group for node in members(group) if node in nodes and nodes[node].assignments > 0
-    )
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,6 @@ spec: pod-level.md sections 2 and 4, memory-manager.md section 9.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from mooring.engine.core.bits import members
 from mooring.engine.core.observer import Observer
@@ -33,6 +32,7 @@ from mooring.engine.memorymanager.reuse import ContainerBlocks, ReusableMemory
 from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, charge
 from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, choose_nodes
 from mooring.engine.topologymanager.hints import Hint
+from mooring.lazy import replace
 
 
 def allocate_pod(
@@ -90,16 +90,16 @@ def _partitioned(
     if isinstance(chosen, MemoryRefusal):
         return chosen
     # 4-5. The pod's blocks, the machine, the containers' blocks.
-    cells = tuple(members(chosen.mask))
+    cells = tuple(members(chosen[0]))
     nodes: Mapping[int, NUMANodeState] = state.nodes
     for resource in sorted(requests):
-        nodes = charge(nodes, chosen.mask, resource, requests[resource])
+        nodes = charge(nodes, cells, resource, requests[resource])
     pods = with_entry(state.pods, pod.uid, blocks_of(cells, requests))
     held = {name: blocks_of(cells, share) for name, share in partition(pod, requests, policy.gates).items()}
     assignments = with_entry(state.assignments, pod.uid, {**state.assignments.get(pod.uid, {}), **held})
     if observer is not None:
         blocks = pods[pod.uid]
-        observer(MemoryAssigned(pod.uid, "", affinity.mask, chosen.mask, chosen.way, blocks, ""))
+        observer(MemoryAssigned(pod.uid, "", affinity.mask, *chosen, blocks, ""))
         _report_partition(observer, pod, policy.gates)
     return replace(state, nodes=nodes, assignments=assignments, pods=pods)
 

@@ -16,13 +16,13 @@ pod-memory-not-restored; spec: preview.md section 9).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from mooring.engine.core.gotext import uint64
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests
 from mooring.engine.memorymanager.reuse import ContainerBlocks
 from mooring.engine.memorymanager.state import Block, MemoryState, release
+from mooring.lazy import replace
 
 EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"
 

@@ -16,7 +16,6 @@ memory-manager.md section 4.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
 from mooring.engine.core.config import ReservedMemory
 from mooring.engine.core.decision import Cause, Fault
@@ -26,6 +25,7 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.memorymanager.state import MemoryState, MemoryTable, NUMANodeState
+from mooring.lazy import dataclass, field
 
 STATIC = "Static"
 

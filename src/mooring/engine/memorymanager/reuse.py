@@ -13,11 +13,11 @@ a new group. What there is to reuse is then read from the blocks themselves, not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.memorymanager.state import Block, NUMANodeState
+from mooring.lazy import dataclass, field, replace
 
 EXACT_MASK_REUSE = "exact-mask-reuse"
 
@@ -123,29 +123,25 @@ def leftover_for(
     return Leftover(found, assignments) if found else NOTHING_LEFT
 
 
-@dataclass(frozen=True, slots=True)
-class TakenOver:
-    """What a container takes from the init containers before it."""
-
-    held: ContainerBlocks
-    """The pod's blocks, those of init containers shrunk by what is taken over; none of the new ones."""
-    amounts: Mapping[str, int]
-    """Memory type -> bytes that need not be charged again."""
-
-
 def take_over(
     leftover: Leftover, pod: Pod, container: str, held: ContainerBlocks, blocks: tuple[Block, ...]
-) -> TakenOver:
+) -> tuple[ContainerBlocks, Mapping[str, int]]:
     """Shrink the blocks of earlier init containers by what the new blocks take over from them.
 
     So the sum of a pod's blocks stays what the machine is charged. Blocks may shrink to nothing and stay (spec:
     memory-manager.md section 5.3).
+
+    Returns:
+        The pod's blocks, without the new ones, and for each memory type the bytes that need not be charged again.
     """
+    before = [*_init_containers_before(pod, container)]
+    if not before and not leftover.amounts:
+        return held, {}
     reduced = dict(held)
     amounts: dict[str, int] = {}
     for block in blocks:
         mask, size = block.mask, block.size
-        for earlier in _init_containers_before(pod, container):
+        for earlier in before:
             if earlier not in reduced:
                 continue
             kept = []
@@ -159,7 +155,7 @@ def take_over(
         # The kubelet shrinks blocks and charges the machine by two records, which a restart in between sets apart.
         spare = leftover.within(blocks[0].mask) if blocks else {}
         amounts = {block.type: min(spare.get(block.type, 0), block.size) for block in blocks}
-    return TakenOver(reduced, amounts)
+    return reduced, amounts
 
 
 def _counts(leftover: Leftover, old: Block, mask: int) -> bool:

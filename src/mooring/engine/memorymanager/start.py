@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from mooring.engine.core.bits import NUMAMask, members
@@ -30,7 +29,8 @@ from mooring.engine.core.gotext import uint64
 from mooring.engine.core.observer import Observer
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge_in_order
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge
+from mooring.lazy import replace
 
 EMPTY_WITH_ASSIGNMENTS = "[memorymanager] machine state can not be empty when it has memory assignments"
 DIFFERENT = "[memorymanager] the expected machine state is different from the real one"
@@ -172,7 +172,7 @@ def replayed(nodes: Nodes, pods: Sequence[Containers]) -> Nodes:
 
 def _charged(nodes: Nodes, blocks: tuple[Block, ...]) -> Nodes:
     for block in blocks:
-        nodes = charge_in_order(nodes, block.numa, block.type, block.size)
+        nodes = charge(nodes, block.numa, block.type, block.size)
     return nodes
 
 

@@ -12,12 +12,12 @@ sections 5.2 and 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
-from mooring.engine.core.bits import NUMAMask, mask_of, members
+from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import quote
 from mooring.engine.core.machineinfo import HIGHEST_NODE
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +104,10 @@ class MemoryState:
 Nodes = Mapping[int, NUMANodeState]
 
 
-def charge(nodes: Nodes, mask: NUMAMask, resource: str, amount: int) -> dict[int, NUMANodeState]:
-    """Return the machine state after a block of ``amount`` bytes was put on the nodes of ``mask``.
-
-    The nodes and the type are those of the machine: the caller has checked.
-    """
-    return charge_in_order(nodes, tuple(members(mask)), resource, amount)
-
-
-def charge_in_order(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: int) -> dict[int, NUMANodeState]:
+def charge(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: int) -> dict[int, NUMANodeState]:
     """Return the machine state after a block of ``amount`` bytes was put on nodes in the order of a list.
 
+    The nodes and the type are those of the machine: the caller has checked.
     Every node counts the assignment and joins the group, even when nothing is left to charge; memory is taken from one
     node after the other until it suffices. What is more than they have is not charged. A list in a file may be in any
     order and name a node twice; then the node counts twice.

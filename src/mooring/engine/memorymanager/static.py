@@ -6,7 +6,6 @@ Source: kubelet v1.37.1, memorymanager policy_static.go; spec: memory-manager.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
 from mooring.engine.core.errors import KubeletCrashError
@@ -25,6 +24,7 @@ from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, 
 from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
 from mooring.engine.topologymanager.hints import Hint
+from mooring.lazy import dataclass, replace
 
 NO_DEFAULT = "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
 NO_PREFERRED_DEFAULT = "[memorymanager] failed to find the default preferred hint"
@@ -48,14 +48,6 @@ class MemoryAllocated:
 
     state: MemoryState
     reusable: ReusableMemory
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The nodes that serve a request, and how they were found."""
-
-    mask: NUMAMask
-    way: str
 
 
 def allocate(
@@ -85,7 +77,7 @@ def allocate(
         return MemoryAllocated(state, reusable)
     requests = container_requests(pod, container, policy.gates)
     if isinstance(requests, str):
-        _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), requests)
+        _report(observer, pod, container, affinity, (NO_NODES, ""), (), requests)
         # Up to v1.36 such a container is counted (rule memory-pinning-counted-first; spec: releases.md section 9).
         if observer is not None and policy.older.memory_pinning_counted_first:
             observer(MemoryPinningRequested(pod.uid, container.name))
@@ -125,16 +117,16 @@ def _pinned(
     leftover = leftover_for(policy.fixed_defects, reusable, pod, container.name, charged)
     chosen = choose_nodes(state.nodes, requests, affinity, leftover, policy.older)
     if isinstance(chosen, MemoryRefusal):
-        _report(observer, pod, container, affinity, Chosen(NO_NODES, ""), (), chosen.message)
+        _report(observer, pod, container, affinity, (NO_NODES, ""), (), chosen.message)
         return chosen
     # 9-10. The blocks.
-    cells = tuple(members(chosen.mask))
-    blocks = tuple(Block(cells, resource, requests[resource]) for resource in sorted(requests))
-    taken = take_over(leftover, pod, container.name, held, blocks)
+    cells = tuple(members(chosen[0]))
+    blocks = tuple([Block(cells, resource, requests[resource]) for resource in sorted(requests)])
+    reduced, taken = take_over(leftover, pod, container.name, held, blocks)
     nodes: Mapping[int, NUMANodeState] = state.nodes
     for block in blocks:
-        nodes = charge(nodes, chosen.mask, block.type, block.size - taken.amounts[block.type])
-    assignments = with_entry(state.assignments, pod.uid, {**taken.held, container.name: blocks})
+        nodes = charge(nodes, cells, block.type, block.size - taken.get(block.type, 0))
+    assignments = with_entry(state.assignments, pod.uid, {**reduced, container.name: blocks})
     _report(observer, pod, container, affinity, chosen, blocks, "")
     return MemoryAllocated(
         replace(state, nodes=nodes, assignments=assignments), reusable.after(pod.uid, container, blocks)
@@ -146,12 +138,12 @@ def _report(
     pod: Pod,
     container: Container,
     affinity: Hint,
-    chosen: Chosen,
+    chosen: tuple[NUMAMask, str],
     blocks: tuple[Block, ...],
     error: str,
 ) -> None:
     if observer is not None:
-        observer(MemoryAssigned(pod.uid, container.name, affinity.mask, chosen.mask, chosen.way, blocks, error))
+        observer(MemoryAssigned(pod.uid, container.name, affinity.mask, *chosen, blocks, error))
 
 
 def choose_nodes(
@@ -160,8 +152,8 @@ def choose_nodes(
     affinity: Hint,
     leftover: Leftover = NOTHING_LEFT,
     older: ReleaseRules = NEWEST_RULES,
-) -> Chosen | MemoryRefusal:
-    """Return the nodes that serve the requests, or the kubelet's error.
+) -> tuple[NUMAMask, str] | MemoryRefusal:
+    """Return the nodes that serve the requests and how they were found, or the kubelet's error.
 
     The affinity's nodes if they suffice; without an affinity the best default; else the best wider set around them.
     Huge pages without memory reach this up to v1.33, in a pod that is Guaranteed by its pod-level resources.
@@ -197,7 +189,7 @@ def choose_nodes(
     accepts_any = older.violating_hints_accepted
     if not accepts_any and mask.bit_count() > 1 and _violates_groups(leftover.ungrouped(nodes), mask):
         return MemoryRefusal(VIOLATION)
-    return Chosen(mask, way)
+    return mask, way
 
 
 def _violates_groups(nodes: Mapping[int, NUMANodeState], mask: NUMAMask) -> bool:

@@ -5,8 +5,7 @@ Source: kubelet v1.37.1, topologymanager scope_*.go; spec: topology-manager.md s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.decision import Endless, Rejection
@@ -48,7 +47,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, merge
 from mooring.engine.topologymanager.wide import AnyHints, ResourceHints, merge_entries
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts
@@ -96,6 +95,8 @@ class Admission:
     """What the hints were made of, for kubelets whose hints have scores."""
     asked: set[str] = field(default_factory=set)
     """Managers that have dropped their stale state."""
+    suspects: Collection[str] | None = None
+    """Pods that alone may have stale state; None where that is not known."""
 
     def run(self) -> Verdict:
         """Decide; None means that the pod is admitted."""
@@ -225,11 +226,15 @@ class Admission:
 
     def _clean_cpus(self) -> None:
         if self._is_first_question("cpus"):
-            self.providers = without_stale_cpus(self.settings, self.providers, self.active, self.observer)
+            self.providers = without_stale_cpus(
+                self.settings, self.providers, self.active, self.observer, self.suspects
+            )
 
     def _clean_memory(self) -> None:
         if self._is_first_question("memory"):
-            self.providers = without_stale_memory(self.settings, self.providers, self.active, self.observer)
+            self.providers = without_stale_memory(
+                self.settings, self.providers, self.active, self.observer, self.suspects
+            )
 
     def _is_first_question(self, manager: str) -> bool:
         if not self.sources_ready or manager in self.asked:
@@ -290,7 +295,8 @@ class Admission:
         )
         if isinstance(answer, DeviceError):
             return _rejection(answer.message, "")
-        self.providers = replace(providers, devices=answer.state, reusable_devices=answer.reusable)
+        if answer.state is not providers.devices or answer.reusable is not providers.reusable_devices:
+            self.providers = replace(providers, devices=answer.state, reusable_devices=answer.reusable)
         return None
 
     def _allocate_cpus(self, container: Container, hint: Hint) -> Verdict:

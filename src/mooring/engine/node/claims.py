@@ -11,8 +11,6 @@ A claim has all of its shares or none. It never takes reserved CPUs and never th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.decision import Endless, Rejection
 from mooring.engine.core.observer import Observer
@@ -26,6 +24,7 @@ from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, entry_of
 from mooring.engine.extensions.scale_down import release as release_cpus
 from mooring.engine.node.node import Node
+from mooring.lazy import dataclass, replace
 
 NO_CPU_MANAGER = "CPUManagerPolicyNone"
 CLAIM_CHANGED = "ClaimChanged"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.cpuset import CPUSet
@@ -11,6 +10,7 @@ from mooring.engine.core.decision import Endless, Placement, Rejection
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.wide import ResourceHints
+from mooring.lazy import dataclass, field
 
 if TYPE_CHECKING:
     from mooring.engine.node.scores import HintsAsked

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.wide import ResourceHints
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

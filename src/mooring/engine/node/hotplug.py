@@ -14,7 +14,6 @@ What people should know about CPUs that are offline (extension cpu-hotplug).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
@@ -37,6 +36,7 @@ from mooring.engine.extensions.offline import (
 from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.engine.extensions.replacement import nodes_of, replaced, restored
 from mooring.engine.node.node import Node
+from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

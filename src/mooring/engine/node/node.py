@@ -6,10 +6,8 @@ conformance recordings ("What a step does").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import ClassVar, Protocol
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -35,6 +33,7 @@ from mooring.engine.node.resize.feasibility import Waiting
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import RestoredStates, start_managers, written
 from mooring.engine.topologymanager.hints import Hint
+from mooring.lazy import dataclass, field, replace
 
 SWEPT = frozenset({"cpus", "memory"})
 """Managers whose stale state an admission drops."""
@@ -59,14 +58,8 @@ class Swept:
     cpu: CPUState
     memory: MemoryState
     active: Mapping[str, Pod]
-
-    def covers(self, node: Node) -> bool:
-        """Tell whether nothing has changed on a node since, except that pods have ended."""
-        return (
-            self.cpu is node.providers.cpu
-            and self.memory is node.providers.memory
-            and (self.active is node.active or node.active.items() <= self.active.items())
-        )
+    refused: tuple[str, ...] = ()
+    """Inactive pods that may have something all the same: what was given before they were refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +97,12 @@ class Node:
         """Name what a reader of a notebook asks about; the fields are pages long."""
         return f"<Node: {len(self.active)} pods, shared pool {self.shared_pool}>"
 
-    def _repr_svg_(self) -> str:
-        """Return the picture that a notebook shows: it is drawn above the engine."""
-        drawn: str = import_module("mooring.library").node_svg(self)
-        return drawn
+    drawn_by: ClassVar[Callable[[Node], str] | None] = None
+    """Draws a node for a notebook: what stands above the engine says how."""
+
+    def _repr_svg_(self) -> str | None:
+        """Return the picture that a notebook shows; None where nothing draws."""
+        return None if Node.drawn_by is None else Node.drawn_by(self)
 
     @staticmethod
     def fresh(
@@ -215,15 +210,18 @@ class Node:
             observer(PodWithdrawn(uid, self.active[uid], rejection.reason, rejection.message))
         started = without_entry(self.started, uid) if uid in self.started else self.started
         waiting = {known: one for known, one in self.waiting.items() if known != uid}
-        return replace(self, active=without_entry(self.active, uid), started=started, waiting=waiting)
+        active, suspects = without_entry(self.active, uid), self._suspects
+        swept = None if suspects is None else Swept(self.cpu, self.memory, active, (*suspects, uid))
+        return replace(self, active=active, started=started, waiting=waiting, swept=swept)
 
     def remove(self, uid: str, observer: Observer | None = None) -> tuple[Node, Removal]:
         """Stop a pod's containers, take it off the active list and drop all stale state at once."""
         active, started, stored = without_entry(self.active, uid), self.started, self.stored_hints
         if uid in started:
             started, stored = without_entry(started, uid), without_entry(stored, uid)
-        before = self.providers.cpu.default
-        providers = after_removal(self.settings, self.providers, active, observer)
+        before, suspects = self.providers.cpu.default, self._suspects
+        suspects = None if suspects is None else {*suspects, uid}
+        providers = after_removal(self.settings, self.providers, active, observer, suspects)
         node = replace(
             self,
             providers=providers,
@@ -231,22 +229,26 @@ class Node:
             stored_hints=stored,
             started=started,
             waiting={known: one for known, one in self.waiting.items() if known != uid},
+            swept=Swept(providers.cpu, providers.memory, active),
         )
         return node, Removal(uid, CPUSet(providers.cpu.default & ~before), CPUSet(providers.cpu.default))
 
     def settled(self, observer: Observer | None = None) -> Node:
         """Return the node after all managers dropped what no active pod holds, as they do when asked next."""
-        kept = self.providers
-        if not self._is_swept:
-            ended = self.swept is not None and self.swept.covers(self)
-            kept = after_removal(self.settings, kept, self.active, observer, only_ended=ended)
+        kept = after_removal(self.settings, self.providers, self.active, observer, self._suspects)
         swept = Swept(kept.cpu, kept.memory, self.active)
         return replace(self, providers=without_stale_devices(kept, self.active), swept=swept)
 
     @property
-    def _is_swept(self) -> bool:
-        """Tell whether dropping stale CPUs and memory would change nothing."""
-        return self.swept is not None and self.swept.active is self.active and self.swept.covers(self)
+    def _suspects(self) -> Collection[str] | None:
+        """The pods that may have something stale; None where all may."""
+        swept = self.swept
+        if swept is None or swept.cpu is not self.providers.cpu or swept.memory is not self.providers.memory:
+            return None
+        if swept.active is self.active:
+            return swept.refused
+        ended = self.active.items() <= swept.active.items()
+        return {*swept.refused, *(swept.active.keys() - self.active.keys())} if ended else None
 
     def restart(
         self, settings: Settings | StartRefusal | None = None, observer: Observer | None = None
@@ -289,7 +291,7 @@ class Node:
     def _decided(self, pod: Pod, observer: Observer | None, *, sources_ready: bool) -> tuple[Node, Decision]:
         active = with_entry(self.active, pod.uid, pod)
         # A pod that is not active yet makes nothing stale.
-        is_swept = sources_ready and pod.uid not in self.active and self._is_swept
+        suspects = self._suspects if sources_ready and pod.uid not in self.active else None
         admission = Admission(
             settings=self.settings,
             pod=pod,
@@ -299,7 +301,8 @@ class Node:
             sources_ready=sources_ready,
             observer=observer,
             now=self.moment,
-            asked=set(SWEPT) if is_swept else set(),
+            asked=set() if suspects is None or suspects else set(SWEPT),
+            suspects=suspects,
         )
         verdict = admission.run()
         if isinstance(verdict, Endless):
@@ -310,7 +313,8 @@ class Node:
         if admission.stored:
             stored = with_entry(stored, pod.uid, admission.stored)
         kept = admission.providers
-        swept = Swept(kept.cpu, kept.memory, active) if verdict is None and admission.asked >= SWEPT else None
+        refused = () if verdict is None else (pod.uid,)
+        swept = Swept(kept.cpu, kept.memory, active, refused) if admission.asked >= SWEPT else None
         node = replace(self, providers=kept, stored_hints=stored, active=active, swept=swept)
         return node, made_decision(node.providers, pod, admission, stored, verdict)
 
@@ -367,13 +371,16 @@ def numa_of_blocks(blocks: Iterable[Block]) -> tuple[int, ...]:
 
 
 def _devices_of(state: DeviceState, pod: Pod) -> dict[str, dict[str, tuple[Device, ...]]]:
+    held = state.held.get(pod.uid, {})
+    if not held:
+        return {}
     by_id = {resource: {device.id: device for device in devices} for resource, devices in state.devices.items()}
     return {
         container: {
             resource: tuple(by_id[resource][name] for name in sorted(ids) if name in by_id.get(resource, {}))
             for resource, ids in resources.items()
         }
-        for container, resources in state.held.get(pod.uid, {}).items()
+        for container, resources in held.items()
         if resources
     }
 

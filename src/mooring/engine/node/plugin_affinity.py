@@ -9,7 +9,6 @@ spec: resize.md section 7.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.bits import NUMAMask
@@ -23,7 +22,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint, Hints
 from mooring.engine.topologymanager.merge import BEST_EFFORT, Merged, merge
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts

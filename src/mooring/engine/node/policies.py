@@ -7,7 +7,6 @@ cm/memorymanager/memory_manager.go; spec: configuration.md section 5, topology-m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
@@ -42,7 +41,7 @@ from mooring.engine.topologymanager.merge import NONE, POLICIES, RESTRICTED, SIN
 from mooring.engine.topologymanager.options import FIELD as TOPOLOGY_OPTIONS
 from mooring.engine.topologymanager.options import GROUP_GATES, MAX_ALLOWABLE, PREFER_CLOSEST, STABLE, OptionGuard
 from mooring.engine.topologymanager.options import parse_options as parse_topology_options
-from mooring.lazy import lazily
+from mooring.lazy import lazily, replace
 
 with lazily():
     import mooring.engine.plugins.host as plugin_host

@@ -8,8 +8,7 @@ finds in the middle of a resize are requested by the rules of the extension (spe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from mooring.engine.core.observer import Observer
@@ -33,6 +32,7 @@ from mooring.engine.memorymanager.static import remove_pods as remove_pods_memor
 from mooring.engine.node.facts import StaleStateRemoved
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.wide import ResourceHints
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,14 @@ def without_stale_cpus(
     providers: Providers,
     active: Mapping[str, Pod],
     observer: Observer | None = None,
-    *,
-    only_ended: bool = False,
+    suspects: Collection[str] | None = None,
 ) -> Providers:
-    """Drop the CPUs of every container that is in no active pod."""
+    """Drop the CPUs of every container that is in no active pod, as far as it is one of the suspects' or all are."""
     policy = settings.cpu
     if policy is None:
         return providers
     state = without_orphaned_cpus(policy, providers.cpu, active, observer)
-    stale = _stale(state.assignments, active, only_ended=only_ended)
+    stale = _stale(state.assignments, active, suspects)
     hides = any(hidden_key(uid) in state.assignments for uid, _ in stale)
     if observer is None and not (state.pods or state.pre_assignments or state.displaced or hides):
         state, stale = _without_pods(state, stale, remove_pods_cpus)
@@ -75,15 +74,14 @@ def without_stale_memory(
     providers: Providers,
     active: Mapping[str, Pod],
     observer: Observer | None = None,
-    *,
-    only_ended: bool = False,
+    suspects: Collection[str] | None = None,
 ) -> Providers:
-    """Drop the memory of every container that is in no active pod."""
+    """Drop the memory of every container that is in no active pod, as far as it is one of the suspects' or all are."""
     policy = settings.memory
     if policy is None:
         return providers
     state = without_orphaned_memory(policy, providers.memory, active)
-    stale = _stale(state.assignments, active, only_ended=only_ended)
+    stale = _stale(state.assignments, active, suspects)
     if observer is None and not state.pods:
         state, stale = _without_pods(state, stale, remove_pods_memory)
     for uid, container in stale:
@@ -103,8 +101,7 @@ def after_removal(
     providers: Providers,
     active: Mapping[str, Pod],
     observer: Observer | None = None,
-    *,
-    only_ended: bool = False,
+    suspects: Collection[str] | None = None,
 ) -> Providers:
     """Drop what no active pod holds of CPUs and memory.
 
@@ -115,17 +112,19 @@ def after_removal(
         providers: before.
         active: the active pods.
         observer: receives what was dropped.
-        only_ended: whether it is known that nothing of an active pod is stale.
+        suspects: pods that alone may have something stale; None where that is not known.
     """
-    providers = without_stale_cpus(settings, providers, active, observer, only_ended=only_ended)
-    return without_stale_memory(settings, providers, active, observer, only_ended=only_ended)
+    providers = without_stale_cpus(settings, providers, active, observer, suspects)
+    return without_stale_memory(settings, providers, active, observer, suspects)
 
 
 def _stale(
-    assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod], *, only_ended: bool
+    assignments: Mapping[str, Mapping[str, object]], active: Mapping[str, Pod], suspects: Collection[str] | None
 ) -> list[tuple[str, str]]:
     stale: list[tuple[str, str]] = []
-    for key in assignments.keys() - active.keys() if only_ended else assignments:
+    for key in assignments if suspects is None else {*suspects, *map(hidden_key, suspects)}:
+        if key not in assignments:
+            continue
         containers = assignments[key]
         # Almost all owners are active pods, which is found out at once.
         pod = active.get(key)
@@ -158,6 +157,8 @@ def _without_pods(
 
     In one step: container after container the state of all other pods is copied each time.
     """
+    if not stale:
+        return state, stale
     count = Counter(uid for uid, _ in stale)
     whole = {uid: None for uid, containers in count.items() if containers == len(state.assignments[uid])}
     if not whole:

@@ -10,7 +10,6 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.engine.core.config import KubeletConfig
@@ -21,6 +20,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError, written
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.core.topology import Topology
+from mooring.lazy import dataclass, replace
 
 DEFAULT_EVICTION_HARD: Mapping[str, str] = {
     "memory.available": "100Mi",

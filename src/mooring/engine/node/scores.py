@@ -10,7 +10,6 @@ preview.md section 15.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from mooring.engine.core.bits import NO_CPUS, NUMAMask
@@ -22,6 +21,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.wide import Family, ResourceHints, merge_entries
+from mooring.lazy import dataclass
 
 WIDEST = 16
 """Hints of more NUMA nodes than these are described and not listed: what is merged of them has no score here."""

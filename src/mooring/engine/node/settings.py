@@ -6,7 +6,6 @@ configuration.md sections 2 to 5, topology-manager.md section 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.config import (
@@ -33,7 +32,7 @@ from mooring.engine.node.validation import validate
 from mooring.engine.releases.flags import unknown_flag
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.topologymanager.hints import NUMAInfo
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.host import PluginHost

@@ -6,7 +6,6 @@ cpu-manager.md section 2, state-files.md section 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from mooring.engine.core.bits import NO_CPUS
@@ -19,6 +18,7 @@ from mooring.engine.extensions.cpu_resize import why_not_fresh
 from mooring.engine.memorymanager.start import start as start_memory
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings
+from mooring.lazy import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig
@@ -19,6 +18,7 @@ from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.gotext import duration_text, float_text, quote
 from mooring.engine.core.release import ReleaseRules
 from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.lazy import dataclass
 
 _SECOND: Final = 10**9
 _INT32: Final = 2**31 - 1

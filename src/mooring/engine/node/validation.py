@@ -9,7 +9,6 @@ releases.md sections 5 to 8, preview.md section 14.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.config import KubeletConfig
@@ -22,6 +21,7 @@ from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node import start_checks as checks
 from mooring.engine.node.start_checks import Given, StartCheck, number_check, range_check
 from mooring.engine.topologymanager.merge import POLICIES
+from mooring.lazy import replace
 
 SCOPES = ("container", "pod")
 PREFIX = "invalid configuration: "

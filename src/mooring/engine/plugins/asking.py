@@ -10,7 +10,6 @@ Source: CPU Manager Plugin Model (proposal), allocate and deallocate; spec: resi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeVar, cast
 
@@ -21,6 +20,7 @@ from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError,
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins.facts import PluginFailed
 from mooring.engine.plugins.values import Change, Room, Selected, Withheld
+from mooring.lazy import dataclass, field
 
 T = TypeVar("T")
 

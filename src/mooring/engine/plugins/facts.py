@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

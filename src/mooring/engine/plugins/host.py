@@ -6,7 +6,6 @@ Source: CPU Manager Plugin Model (proposal), both placements; spec: resize.md se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of, members
@@ -28,6 +27,7 @@ from mooring.engine.plugins.asking import Asking, as_nodes, as_order
 from mooring.engine.plugins.facts import PluginFailed
 from mooring.engine.plugins.values import AffinityRequest, CPURequest, Holder, MachineView, NUMAChoice, PodView
 from mooring.engine.topologymanager.hints import Hint
+from mooring.lazy import dataclass, field, replace
 
 _CHOOSING = frozenset({"filter_cpus", "post_filter", "pre_score", "select_cpus", "score_set"})
 _TELLING_APART = frozenset({"filter_cpus", "pre_score"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
@@ -19,6 +18,7 @@ import pluggy
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.plugins import OutOfTimeError, Work
 from mooring.engine.plugins.rules import POINTS, PROJECT, CPUPluginPoints
+from mooring.lazy import dataclass
 
 GROUP = "mooring.cpu_plugins"
 _OWN = "mooring.engine.plugins.shipped"

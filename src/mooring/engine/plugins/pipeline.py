@@ -9,7 +9,6 @@ Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from mooring.engine.core.bits import CPUMask
@@ -21,6 +20,7 @@ from mooring.engine.plugins.asking import Asking, BadAnswerError, as_room, as_sc
 from mooring.engine.plugins.facts import Candidate, PluginFiltered, PluginMadeRoom, PluginsChose, PluginScored
 from mooring.engine.plugins.rules import is_whole, scored_choice
 from mooring.engine.plugins.values import CPURequest, Selected
+from mooring.lazy import dataclass, replace
 
 __all__ = ["Usable", "chosen", "usable"]
 

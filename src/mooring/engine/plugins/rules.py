@@ -10,7 +10,6 @@ The kubelet's own rules of taking, for plugins that only want to say from where.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pluggy
 
@@ -21,6 +20,7 @@ from mooring.engine.cpumanager.policy import Purpose
 from mooring.engine.cpumanager.take import take
 from mooring.engine.extensions.choosing import cores_of, whole_cores_in
 from mooring.engine.plugins.values import AffinityRequest, Change, CPURequest, PodView, Room, Selected, Withheld
+from mooring.lazy import replace
 
 PROJECT = "mooring"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.options import TakeRules
+from mooring.lazy import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from mooring.engine.core.errors import InputError
@@ -19,6 +18,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import NEWEST, Release, ReleaseRules
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.rules import RULES
+from mooring.lazy import dataclass
 
 TAGS: Mapping[str, str] = {
     "1.31": "v1.31.14",

@@ -11,13 +11,13 @@ release; spec: releases.md sections 5 to 8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, Final
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.lazy import dataclass
 
 CPU_OPTIONS: Final = "cpuManagerPolicyOptions"
 TOPOLOGY_OPTIONS: Final = "topologyManagerPolicyOptions"

@@ -9,7 +9,7 @@ Histories: texts that say in which releases something changed, and to what.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from mooring.lazy import dataclass
 
 RELEASE_NAMES = ("1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37", "1.38")
 """All known releases, the oldest first; those behind the newest that is out are previews."""

@@ -9,10 +9,10 @@ Source: cpumanager/state and memorymanager/state of each release; spec: releases
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 
 from mooring.engine.releases.rule import RELEASE_NAMES
+from mooring.lazy import dataclass, replace
 
 CPU_NAME = "CPUManagerCheckpoint"
 MEMORY_NAME = "MemoryManagerCheckpoint"

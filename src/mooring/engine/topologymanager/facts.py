@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mooring.engine.topologymanager.hints import Hint, Hints
 from mooring.engine.topologymanager.wide import Family
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ Source: kubelet v1.37.1, topologymanager numa_info.go and policy.go; spec: topol
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.errors import KubeletCrashError
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

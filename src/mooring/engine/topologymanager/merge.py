@@ -10,7 +10,6 @@ Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -20,6 +19,7 @@ from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo, best_of_size, narrowest
 from mooring.engine.topologymanager.wide import WIDEST, Family, families_by_size, family_of, intersections
 from mooring.engine.topologymanager.widemerge import Entry, best_preferred, best_reachable
+from mooring.lazy import dataclass
 
 NONE = "none"
 BEST_EFFORT = "best-effort"

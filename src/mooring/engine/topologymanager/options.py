@@ -6,10 +6,10 @@ Source: kubelet v1.37.1, topologymanager policy_options.go; spec: configuration.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mooring.engine.core.decision import Cause, Fault
 from mooring.engine.core.gotext import GoSyntaxError, atoi, parse_bool, quote
+from mooring.lazy import dataclass
 
 FIELD = "topologyManagerPolicyOptions"
 PREFER_CLOSEST = "prefer-closest-numa-nodes"

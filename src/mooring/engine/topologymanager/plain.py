@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo
 from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, merge
 from mooring.engine.topologymanager.options import TopologyOptions, parse_options
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
+from mooring.lazy import dataclass
 
 HIGHEST_NODE = 63
 """The kubelet's masks have 64 bits."""

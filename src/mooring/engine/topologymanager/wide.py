@@ -18,12 +18,12 @@ Source: kubelet v1.37.1, topologymanager policy.go (filterProvidersHints); spec:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
 from mooring.engine.topologymanager.hints import DONT_CARE, NOT_POSSIBLE, Hints
+from mooring.lazy import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

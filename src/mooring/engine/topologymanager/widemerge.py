@@ -10,7 +10,6 @@ Source of the rules: topologymanager policy*.go of kubelet v1.37.1; spec: topolo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product, repeat, zip_longest
 from math import prod
 
@@ -18,6 +17,7 @@ from mooring.engine.core.bits import NO_NODES, members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.topologymanager.hints import Hints, NUMAInfo, average_distance, best_of_size
 from mooring.engine.topologymanager.wide import Demand, Family, sets_of_size
+from mooring.lazy import dataclass
 
 
 def closest_first(

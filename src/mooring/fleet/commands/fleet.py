@@ -29,7 +29,7 @@ Examples:
   mooring fleet size --cluster cluster.yaml -f work.yaml --group gpu
   mooring fleet fit --live -f deployment.yaml --replicas 40
   mooring fleet drain --live worker-1
-  mooring fleet upgrade --live --release v1.37.1
+  mooring fleet upgrade v1.37.1 --live
 """
 
 

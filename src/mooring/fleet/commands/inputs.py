@@ -1,7 +1,4 @@
-"""The options that the questions of ``mooring fleet`` share, and reading what they name.
-
-The options that the questions about a live cluster share, and reading what they name.
-"""
+"""The options that the questions of ``mooring fleet`` share, and reading what they name."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mooring.cli import options
-from mooring.cli.output import emit, emit_document, json_text
+from mooring.cli.output import emit_document
 from mooring.engine.core.errors import InputError
 from mooring.lazy import lazily
 
@@ -32,11 +29,11 @@ if TYPE_CHECKING:
     from mooring.views.svg.plot import Plot
 
 with lazily():
+    from mooring.cli import terminal
     from mooring.engine.core import release
     from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
-    from mooring.fleet import text as shown
-    from mooring.fleet.inputs import event_files, live_cluster, live_machines, work_files
+    from mooring.fleet.inputs import event_files, work_files
     from mooring.fleet.inputs import live_pods as budgets
     from mooring.fleet.relocation import fit
     from mooring.fleet.scheduler import strategy
@@ -44,7 +41,6 @@ with lazily():
     from mooring.inputs.decoding import documents
     from mooring.inputs.pods import pod_relations
     from mooring.published import cluster_access as access
-    from mooring.published import cluster_archive as sources
     from mooring.views.html.document import plot_page_text
     from mooring.views.svg import plot as plots
 
@@ -54,26 +50,44 @@ class FleetOptions:
     """The options that name a cluster and its work, as typed."""
 
     cluster: str
-    work: tuple[str, ...]
-    config: tuple[str, ...]
+    live: bool
+    kubeconfig: str
+    context: str
     machines: tuple[str, ...]
-    events: tuple[str, ...]
-    traces: tuple[str, ...]
-    stay: bool
+    config: tuple[str, ...]
     seed: int
+    work: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+    stay: bool = False
+
+    def read(self) -> LiveCluster:
+        """Return the cluster as it is now; the nodes of a described one are empty.
+
+        Raises:
+            InputError: it cannot be read or understood.
+            UsageError: options do not fit together.
+        """
+        if bool(self.cluster) == self.live:
+            raise click.UsageError("give one of --cluster and --live")
+        if self.live:
+            return event_files.live(access.read_cluster(self.kubeconfig, self.context), self.config, self.machines)
+        if self.kubeconfig or self.context:
+            raise click.UsageError("--kubeconfig and --context need --live")
+        return event_files.load_cluster(self.cluster, self.config, self.machines)
 
     def read_cluster(self) -> NodeCluster:
-        """Return the cluster.
+        """Return the cluster with what happens to it.
 
         Raises:
             InputError: it cannot be read or understood.
         """
-        if self.cluster:
-            cluster = event_files.load_cluster(self.cluster, self.config, self.machines)
+        if self.cluster or self.live:
+            cluster = self.read().cluster
         elif len(self.traces) == 1:
             cluster = event_files.recorded_cluster(self.traces[0])
         else:
-            raise click.UsageError("Missing option '--cluster', or one '--trace' whose nodes are the cluster.")
+            raise click.UsageError("Missing option '--cluster' or '--live', or one '--trace' whose nodes it has.")
         for path in self.events:
             cluster = event_files.with_events(cluster, path)
         return cluster
@@ -92,14 +106,14 @@ class FleetOptions:
         return work_files.load_work(self.work, self.seed + number, traces=self.traces, stay=self.stay)
 
 
-def _gathered(kind: type, *added: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decorator that adds options to a verb, which gets their values as one object ``inputs``."""
-    names = [one.name for one in fields(kind)]
+def _gathered(*added: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decorator that adds options to a verb, which gets their values as :class:`FleetOptions`, ``inputs``."""
+    names = frozenset(one.name for one in fields(FleetOptions))
 
     def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def verb(**given: Any) -> Any:
-            return function(inputs=kind(**{name: given.pop(name) for name in names}), **given)
+            return function(inputs=FleetOptions(**{name: given.pop(name) for name in names & given.keys()}), **given)
 
         return reduce(lambda made, option: option(made), reversed(added), verb)
 
@@ -112,32 +126,40 @@ def file_option(*names: str, help: str, metavar: str = "FILE", **more: Any) -> C
     return click.option(*names, metavar=metavar, shell_complete=options.complete_file, help=help, **more)
 
 
-machines_option = click.option(
-    "--machine",
-    "machines",
-    multiple=True,
-    metavar="KIND:MACHINE",
-    help="Machine of nodes of a live cluster that publish nothing: KIND is an instance type, label=value or *; "
-    "repeatable.",
-)
-
-fleet_options = _gathered(
-    FleetOptions,
+_cluster_options = (
     file_option(
         "--cluster",
         "cluster",
         default="",
-        help="The nodes: a document of kind Cluster, a live cluster as kubectl get nodes,pods -A -o json prints it. "
-        "Default: the nodes of --trace.",
+        metavar="FILE|-",
+        help="The cluster: a document of kind Cluster, what kubectl get nodes,pods -A -o json prints, or an archive of "
+        "mooring collect --cluster.",
     ),
+    click.option("--live", is_flag=True, help="Ask the API server instead."),
+    options.kubeconfig("with --live as kubectl's"),
+    click.option("--context", default="", help="Context of the kubeconfig. Default: the current one."),
+    click.option(
+        "--machine",
+        "machines",
+        multiple=True,
+        metavar="KIND:MACHINE",
+        help="Machine of nodes of a live cluster that publish nothing: KIND is an instance type, label=value or *; "
+        "repeatable.",
+    ),
+    file_option("--config", "config", help="Configuration of kubelets of which none is known; repeatable."),
+    click.option("--seed", default=0, show_default=True, help="Of ties among nodes, and of generated work."),
+)
+cluster_options = _gathered(*_cluster_options)
+"""Adds the options that name a cluster, described or live."""
+fleet_options = _gathered(
+    *_cluster_options[:1],
     file_option(
         "-f",
         "--filename",
         "work",
         help="The work: manifests, lines of JSON with times (.jsonl), or a document of kind GeneratedWork; repeatable.",
     ),
-    file_option("--config", "config", help="Configuration of the nodes for which the cluster names none; repeatable."),
-    machines_option,
+    *_cluster_options[1:-1],
     file_option(
         "--events",
         "events",
@@ -147,12 +169,13 @@ fleet_options = _gathered(
         "--trace",
         "traces",
         metavar="RECORDING",
-        help="More work: what mooring record saw of nodes, a folder or a file; repeatable.",
+        help="More work: what mooring record saw of nodes, a folder or a file; without --cluster and --live its nodes "
+        "are the cluster; repeatable.",
     ),
     click.option("--stay", is_flag=True, help="Pods that are on a node stay there: what fits, and what it leaves."),
-    click.option("--seed", default=0, show_default=True, help="Of ties among nodes and of generated work."),
+    *_cluster_options[-1:],
 )
-"""Adds the options that every question about a described cluster has, and gathers them as :class:`FleetOptions`."""
+"""Adds the options that name a cluster with its work."""
 
 STRATEGY_HELP = (
     "How pods are placed: LeastAllocated, MostAllocated or RequestedToCapacityRatio(0:0,100:10), with +extender for "
@@ -192,63 +215,10 @@ def print_answer(
     form: str, to: str, answer: DocumentPart, parts: Iterator[RenderableType], plot: Plot | None = None
 ) -> None:
     """Print an answer in a form, or write it to a file: its document, its drawing, or its text."""
-    if form == "json":
-        emit_document(json_text(answer), to)
-    elif form == "text" or plot is None:
-        emit(shown.parts_text(parts, to), to)
-    else:
+    if plot is not None and form in ("html", "svg"):
         emit_document(plot_page_text(plot) if form == "html" else plots.plot_svg(plot), to)
-
-
-@dataclass(frozen=True, slots=True)
-class LiveOptions:
-    """The options that name a live cluster, as typed."""
-
-    cluster: str
-    live: bool
-    kubeconfig: str
-    context: str
-    machines: tuple[str, ...]
-    config: tuple[str, ...]
-    seed: int
-
-    def read(self) -> LiveCluster:
-        """Return the cluster as it is now.
-
-        Raises:
-            InputError: it cannot be read or understood.
-            UsageError: options do not fit together.
-        """
-        if bool(self.cluster) == self.live:
-            raise click.UsageError("give one of --cluster and --live")
-        if not self.live and (self.kubeconfig or self.context):
-            raise click.UsageError("--kubeconfig and --context need --live")
-        objects = (
-            access.read_cluster(self.kubeconfig, self.context) if self.live else sources.load_objects(self.cluster)
-        )
-        named = live_machines.named_machines(self.machines)
-        return live_cluster.live_cluster(
-            objects, named, [one for path in self.config for one in documents.load_documents(path)]
-        )
-
-
-live_options = _gathered(
-    LiveOptions,
-    file_option(
-        "--cluster",
-        "cluster",
-        default="",
-        metavar="FILE|-",
-        help="The cluster: what kubectl get nodes,pods -A -o json prints, or an archive of mooring collect --cluster.",
-    ),
-    click.option("--live", is_flag=True, help="Ask the API server instead."),
-    options.kubeconfig("with --live as kubectl's"),
-    click.option("--context", default="", help="Context of the kubeconfig. Default: the current one."),
-    machines_option,
-    file_option("--config", "config", help="Configuration of kubelets of which none is known; repeatable."),
-    click.option("--seed", default=0, show_default=True, help="Of the choice among nodes of one score."),
-)
-"""Adds the options that every question about a live cluster has, and gathers them as :class:`LiveOptions`."""
+    else:
+        terminal.print_answer(form, to, answer, parts)
 
 
 def fit_question(files: tuple[str, ...], replicas: int | None, movable: str, *, moves: bool) -> FitQuestion:
@@ -284,8 +254,8 @@ def new_kubelet(version: str, config: tuple[str, ...]) -> Restart:
         UsageError: nothing becomes different.
     """
     if not version and not config:
-        raise click.UsageError("give --release, --new-config or both")
-    chosen = catalog.release_of(version, "--release") if version else None
+        raise click.UsageError("give VERSION, --new-config or both")
+    chosen = catalog.release_of(version, "VERSION") if version else None
     if not config:
         return events.Restart(release=chosen)
     read = [one for path in config for one in documents.load_documents(path)]

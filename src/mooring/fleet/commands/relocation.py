@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, Verb, check_destination, emit_document
+from mooring.cli.output import NO, YES, Verb, emit_document
 from mooring.fleet.commands import inputs as common
-from mooring.fleet.commands.inputs import LiveOptions
+from mooring.fleet.commands.inputs import FleetOptions
 from mooring.lazy import lazily
 
 with lazily():
@@ -23,7 +23,7 @@ Examples:
 
 
 @click.command("fit", cls=Verb, epilog=FIT_EXAMPLES)
-@common.live_options
+@common.cluster_options
 @common.file_option(
     "-f",
     "--filename",
@@ -36,10 +36,10 @@ Examples:
 )
 @click.option("--movable", default="", metavar="SELECTOR", help="Labels of the pods that may move. Default: all.")
 @click.option("--moves/--no-moves", default=True, help="Whether a plan moves pods for the replicas that do not fit.")
-@options.output(("text", "json", "evictions"), "text")
+@options.output(("text", "markdown", "json", "evictions"), "text")
 @options.to_file
 def fit_command(
-    inputs: LiveOptions,
+    inputs: FleetOptions,
     files: tuple[str, ...],
     replicas: int | None,
     movable: str,
@@ -52,7 +52,6 @@ def fit_command(
 
     Exit code 1 when not all fit now.
     """
-    check_destination(to)
     question = common.fit_question(files, replicas, movable, moves=moves)
     live = inputs.read()
     answer = fit.fit(live, question, inputs.seed)
@@ -61,7 +60,7 @@ def fit_command(
     if form == "evictions":
         emit_document(text.evictions_text(answer), to)
     else:
-        common.print_answer(form, to, answer, text.fit_parts(answer, question, len(live.cluster.groups)))
+        common.print_answer(form, to, answer, text.fit_parts(answer, question, live.cluster.size))
     return YES if answer.fits_now >= question.replicas else NO
 
 
@@ -74,35 +73,34 @@ Examples:
 
 @click.command("drain", cls=Verb, epilog=DRAIN_EXAMPLES)
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@common.live_options
+@common.cluster_options
 @common.scoring
 @common.extender
-@options.output(("text", "json"), "text")
+@options.output(("text", "markdown", "json"), "text")
 @options.to_file
 def drain_command(
-    inputs: LiveOptions, nodes: tuple[str, ...], scoring: str, form: str, to: str, *, extender: bool
+    inputs: FleetOptions, nodes: tuple[str, ...], scoring: str, form: str, to: str, *, extender: bool
 ) -> int:
     """Drain nodes together, and show where each of their pods finds a place, or why it does not.
 
     Exit code 1 when a pod finds none.
     """
-    check_destination(to)
     live = inputs.read()
     answer = drain.drain(live, nodes, common.chosen_strategy(scoring, extender=extender), inputs.seed)
-    common.print_answer(form, to, answer, text.drain_parts(answer, len(live.cluster.groups)))
+    common.print_answer(form, to, answer, text.drain_parts(answer, live.cluster.size))
     return YES if drain.is_clean(answer.pods) else NO
 
 
 UPGRADE_EXAMPLES = """\b
 Examples:
-  mooring fleet upgrade --cluster cluster.json --release v1.37.1
+  mooring fleet upgrade v1.37.1 --cluster cluster.json
   mooring fleet upgrade --live --new-config kubelet.yaml --nodes pool=gpu --max-unavailable 2 --extender
 """
 
 
 @click.command("upgrade", cls=Verb, epilog=UPGRADE_EXAMPLES)
-@common.live_options
-@click.option("--release", default="", metavar="VERSION", help="Release of the new kubelets. Default: as they are.")
+@click.argument("version", default="", metavar="[VERSION]", shell_complete=options.complete_release)
+@common.cluster_options
 @common.file_option(
     "--new-config", "new_config", help="Whole configuration of the new kubelets; repeatable. Default: as they are."
 )
@@ -117,11 +115,11 @@ Examples:
 )
 @common.scoring
 @common.extender
-@options.output(("text", "json"), "text")
+@options.output(("text", "markdown", "json"), "text")
 @options.to_file
 def upgrade_command(
-    inputs: LiveOptions,
-    release: str,
+    inputs: FleetOptions,
+    version: str,
     new_config: tuple[str, ...],
     selector: str,
     unavailable: int,
@@ -131,18 +129,17 @@ def upgrade_command(
     *,
     extender: bool,
 ) -> int:
-    """Restart kubelet after kubelet as another release or with another configuration.
+    """Restart kubelet after kubelet as the release VERSION, with another configuration, or both.
 
     Shown are pods that a kubelet refuses at its restart, nodes that have to be drained because the new kubelet does not
     start on their state files, and where these pods find a place.
 
     Exit code 1 when a pod finds none.
     """
-    check_destination(to)
     live = inputs.read()
-    new = common.new_kubelet(release, new_config)
+    new = common.new_kubelet(version, new_config)
     names = common.node_names(live, selector)
     strategy = common.chosen_strategy(scoring, extender=extender)
     answer = drain.upgrade(live, names, new, strategy, unavailable, inputs.seed)
-    common.print_answer(form, to, answer, text.upgrade_parts(answer, len(live.cluster.groups)))
+    common.print_answer(form, to, answer, text.upgrade_parts(answer, live.cluster.size))
     return YES if drain.is_clean(answer.pods) else NO

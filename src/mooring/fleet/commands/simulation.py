@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli import options
-from mooring.cli.output import NO, YES, Seconds, Verb, check_destination, emit, emit_document, json_text, tell
+from mooring.cli.output import NO, YES, Seconds, Verb, emit, emit_document, json_text, tell
 from mooring.cli.terminal import Watched
+from mooring.engine.core.release import NEWEST
 from mooring.fleet import MOST_SECONDS
 from mooring.fleet.commands import inputs as common
 from mooring.fleet.commands.inputs import FleetOptions
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base.changes import configuration
     from mooring.fleet import answer, nodes, ranking, simulation, text, trials
-    from mooring.fleet.report import charts, page, report
+    from mooring.fleet.report import page
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation
@@ -38,23 +40,22 @@ Examples:
 @common.fleet_options
 @common.scoring
 @common.extender
-@options.output(("text", "wide", "json", "html", "svg"), "text")
+@options.output(("text", "wide", "markdown", "json", "html", "svg"), "text")
 @options.to_file
 def simulate_command(inputs: FleetOptions, scoring: str, form: str, to: str, *, extender: bool) -> int:
     """Run the work through the cluster, from the first pod to the last event; every node decides as its kubelet.
 
     Exit code 1 when a kubelet refuses a pod, or a pod waits at the end.
     """
-    check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
     strategy = common.chosen_strategy(scoring, extender=extender)
     kept = nodes.NodeHistory() if form in ("html", "svg") else None
     result = _run(simulation.Simulation(cluster, work, strategy, inputs.seed, kept))
     found = answer.answer_of(result)
     if kept is not None and form == "svg":
-        emit_document(charts.heatmap_svg(report.heat_of(result, kept)), to)
+        emit_document(page.heat_svg(result, kept), to)
     elif kept is not None:
-        emit_document(page.fleet_page_text(report.fleet_view(found, result, kept)), to)
+        emit_document(page.fleet_page_text(found, result, kept), to)
     elif form == "json":
         emit_document(json_text(answer.with_pods(found, result)), to)
     else:
@@ -103,18 +104,27 @@ Examples:
     "settings",
     multiple=True,
     metavar="FIELD=VALUE[,VALUE...]",
-    help="Values of a field of every kubelet's configuration, or of release; repeatable for the product.",
+    shell_complete=options.among(lambda: configuration.settings(NEWEST.name)),
+    help="Values of a field of every kubelet's configuration; repeatable for the product.",
+)
+@click.option(
+    "--kubelet-version",
+    default="",
+    metavar="VERSION[,VERSION...]",
+    shell_complete=options.complete_release,
+    help="Releases of every kubelet, as with --set.",
 )
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Simulations of each.")
 @common.jobs
 @common.dask
 @common.resume
-@options.output(("text", "json", "html", "svg"), "text")
+@options.output(("text", "markdown", "json", "html", "svg"), "text")
 @options.to_file
 def compare_command(
     inputs: FleetOptions,
     strategies: tuple[str, ...],
     settings: tuple[str, ...],
+    kubelet_version: str,
     seeds: int,
     jobs: int,
     dask: str,
@@ -126,10 +136,11 @@ def compare_command(
 
     With several seeds the figures are means, with the interval that holds them with 95 % confidence.
     """
-    check_destination(to)
     cluster = inputs.read_cluster()
     chosen = [common.chosen_strategy(one) for one in strategies or ("LeastAllocated",)]
     works = [inputs.read_work(number) for number in range(seeds)]
+    if kubelet_version:
+        settings = (*settings, f"{ranking.RELEASE}={kubelet_version}")
     asked = ranking.variants(cluster, works, chosen, settings, inputs.seed)
     found = _figures(asked, jobs, dask, trials.FinishedTrials(resume) if resume else None)
     plot = text.comparison_plot(cluster.name, works[0], found)
@@ -175,7 +186,7 @@ Examples:
 )
 @common.scoring
 @common.extender
-@options.output(("text", "json", "html", "svg"), "text")
+@options.output(("text", "markdown", "json", "html", "svg"), "text")
 @options.to_file
 def size_command(
     inputs: FleetOptions,
@@ -195,7 +206,6 @@ def size_command(
 
     Exit code 1 when no number of nodes does.
     """
-    check_destination(to)
     cluster, work = inputs.read_cluster(), inputs.read_work()
     goal = ranking.Goal(refused, longest_wait=within)
     trial = trials.FleetTrial("", cluster, work, common.chosen_strategy(scoring, extender=extender), inputs.seed)

@@ -35,7 +35,7 @@ from mooring.fleet.cluster import (
     NodeTaints,
     PodResize,
 )
-from mooring.fleet.inputs.live_cluster import live_cluster
+from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
 from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
@@ -54,7 +54,7 @@ from mooring.inputs.node_groups import NodeGroup, groups_in, single_cluster
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.inputs.pods.steps import cpu_list, resizing
-from mooring.published.cluster_archive import ARCHIVES, ClusterObjects, cluster_objects, has_nodes, load_objects
+from mooring.published.cluster_archive import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
 
 if TYPE_CHECKING:
     from mooring.fleet.inputs.work_files import Kinds
@@ -288,8 +288,8 @@ def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[NodeE
     ]
 
 
-def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, ...] = ()) -> NodeCluster:
-    """Read a cluster: a document of kind Cluster, or a live one.
+def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, ...] = ()) -> LiveCluster:
+    """Read a cluster: a document of kind Cluster, whose nodes are empty, or a live one.
 
     Args:
         path: of the file.
@@ -299,22 +299,28 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
     Raises:
         InputError: it cannot be read or understood.
     """
-    if path.endswith(ARCHIVES):
-        return _live(load_objects(path), config, machines)
+    if is_archive(path):
+        return live(load_objects(path), config, machines)
     documents = [one for one in load_documents(path) if one.content is not None]
     if has_nodes(documents):
-        return _live(cluster_objects(documents, path), config, machines)
+        return live(cluster_objects(documents, path), config, machines)
     document = single_cluster(documents, path)
     with located(document):
         content = as_mapping(document.content)
         name = text_at(mapping_at(content, "metadata"), "name") or document.file
         cluster = NodeCluster(name, groups_in(document, config), tuple(_other_releases(content)))
-        return replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
+        cluster = replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
+        return LiveCluster(cluster, {one.name: () for one in cluster.members()}, ())
 
 
-def _live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, ...]) -> NodeCluster:
+def live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, ...]) -> LiveCluster:
+    """Return the cluster of some objects; ``config`` and ``machines`` as of :func:`load_cluster`.
+
+    Raises:
+        InputError: an object is not valid, or the machine of a node is not known.
+    """
     known = [one for file in config for one in load_documents(file)]
-    return live_cluster(objects, named_machines(machines), known).cluster
+    return live_cluster(objects, named_machines(machines), known)
 
 
 def _other_releases(content: Mapping[str, Any]) -> Iterator[str]:

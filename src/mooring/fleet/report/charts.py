@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
 
@@ -35,89 +34,73 @@ _WIDTH, _HEIGHT = 560, 130
 _LEFT, _TOP, _RIGHT = 58, 28, 12
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSeries:
-    """One series."""
-
-    label: str
-    style: str
-    """A style of the pictures, such as ``exclusive-0``."""
-    values: tuple[float, ...]
-    """One for each moment."""
+Series = tuple[str, str, Sequence[float]]
+"""Label, a style of the pictures such as ``exclusive-0``, and a value for each moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeChart:
-    """Series over the same time."""
+def time_chart_svg(
+    title: str,
+    moments: Sequence[float],
+    series: Sequence[Series],
+    figure: Callable[[float], str] = lambda value: f"{value:g}",
+    most: float = 0.0,
+) -> str:
+    """Return series over the same time as a picture, without styles, for a page that has them.
 
-    title: str
-    moments: tuple[float, ...]
-    """Seconds since the beginning, ascending."""
-    series: tuple[TimeSeries, ...]
-    """From the bottom up."""
-    figure: Callable[[float], str] = lambda value: f"{value:g}"
-    """Writes a value."""
-    most: float = 0.0
-    """What fills the height at least."""
+    Args:
+        title: of the picture.
+        moments: seconds since the beginning, ascending.
+        series: from the bottom up.
+        figure: writes a value.
+        most: what fills the height at least.
+    """
+    x, row, keys = 0.0, 0, list[str]()
+    for label, style, _ in reversed(series):
+        width = 18 + text_width(label, TEXT_SIZE) + 16
+        if x and x + width > _WIDTH:
+            x, row = 0.0, row + 1
+        y = _TOP - 6 + 18 * row
+        keys += [rect(x + 0.5, y + 1.5, 12, 12, style, round_=2), text(x + 18, y + 12, label, "plain")]
+        x += width
+    top = _TOP + 18 * (1 + row)
+    high = max([most, *map(sum, zip(*(values for *_, values in series), strict=True))]) or 1.0
+    height, first, last = top + _HEIGHT + 26, moments[0], moments[-1]
 
+    def place(moment: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * ((moment - first) / (last - first) if last > first else 0.0)
 
-def time_chart_svg(line: TimeChart) -> str:
-    """Return the picture, without styles, for a page that has them."""
-    keys = list(_keys(line))
-    top = _TOP + 18 * (1 + max((row for _, row, _ in keys), default=0))
-    high = max([line.most, *(sum(values) for values in zip(*(one.values for one in line.series), strict=True))]) or 1.0
-    height = top + _HEIGHT + 26
     root = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring timeline" role="img" width="{_WIDTH}" '
-        f'height="{height}" viewBox="0 0 {_WIDTH} {height}" aria-label="{escape(line.title)}">'
+        f'height="{height}" viewBox="0 0 {_WIDTH} {height}" aria-label="{escape(title)}">'
     )
-    parts = [text(0, 14, line.title, "node-title")]
-    for one, row, x in keys:
-        y = _TOP - 6 + 18 * row
-        parts += [rect(x + 0.5, y + 1.5, 12, 12, one.style, round_=2), text(x + 18, y + 12, one.label, "plain")]
-    parts += [
+    parts = (
+        text(0, 14, title, "node-title"),
+        *keys,
         rect(_LEFT - 1, top, _WIDTH - _LEFT - _RIGHT + 1, _HEIGHT, "bar"),
-        text(_LEFT - 6, top + 9, line.figure(high), "small", anchor="end"),
-        text(_LEFT - 6, top + _HEIGHT, line.figure(0), "small", anchor="end"),
-        *_areas(line, top, high),
-        *_time_axis(line.moments[0], line.moments[-1], lambda moment: _x(line, moment), top + _HEIGHT),
-    ]
+        text(_LEFT - 6, top + 9, figure(high), "small", anchor="end"),
+        text(_LEFT - 6, top + _HEIGHT, figure(0), "small", anchor="end"),
+        *_areas(series, [place(moment) for moment in moments], top, high),
+        *_time_axis(first, last, place, top + _HEIGHT),
+    )
     return "".join(f"{part}\n" for part in (root, *parts, "</svg>"))
 
 
-def _keys(line: TimeChart) -> Iterator[tuple[TimeSeries, int, float]]:
-    """Yield every series with row and left edge of its name."""
-    x, row = 0.0, 0
-    for one in reversed(line.series):
-        width = 18 + text_width(one.label, TEXT_SIZE) + 16
-        if x and x + width > _WIDTH:
-            x, row = 0.0, row + 1
-        yield one, row, x
-        x += width
-
-
-def _x(line: TimeChart, moment: float) -> float:
-    first, last = line.moments[0], line.moments[-1]
-    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * ((moment - first) / (last - first) if last > first else 0.0)
-
-
-def _areas(line: TimeChart, top: float, high: float) -> Iterator[str]:
-    below = [0.0] * len(line.moments)
-    edges = [_x(line, moment) for moment in line.moments]
+def _areas(series: Sequence[Series], edges: Sequence[float], top: float, high: float) -> Iterator[str]:
+    below = [0.0] * len(edges)
     ends = [*edges[1:], _WIDTH - _RIGHT]
 
     def y(value: float) -> str:
         return number(top + _HEIGHT * (1 - value / high))
 
-    for one in line.series:
-        above = [low + value for low, value in zip(below, one.values, strict=True)]
-        if any(one.values):
+    for label, style, values in series:
+        above = [low + value for low, value in zip(below, values, strict=True)]
+        if any(values):
             forth = "".join(f"H{number(x)}V{y(value)}" for x, value in zip(edges, above, strict=True))
             back = "".join(
                 f"V{y(value)}H{number(x)}" for x, value in zip(reversed(edges), reversed(below), strict=True)
             )
             path = f"M{number(edges[0])} {y(below[0])}{forth}H{number(ends[-1])}{back}z"
-            yield group(f'<path class="{one.style}" d="{path}"/>', title=one.label)
+            yield group(f'<path class="{style}" d="{path}"/>', title=label)
         below = above
 
 
@@ -162,34 +145,11 @@ FILL = "exclusive-0"
 """Style of the cells; how much is used is their opacity, which reads on light and dark ground alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeatRow:
-    """One row."""
-
-    label: str
-    """Name of the node, or of the first and the last of several."""
-    shares: tuple[float | None, ...]
-    """What is requested at each moment, 0 to 1; None where the node offers none of the resource."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeatGroup:
-    """The rows of one group of nodes."""
-
-    label: str
-    rows: tuple[HeatRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """The whole picture."""
-
-    title: str
-    line: str
-    """Below the title."""
-    moments: tuple[float, ...]
-    """Seconds since the beginning, ascending; each is a column."""
-    groups: tuple[HeatGroup, ...]
+HeatRow = tuple[str, Sequence[float | None]]
+"""Name of the node, or of the first and how many more, and what is requested at each moment, 0 to 1; None where the
+node offers none of the resource."""
+HeatGroup = tuple[str, Sequence[HeatRow]]
+"""Name and rows of a group of nodes."""
 
 
 def rows_for(counts: Sequence[int], most: int = 240) -> list[int]:
@@ -204,83 +164,62 @@ def rows_for(counts: Sequence[int], most: int = 240) -> list[int]:
     return [max(1, round(count * most / total)) if count else 0 for count in counts]
 
 
-def heatmap_svg(heat: HeatMap, *, alone: bool = True) -> str:
+def heatmap_svg(
+    title: str, line: str, moments: Sequence[float], groups: Sequence[HeatGroup], *, alone: bool = True
+) -> str:
     """Return the picture as a deterministic SVG document.
 
     Args:
-        heat: what is drawn.
+        title: of the picture.
+        line: below the title.
+        moments: seconds since the beginning, ascending; each is a column.
+        groups: of nodes.
         alone: whether it carries title and styles; not so inside a page that has both.
     """
-    rows = sum(len(group.rows) for group in heat.groups)
-    row = max(_LOWEST, min(_TALLEST, _HEIGHT / max(rows, 1)))
+    row = max(_LOWEST, min(_TALLEST, _HEIGHT / max(sum(len(rows) for _, rows in groups), 1)))
     margin = MARGIN if alone else 0
-    left, width = margin + _LABELS, (WIDTH - 2 * margin - _LABELS) / max(len(heat.moments), 1)
-    top = margin + (TITLE_SIZE + 30 if alone else 0)
-    body, tops, bottom = _body(heat, _Grid(left, top, width, row))
-    first, last = (heat.moments[0], heat.moments[-1]) if heat.moments else (0.0, 0.0)
+    left, column = margin + _LABELS, (WIDTH - 2 * margin - _LABELS) / max(len(moments), 1)
+    labels, paths, tops = [], [""] * (SHADES + 1), []
+    bottom: float = margin + (TITLE_SIZE + 30 if alone else 0)
+    for name, rows in groups:
+        bottom += _GAP
+        labels.append(text(left, bottom - 6, fitting(name, WIDTH - left, SMALL_SIZE), "strong"))
+        for label, shares in rows:
+            tops.append(number(bottom))
+            if row >= SMALL_SIZE:
+                short = fitting(label, _LABELS - 8, SMALL_SIZE)
+                labels.append(text(left - 8, bottom + row / 2 + 4, short, "small", anchor="end"))
+            x: float = left
+            for shade, run in groupby(map(shade_of, shares)):
+                width, tall = column * sum(1 for _ in run), row - (1 if row >= 6 else 0)
+                paths[shade] += f"M{number(x)} {number(bottom)}h{number(width)}v{number(tall)}h-{number(width)}z"
+                x += width
+            bottom += row
+        high = row * len(rows)
+        labels.append(rect(left - 0.5, bottom - high - 0.5, column * len(moments) + 1, high + 1, "bar"))
+    cells = [_cells(shade, path) for shade, path in enumerate(paths) if shade and path]
 
     def place(moment: float) -> float:
-        after = bisect_right(heat.moments, moment)
-        start, end = heat.moments[after - 1], heat.moments[min(after, len(heat.moments) - 1)]
-        return left + width * (after - 1 + ((moment - start) / (end - start) if end > start else 0.0))
+        after = bisect_right(moments, moment)
+        start, end = moments[after - 1], moments[min(after, len(moments) - 1)]
+        return left + column * (after - 1 + ((moment - start) / (end - start) if end > start else 0.0))
 
-    axis = list(_time_axis(first, last, place, bottom)) if heat.moments else []
-    legend = list(_legend(margin, bottom + 44))
+    axis = list(_time_axis(moments[0], moments[-1], place, bottom)) if moments else []
     height = number(bottom + 62 + margin)
     root = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring heatmap" role="img" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" aria-label="{escape(f"{heat.title}. {heat.line}")}" '
-        f'data-left="{number(left)}" data-column="{width:.4f}" data-row="{row:.4f}" data-tops="{" ".join(tops)}">'
+        f'viewBox="0 0 {WIDTH} {height}" aria-label="{escape(f"{title}. {line}")}" '
+        f'data-left="{number(left)}" data-column="{column:.4f}" data-row="{row:.4f}" data-tops="{" ".join(tops)}">'
     )
     head = (
-        tooltip(heat.title),
+        tooltip(title),
         style_sheet(),
         rect(0, 0, WIDTH, float(height), "page", round_=8),
-        text(margin, margin + TITLE_SIZE - 4, fitting(heat.title, (WIDTH - 2 * margin) / BOLD, TITLE_SIZE), "name"),
-        text(margin, margin + TITLE_SIZE + 16, fitting(heat.line, WIDTH - 2 * margin, TEXT_SIZE), "quiet"),
+        text(margin, margin + TITLE_SIZE - 4, fitting(title, (WIDTH - 2 * margin) / BOLD, TITLE_SIZE), "name"),
+        text(margin, margin + TITLE_SIZE + 16, fitting(line, WIDTH - 2 * margin, TEXT_SIZE), "quiet"),
     )
-    return "".join(f"{line}\n" for line in (root, *(head if alone else ()), *body, *axis, *legend, "</svg>"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Where cells are, in pixels."""
-
-    left: float
-    top: float
-    column: float
-    row: float
-
-
-def _body(heat: HeatMap, grid: _Grid) -> tuple[list[str], list[str], float]:
-    """Return the elements of all rows, the top of each row, and where they end."""
-    labels, paths, tops, y = [], [""] * (SHADES + 1), [], grid.top
-    for nodes in heat.groups:
-        y += _GAP
-        labels.append(text(grid.left, y - 6, fitting(nodes.label, WIDTH - grid.left, SMALL_SIZE), "strong"))
-        for one in nodes.rows:
-            tops.append(number(y))
-            if grid.row >= SMALL_SIZE:
-                name = fitting(one.label, _LABELS - 8, SMALL_SIZE)
-                labels.append(text(grid.left - 8, y + grid.row / 2 + 4, name, "small", anchor="end"))
-            for shade, x, width in _runs(one.shares, grid):
-                tall = grid.row - (1 if grid.row >= 6 else 0)
-                paths[shade] += f"M{number(x)} {number(y)}h{number(width)}v{number(tall)}h-{number(width)}z"
-            y += grid.row
-        width = grid.column * len(heat.moments)
-        high = grid.row * len(nodes.rows)
-        labels.append(rect(grid.left - 0.5, y - high - 0.5, width + 1, high + 1, "bar"))
-    cells = [_cells(shade, path) for shade, path in enumerate(paths) if shade and path]
-    return [*cells, *labels], tops, y
-
-
-def _runs(shares: Sequence[float | None], grid: _Grid) -> Iterator[tuple[int, float, float]]:
-    """Yield shade, left edge and width of every run of cells of one shade."""
-    x = grid.left
-    for shade, run in groupby(shade_of(share) for share in shares):
-        width = grid.column * sum(1 for _ in run)
-        yield shade, x, width
-        x += width
+    legend = _legend(margin, bottom + 44)
+    return "".join(f"{one}\n" for one in (root, *(head if alone else ()), *cells, *labels, *axis, *legend, "</svg>"))
 
 
 def shade_of(share: float | None) -> int:

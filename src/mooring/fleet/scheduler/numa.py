@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, variance
-from typing import Final
+from typing import Any, Final
 
 from mooring.engine.core.pod import ContainerKind, QoS
 from mooring.engine.kubelet.shapes import PodShape
 from mooring.fleet.scheduler.strategy import NUMAScoring
 from mooring.fleet.states import SharedState
-from mooring.published.observation import Zone, zones_of
+from mooring.published.observation import zones_of
 
 _BEST: Final = 100
 _MOST_NODES: Final = 8
@@ -30,6 +30,8 @@ _UNKNOWN_DISTANCE: Final = 255
 _NATIVE: Final = ("cpu", "memory")
 _MILLI: Final = 1000
 
+Zone = dict[str, Any]
+"""As a NodeResourceTopology has it."""
 Amounts = dict[str, int]
 """Resource -> amount; cpu in millicores."""
 
@@ -44,7 +46,7 @@ class NUMAMatch:
             scoring: of the plugin.
         """
         self._scoring = scoring
-        self._zones: dict[bytes, tuple[Zone, ...]] = {}
+        self._zones: dict[bytes, list[Zone]] = {}
         self._fits: dict[tuple[bytes, bytes], bool] = {}
         self._scores: dict[tuple[bytes, bytes], int] = {}
 
@@ -105,7 +107,7 @@ class NUMAMatch:
         step = _BEST // _MOST_NODES
         return _BEST - most * step + (step // 2 if nearest else 0)
 
-    def _zones_of(self, state: SharedState) -> tuple[Zone, ...]:
+    def _zones_of(self, state: SharedState) -> list[Zone]:
         found = self._zones.get(state.key)
         if found is None:
             found = self._zones[state.key] = zones_of(state.kubelet.info, state.kubelet.node)
@@ -113,7 +115,7 @@ class NUMAMatch:
 
     def _free(self, state: SharedState) -> list[Amounts]:
         return [
-            {one.resource: one.available * (_MILLI if one.resource == "cpu" else 1) for one in zone.amounts}
+            {one["name"]: int(one["available"]) * (_MILLI if one["name"] == "cpu" else 1) for one in zone["resources"]}
             for zone in self._zones_of(state)
         ]
 
@@ -218,5 +220,6 @@ def _enough(shape: PodShape, asked: Amounts, zones: Sequence[Amounts]) -> bool:
 
 def _distance(zones: Sequence[Zone], places: Sequence[int]) -> float:
     """Return the average distance among NUMA nodes, themselves included."""
-    pairs = [zones[one].costs.get(zones[other].node, _UNKNOWN_DISTANCE) for one in places for other in places]
-    return sum(pairs) / len(pairs)
+    rows = [zones[one]["costs"] for one in places]
+    pairs = [row[other]["value"] if row else _UNKNOWN_DISTANCE for row in rows for other in places]
+    return float(sum(pairs) / len(pairs))

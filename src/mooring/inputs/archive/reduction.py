@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Place
 from mooring.engine.extensions import interrupts
 from mooring.engine.node import isolation
 from mooring.engine.plugins.shipped import core_kinds, hidden_siblings, isolated_cpus, spread
@@ -245,9 +246,9 @@ def _of_files(tree: Tree, flags: KubeletFlags | None, usual: str) -> Found:
         if isinstance(found, str):
             # Half a configuration is worse than none: it looks like one.
             return Found({}, "", found)
-        layers.append(Layer(Tier.FILE if number < files else Tier.DROP_IN, found, partial(FieldPlace, path)))
+        layers.append(Layer(Tier.FILE if number < files else Tier.DROP_IN, found, partial(FieldPlace, Place(path))))
     if flags:
-        layers.append(Layer(Tier.FLAGS, flags.fields, partial(FieldPlace, "the command line")))
+        layers.append(Layer(Tier.FLAGS, flags.fields, partial(FieldPlace, Place("the command line"))))
     content = merged_layers(layers, has_file=files > 0)
     origins = [f"/{path.lstrip('/')}" for path in paths[:1]] + (["flags"] if flags and flags.fields else [])
     return Found(_reduced(content), " and ".join(origins) or "defaults")

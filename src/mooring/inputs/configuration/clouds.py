@@ -213,7 +213,7 @@ def bootstrap_script(part: VendorPart) -> Iterator[Layer]:
         path = f"{BOOTSTRAP_OPTIONS}[{index}]"
         text = as_mapping(entry).get(_EXTRA)
         if isinstance(text, str):
-            arguments += [(word, path) for word in split_arguments(text, part.place(path).source)]
+            arguments += [(word, path) for word in split_arguments(text, str(part.place(path).source))]
     layer = part.flags(arguments)
     # bootstrap.sh leaves the cgroups of the reservation out where it finds this text.
     with_cgroups = not any(word.startswith(_RESERVED_CPUS) for word, _ in arguments)

@@ -114,8 +114,9 @@ def rancher_config(part: VendorPart) -> Iterator[Layer]:
     """Yield the distribution's own drop-in and the flags of the file."""
     for name in _MISSPELT:
         if name in part.content:
-            message = f"{part.place(name).source}: {part.vendor} has no field {name}; did you mean {RANCHER_ARGUMENTS}?"
-            part.report(Finding("warning", name, message, UNKNOWN_CONFIGURATION_FIELD))
+            place = part.place(name).source
+            message = f"{place}: {part.vendor} has no field {name}; did you mean {RANCHER_ARGUMENTS}?"
+            part.report(Finding("warning", name, message, UNKNOWN_CONFIGURATION_FIELD, place))
     yield part.documented(Tier.VENDOR_DROP_IN, {"evictionHard": dict(_K3S_THRESHOLDS)})
     given = [
         (f"--{text.lstrip('-')}", path)

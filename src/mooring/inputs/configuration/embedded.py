@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Place
 from mooring.engine.releases.config_fields import FIELDS, MAPS_OF_TEXTS, Holds, KubeletField
 from mooring.inputs.configuration import clouds, sources
 from mooring.inputs.configuration.formats import format_of
@@ -110,7 +111,7 @@ class _Part:
         if any(first[name] != second[name] for name in first.keys() & second.keys()):
             return None
 
-        def places(fields: Sequence[str]) -> dict[str, str]:
+        def places(fields: Sequence[str]) -> dict[str, Place]:
             owners = {field: other if field.partition(".")[0] in second else self for field in fields}
             return {field: owner.source.places([field])[field] for field, owner in owners.items()}
 
@@ -156,7 +157,7 @@ def embedded(
     )
     if of_eks and not any(_group(one) in ("EKS", "EKS bootstrap.sh") for one in kept):
         own = Document({BOOTSTRAP_OPTIONS: []}, name, 1, 1)
-        kept.insert(0, ConfigurationSource(own, lambda paths: dict.fromkeys(paths, name)))
+        kept.insert(0, ConfigurationSource(own, lambda paths: dict.fromkeys(paths, Place(name))))
     return kept
 
 
@@ -182,7 +183,7 @@ def _is_read(content: object, depth: int) -> bool:
         return content["kind"] in (KIND, "MooringConfiguration", "NodeDevices", "AgentConfiguration")
     if not is_kubelet_config(content) or not _TELLING.isdisjoint(content):
         return is_kubelet_config(content)
-    nowhere = ConfigurationSource(Document(content, "", 1, 1), lambda paths: dict.fromkeys(paths, ""))
+    nowhere = ConfigurationSource(Document(content, "", 1, 1), lambda paths: dict.fromkeys(paths, Place("")))
     return not any(_search({**content, "kind": ""}, "", nowhere, _DEEPEST))
 
 
@@ -296,7 +297,7 @@ def _flags(content: Any, path: str, last: str) -> list[tuple[str, str]] | None:
 
 
 def _flag_part(words: Sequence[tuple[str, str]], path: str, source: ConfigurationSource) -> _Part:
-    def places(fields: Sequence[str]) -> dict[str, str]:
+    def places(fields: Sequence[str]) -> dict[str, Place]:
         indices = {field: field.removeprefix(f"{KUBELET_ARGUMENTS}[").removesuffix("]") for field in fields}
         paths = {
             field: words[int(index)][1] if index.isdecimal() and int(index) < len(words) else path
@@ -315,7 +316,7 @@ def _below(
 ) -> ConfigurationSource:
     """Return the part of a document at a path; ``keys`` are the names there of fields that have another name."""
 
-    def places(fields: Sequence[str]) -> dict[str, str]:
+    def places(fields: Sequence[str]) -> dict[str, Place]:
         paths = {}
         for field in fields:
             first, dot, rest = field.partition(".")
@@ -348,10 +349,10 @@ def _in_text(text: str, path: str, source: ConfigurationSource, depth: int) -> I
         return
     for one in inner:
 
-        def places(fields: Sequence[str], one: ConfigurationSource = one) -> dict[str, str]:
+        def places(fields: Sequence[str], one: ConfigurationSource = one) -> dict[str, Place]:
             # The text is indented where it stands: its columns are not those of the file.
             known = one.places(fields) if line else dict.fromkeys(fields, place)
-            return {field: re.sub(r"(:\d+):\d+$", r"\1", there) for field, there in known.items()}
+            return {field: Place(there.file, there.line) for field, there in known.items()}
 
         below = f"{path}.{one.found}" if one.found and one.found != "the document" else path
         yield _Part(below, replace(one, places=places, found=below))

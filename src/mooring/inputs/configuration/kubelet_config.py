@@ -23,7 +23,7 @@ from mooring.engine.core.config import CheckedFields, KubeletConfig, ReservedMem
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Place
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases import config_fields
@@ -61,7 +61,8 @@ def value_findings(fields: Mapping[str, Any], within: str, places: Places) -> It
     prefix = f"{within}." if within else ""
     lines = places([prefix + field for field in found]) if found else {}
     for field, problem in found.items():
-        yield Finding("warning", prefix + field, f"{lines[prefix + field]}: {problem}", UNKNOWN_VALUE)
+        place = lines[prefix + field]
+        yield Finding("warning", prefix + field, f"{place}: {problem}", UNKNOWN_VALUE, place)
 
 
 def value_problems(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -137,7 +138,7 @@ def is_kubelet_config(content: Mapping[str, Any]) -> bool:
 def kubelet_config(
     content: Mapping[str, Any],
     *,
-    source: str,
+    source: str | Place,
     report: Report = reading.ignore,
     release: Release = NEWEST,
     places: Places | None = None,
@@ -157,17 +158,18 @@ def kubelet_config(
     >>> kubelet_config({"cpuManagerPolicy": "static"}, source="example").cpu_manager_policy
     'static'
     """
-    with within(source=source):
+    place = Place(source) if isinstance(source, str) else source
+    with within(source=str(place)):
         wrapper = CONFIGZ if set(content) == {CONFIGZ} else ""
         fields = mapping_at(content, wrapper) if wrapper else content
         reading.check_version(fields, API_VERSION)
-        lines = places or (lambda paths: dict.fromkeys(paths, source))
+        lines = places or (lambda paths: dict.fromkeys(paths, place))
         unknown = unknown_fields([(KIND, fields, wrapper)])
-        for finding in unknown_findings(unknown, api_fields.UNKNOWN_CONFIGURATION_FIELD, source, lines):
+        for finding in unknown_findings(unknown, api_fields.UNKNOWN_CONFIGURATION_FIELD, place, lines):
             report(finding)
         for finding in value_findings(fields, wrapper, places) if places else ():
             report(finding)
-        report_later(fields, source, report, release)
+        report_later(fields, place, report, release)
         return config_of_fields(fields)
 
 
@@ -227,11 +229,12 @@ def _number(fields: Mapping[str, Any], field: str) -> float:
     return float(value)
 
 
-def report_later(fields: Mapping[str, Any], source: str, report: Report, release: Release) -> None:
+def report_later(fields: Mapping[str, Any], source: Place, report: Report, release: Release) -> None:
     """Report the fields that a release does not have yet."""
     for name in sorted(later_fields(release.name) & set(fields)):
         problem = f"kubelet {release.name} does not have the field {name} yet and ignores it"
-        report(Finding("warning", name, f"{source}: {problem}; it came with {FIELDS_SINCE[name]}", "MOOR-501"))
+        message = f"{source}: {problem}; it came with {FIELDS_SINCE[name]}"
+        report(Finding("warning", name, message, "MOOR-501", source))
 
 
 def _duration(fields: Mapping[str, Any], field: str, default: int) -> int:

@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from mooring.engine.core.config import GivenFlag
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Place
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases.config_fields import later_fields
@@ -48,7 +48,7 @@ class Tier(IntEnum):
 class FieldPlace:
     """Where a field was set."""
 
-    source: str
+    source: Place
     """File and line, or the name of a vendor's default."""
     field: str
     """As it is written there, such as ``spec.kubelet.config.maxPods``."""
@@ -56,11 +56,10 @@ class FieldPlace:
     def __str__(self) -> str:
         """Return the line, or where none is known the field.
 
-        >>> str(FieldPlace("kubelet.yaml:4", "maxPods")), str(FieldPlace("standard input", "maxPods"))
+        >>> str(FieldPlace(Place("kubelet.yaml", 4), "maxPods")), str(FieldPlace(Place("standard input"), "maxPods"))
         ('kubelet.yaml:4', 'standard input: maxPods')
         """
-        has_line = self.source.rpartition(":")[2].isdigit()
-        return self.source if has_line or not self.field else f"{self.source}: {self.field}"
+        return f"{self.source}" if self.source.line or not self.field else f"{self.source}: {self.field}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class Layer:
         """Tell whether the layer decides a field or a key of one: a flag replaces all keys.
 
         >>> fields = {"kubeReserved": {"cpu": "1"}}
-        >>> layers = [Layer(tier, fields, lambda _: FieldPlace("", "")) for tier in (Tier.FILE, Tier.FLAGS)]
+        >>> layers = [Layer(tier, fields, lambda _: FieldPlace(Place(""), "")) for tier in (Tier.FILE, Tier.FLAGS)]
         >>> [layer.sets("kubeReserved.memory") for layer in layers]
         [False, True]
         """
@@ -162,7 +161,7 @@ def effective_fields(
             path = f"{name}.{key}" if key else name
             owner = _owner(layers, name, key, part)
             if owner is not None or part:
-                place = owner.place(path) if owner else FieldPlace("the kubelet's default", "")
+                place = owner.place(path) if owner else FieldPlace(Place("the kubelet's default"), "")
                 found.append(EffectiveField(path, part, place))
     return tuple(found)
 

@@ -188,7 +188,8 @@ class _Gathered:
                 f"{source.places([''])['']}: {source.api} has no {named}: the API server refuses or drops it, and no "
                 "kubelet gets it; set it in spec.userData (a NodeConfig, or settings of Bottlerocket) or in the image"
             )
-            self.findings.append(Finding("warning", source.found, message, UNKNOWN_CONFIGURATION_FIELD))
+            place = source.places([""])[""]
+            self.findings.append(Finding("warning", source.found, message, UNKNOWN_CONFIGURATION_FIELD, place))
         if form is not None:
             given = part.VendorPart(form.name, content, source, self.findings.append, self.machine)
             layers = _vendor_layers(given, form, self.release)
@@ -246,11 +247,11 @@ def _own_layer(
 
     try:
         kubelet.kubelet_config(
-            content, source=document.source, report=findings.append, release=release, places=source.places
+            content, source=document.place, report=findings.append, release=release, places=source.places
         )
     except InputError as error:
         there = source.places([error.field])[error.field]
-        raise InputError(error.problem, source=there, field=above + error.field, remedy=error.remedy) from None
+        raise InputError(error.problem, source=str(there), field=above + error.field, remedy=error.remedy) from None
     shown = content[kubelet.CONFIGZ] if within else content
     defaults = kubelet.SHOWN_DEFAULTS if within else {}
     fields = {name: value for name, value in shown.items() if name not in defaults or defaults[name] != value}
@@ -273,11 +274,11 @@ def _vendor_layers(part: VendorPart, form: ConfigurationFormat, release: Release
             kubelet.config_of_fields(merged_configuration({}, layer.fields))
         except InputError as error:
             place = layer.place(error.field)
-            raise InputError(error.problem, source=place.source, field=place.field, remedy=error.remedy) from None
-        kubelet.report_later(layer.fields, part.source.document.source, part.report, release)
+            raise InputError(error.problem, source=str(place.source), field=place.field, remedy=error.remedy) from None
+        kubelet.report_later(layer.fields, part.source.document.place, part.report, release)
         for name, problem in value_problems(layer.fields):
             place = layer.place(name)
-            part.report(Finding("warning", place.field, f"{place.source}: {problem}", UNKNOWN_VALUE))
+            part.report(Finding("warning", place.field, f"{place.source}: {problem}", UNKNOWN_VALUE, place.source))
     return layers
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Place
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.configuration.kubelet_config import KIND
 from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier
@@ -64,7 +65,7 @@ def _system_reserved(part: VendorPart, given: Mapping[str, str], path: str) -> L
 
     def place(field: str) -> FieldPlace:
         known = given.get(field.partition(".")[2])
-        return part.place(f"{path}.{field}") if known else FieldPlace(f"{part.vendor}, {_SYSTEM_FLAG}", "")
+        return part.place(f"{path}.{field}") if known else FieldPlace(Place(f"{part.vendor}, {_SYSTEM_FLAG}"), "")
 
     return Layer(Tier.FLAGS, fields, place, built_in=not given)
 
@@ -102,7 +103,7 @@ def performance_profile(part: VendorPart) -> Iterator[Layer]:
         name, _, key = field.partition(".")
         given = snippet.get(name)
         if name not in _PATHS and key and not (isinstance(given, Mapping) and key in given):
-            return FieldPlace(f"{part.vendor}'s default", "")
+            return FieldPlace(Place(f"{part.vendor}'s default"), "")
         return part.place(_PATHS.get(name, f"metadata.annotations.{_SNIPPET}"))
 
     yield part.documented(Tier.VENDOR_FILE, _FILE)

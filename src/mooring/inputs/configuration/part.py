@@ -15,7 +15,7 @@ from typing import Any, Final
 from mooring.engine.core.config import GivenFlag
 from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Place
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import Release
@@ -79,7 +79,7 @@ class VendorPart:
     def below(self, path: str, content: dict[str, Any]) -> VendorPart:
         """Return the part of the document at a path, whose fields have their places in the whole."""
 
-        def places(fields: Iterable[str]) -> dict[str, str]:
+        def places(fields: Iterable[str]) -> dict[str, Place]:
             known = {field: f"{path}.{field}" if field else path for field in fields}
             found = self.source.places(list(known.values()))
             return {field: found[whole] for field, whole in known.items()}
@@ -134,7 +134,7 @@ class VendorPart:
                 close = nearest(name, LASTING_FLAGS)
                 hint = f"; did you mean --{close}?" if close else ""
                 message = f"{place.source}: the kubelet has no flag --{name:.60}{hint}"
-                self.report(Finding("warning", place.field, message, UNKNOWN_CONFIGURATION_FIELD))
+                self.report(Finding("warning", place.field, message, UNKNOWN_CONFIGURATION_FIELD, place.source))
 
         def place_of(field: str) -> FieldPlace:
             position = flags.positions.get(field.partition(".")[0], 0)
@@ -149,7 +149,7 @@ class VendorPart:
         self, tier: Tier, fields: Mapping[str, Any], computed: Mapping[str, Computed] | None = None
     ) -> Layer:
         """Return what the vendor sets by itself, as it documents; ``computed`` as in a layer."""
-        place = FieldPlace(f"{self.vendor}'s default", "")
+        place = FieldPlace(Place(f"{self.vendor}'s default"), "")
         return Layer(tier, fields, lambda _: place, self.vendor, built_in=True, computed=computed or {})
 
     def note(self, path: str, message: str) -> None:
@@ -170,12 +170,12 @@ class VendorPart:
         """
         unknown = unknown_fields([(kind, content, path)])
         document = self.source.document
-        for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, document.source, self.source.places):
+        for finding in unknown_findings(unknown, UNKNOWN_CONFIGURATION_FIELD, document.place, self.source.places):
             self.report(finding)
 
     def refusal(self, path: str, problem: str, remedy: str = "") -> InputError:
         """Return the error for something that the vendor refuses."""
-        return InputError(problem, source=self.place(path).source, field=path, remedy=remedy)
+        return InputError(problem, source=str(self.place(path).source), field=path, remedy=remedy)
 
     def check_value(self, path: str, value: object, values: Sequence[str]) -> None:
         """Refuse what the vendor refuses.
@@ -208,7 +208,7 @@ class VendorPart:
         except InputError as error:
             if error.source:
                 raise
-            place = self.place(error.field).source
+            place = str(self.place(error.field).source)
             raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
@@ -356,7 +356,7 @@ def with_computed(
             words = "" if amount is None else f"; {path} is {Quantity.of_bytes(amount)} ({origin})"
             findings[path] = replace(finding, message=f"{finding.message}{words}")
             if amount is not None:
-                found.append(_layer(path, amount, FieldPlace(f"{layer.vendor}, {origin}", ""), machine))
+                found.append(_layer(path, amount, FieldPlace(Place(f"{layer.vendor}, {origin}"), ""), machine))
     return found, list(findings.values())
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Place
 from mooring.inputs.configuration import devices
 from mooring.inputs.configuration.kubelet_flags import (
     LOGGED,
@@ -155,7 +156,7 @@ def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[Conf
             return [flags]
         if devices.MATRIX.search(text):
             matrix = Document(devices.matrix_document(text, name), name, 1, 1)
-            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, name))]
+            return [ConfigurationSource(matrix, lambda paths: dict.fromkeys(paths, Place(name)))]
     problem: InputError | None = None
     given: list[ConfigurationSource] = []
     if not json_only and _TOML.search(text) and not _YAML.search(text):
@@ -208,7 +209,7 @@ def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
         made = devices.devices_in(document.content)
     if made is None:
         return source
-    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.source))
+    return ConfigurationSource(replace(document, content=made), lambda paths: dict.fromkeys(paths, document.place))
 
 
 def _toml(text: str, name: str) -> ConfigurationSource:
@@ -224,14 +225,13 @@ def _toml(text: str, name: str) -> ConfigurationSource:
         raise InputError(f"not valid TOML: {problem}", source=name, remedy="check the quotes and brackets") from None
     lines = text.split("\n")
 
-    def places(fields: Iterable[str]) -> dict[str, str]:
+    def places(fields: Iterable[str]) -> dict[str, Place]:
         found = {}
         for field in fields:
             words = [re.escape(word) for word in re.sub(r"\[.*?\]", "", field).split(".") if word]
             forms = [rf'\s*(?:\[.*{word}"?\]|(?:[\w.-]+\.)?"?{word}"?\s*=)' for word in reversed(words)]
             hits = (number for form in forms for number, one in enumerate(lines, 1) if re.match(form, one))
-            line = next(hits, 0)
-            found[field] = f"{name}:{line}" if line else name
+            found[field] = Place(name, next(hits, 0))
         return found
 
     return ConfigurationSource(Document(content, name, 1, 1), places)
@@ -250,12 +250,12 @@ def _flags_in(text: str, name: str) -> ConfigurationSource | None:
 def _listed(key: str, content: list[Value], name: str, lines: list[int]) -> ConfigurationSource:
     document = Document({key: content}, name, 1, 1)
 
-    def places(fields: Iterable[str]) -> dict[str, str]:
+    def places(fields: Iterable[str]) -> dict[str, Place]:
         found = {}
         for field in fields:
             number = field.removeprefix(f"{key}[").partition("]")[0]
             known = number.isdigit() and int(number) < len(lines)
-            found[field] = f"{name}:{lines[int(number)]}" if known else name
+            found[field] = Place(name, lines[int(number)] if known else 0)
         return found
 
     return ConfigurationSource(document, places)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Place
 from mooring.inputs.decoding.fields import nearest
 
 UNKNOWN_CONFIGURATION_FIELD = "MOOR-501"
@@ -20,7 +20,7 @@ UNKNOWN_POD_FIELD = "MOOR-512"
 _MOST_REPORTED = 20  # more unknown fields than that are no misspellings
 _MOST_LISTED = 6
 
-Places: TypeAlias = Callable[[Sequence[str]], Mapping[str, str]]
+Places: TypeAlias = Callable[[Sequence[str]], Mapping[str, Place]]
 """Returns file and line of each of some fields, such as ``pods.yaml:7``."""
 
 
@@ -110,7 +110,7 @@ def _collect(kind: str, content: Any, path: str, found: dict[tuple[str, str], li
             _collect(inner, value, f"{path}.{name}" if path else name, found)
 
 
-def unknown_findings(found: Sequence[UnknownField], code: str, source: str, places: Places) -> Iterator[Finding]:
+def unknown_findings(found: Sequence[UnknownField], code: str, source: Place, places: Places) -> Iterator[Finding]:
     """Yield a warning for each unknown field, and one line for those beyond the first twenty.
 
     Args:
@@ -125,7 +125,7 @@ def unknown_findings(found: Sequence[UnknownField], code: str, source: str, plac
         again = f" (here and in {len(one.paths) - 1} more places)" if len(one.paths) > 1 else ""
         hint = f"; {one.hint}" if one.hint else ""
         message = f"{lines[one.paths[0]]}: {one.type} has no field {one.name:.60}{again}{hint}"
-        yield Finding("warning", f"{one.paths[0]:.300}", message, code)
+        yield Finding("warning", f"{one.paths[0]:.300}", message, code, lines[one.paths[0]])
     if len(found) > len(reported):
         more = len(found) - len(reported)
-        yield Finding("warning", source, f"{source}: {more} more unknown fields", code)
+        yield Finding("warning", str(source), f"{source}: {more} more unknown fields", code, source)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Place
 from mooring.inputs.decoding import files
 from mooring.inputs.decoding.fields import Document, Value
 
@@ -189,19 +190,19 @@ def located(document: Document) -> Iterator[None]:
     except InputError as error:
         if error.source not in ("", document.source):
             raise
-        place = places_of(document, [error.field])[error.field]
+        place = str(places_of(document, [error.field])[error.field])
         raise InputError(error.problem, source=place, field=error.field, remedy=error.remedy) from None
 
 
-def places_of(document: Document, fields: Sequence[str]) -> dict[str, str]:
-    """Return file, line and column of fields; the document's own place where they are unknown."""
+def places_of(document: Document, fields: Sequence[str]) -> dict[str, Place]:
+    """Return the places of fields; the document's own place where they are unknown."""
     return {
-        field: document.source if place is None else f"{document.file}:{place[0]}:{place[1]}"
+        field: document.place if place is None else Place(document.file, *place)
         for field, place in positions_of(document, fields).items()
     }
 
 
-def positions_of(document: Document, fields: Sequence[str]) -> dict[str, files.Place | None]:
+def positions_of(document: Document, fields: Sequence[str]) -> dict[str, tuple[int, int] | None]:
     """Return line and column in the file of fields; None where they are unknown."""
     text = document.text.decode("utf-8", "replace") if isinstance(document.text, bytes) else document.text
     index, above = document.index, 0

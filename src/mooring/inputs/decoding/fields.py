@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Place
 
 INT32_MAX = 2**31 - 1
 """Largest number that most Kubernetes fields take."""
@@ -363,7 +363,12 @@ class Document:
         >>> Document({}, "pods.yaml", 2, 14).source
         'pods.yaml:14'
         """
-        return self.file if self.line == 1 and not self.is_alone else f"{self.file}:{self.line}"
+        return str(self.place)
+
+    @property
+    def place(self) -> Place:
+        """Where it begins; of the first in a file without a line."""
+        return Place(self.file, 0 if self.line == 1 and not self.is_alone else self.line)
 
 
 Report: TypeAlias = Callable[[Finding], object]

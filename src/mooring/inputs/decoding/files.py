@@ -22,8 +22,8 @@ from mooring.engine.core.errors import InputError
 DEEPEST: Final = 100
 """Levels of nesting that a document may have; a pod needs about twelve."""
 
-Place: TypeAlias = tuple[int, int]
-"""Line and column, counted from 1."""
+FileMark: TypeAlias = tuple[int, int, int]
+"""Inode, time of change and size: what changes when a file is replaced or written."""
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]++', re.DOTALL)
 _NUMBER: Final = re.compile(r"-?[0-9]")
@@ -34,8 +34,17 @@ _CONSTANTS: Final = ("NaN", "Infinity", "-Infinity")
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 
 
-def field_places(text: str, index: int, fields: Sequence[str]) -> list[Place | None]:
-    """Return the places of the keys of fields.
+def file_mark(path: str | os.PathLike[str]) -> FileMark | None:
+    """Return what tells whether a file has changed, without reading it; None for one that is not there."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a str in most hands
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def field_places(text: str, index: int, fields: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Return line and column, counted from 1, of the keys of fields.
 
     Args:
         text: of a file, YAML or JSON.
@@ -46,7 +55,7 @@ def field_places(text: str, index: int, fields: Sequence[str]) -> list[Place | N
     Returns:
         A place for each field; None when no part of the field is in the document.
     """
-    found: list[Place | None] = [None] * len(fields)
+    found: list[tuple[int, int] | None] = [None] * len(fields)
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         top = next(islice(_json_nodes(text), index - 1, None), None)
         found = [_place(top, name, text) for name in fields]
@@ -67,7 +76,7 @@ def _composed(text: str, index: int) -> Any:
     return None
 
 
-def offset_place(text: str, offset: int) -> Place:
+def offset_place(text: str, offset: int) -> tuple[int, int]:
     r"""Return line and column of a character.
 
     >>> offset_place("ab\ncd", 4)
@@ -160,7 +169,7 @@ def _is_too_large(word: str) -> bool:
     return False
 
 
-def _place(node: Any, name: str, text: str) -> Place | None:
+def _place(node: Any, name: str, text: str) -> tuple[int, int] | None:
     place = None
     while name:
         step = _step(node, name)

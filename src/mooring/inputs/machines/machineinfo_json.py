@@ -18,7 +18,7 @@ import msgspec
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Place
 from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
@@ -141,7 +141,8 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMach
     info = msgspec.convert(reader.decode(body, _InfoJSON, wrapped), MachineInfo, from_attributes=True)
     odd = oddities(info, f"{wrapped}." if wrapped else "")
     findings = tuple(
-        Finding("warning", field, f"{place}: {odd[field]}", ODD) for field, place in reader.places(tuple(odd)).items()
+        Finding("warning", field, f"{place}: {odd[field]}", ODD, place)
+        for field, place in reader.places(tuple(odd)).items()
     )
     return DescribedMachine(label.name or "", label.note or "", info, findings)
 
@@ -297,12 +298,12 @@ class _DocumentReader:
             if missing:
                 field = f"{field}.{missing[1]}".strip(".")
             problem = _problem(complaint)
-            raise InputError(problem, source=self.places((field,))[field], field=field, remedy=_REMEDY) from None
+            raise InputError(problem, source=str(self.places((field,))[field]), field=field, remedy=_REMEDY) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError):
             raise json_error(self.data, self.source, self.line) from None
 
-    def places(self, fields: tuple[str, ...]) -> dict[str, str]:
-        """Return file, line and column of fields."""
+    def places(self, fields: tuple[str, ...]) -> dict[str, Place]:
+        """Return the places of fields."""
         document = Document(None, self.source, 1, self.line, self.data, is_alone=True)
         return places_of(document, fields) if fields else {}
 

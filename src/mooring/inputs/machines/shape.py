@@ -17,7 +17,7 @@ from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
-from mooring.inputs.machines.cadvisor_topology import SharedCache, place_caches
+from mooring.inputs.machines.cadvisor_topology import place_caches
 
 CLUSTER_CORES: Final = 4
 """Efficiency cores that share one L2, as on Intel's hybrid processors."""
@@ -139,7 +139,17 @@ def _hardware(shape: Shape, places: Mapping[int, _Place], table: _Table) -> Hard
 
 def _machine_info(shape: Shape, places: Mapping[int, _Place], table: _Table) -> MachineInfo:
     """Return the machine as cAdvisor would describe it: in text order of the kernel's names, caches by its rules."""
-    caches = _caches(shape, places)
+    # Return the caches of every CPU with the number of CPUs that share each
+    sharers: dict[tuple[int, int], int] = defaultdict(int)
+    for place in places.values():
+        sharers[2, place.l2] += 1
+        sharers[3, place.l3] += 1
+    sizes = {2: shape.l2_size, 3: shape.l3_size}
+    found = {
+        (level, number): (Cache(number, sizes[level], "Unified", level), count)
+        for (level, number), count in sharers.items()
+    }
+    caches = {cpu: (found[2, place.l2], found[3, place.l3]) for cpu, place in places.items()}
     cpus_of_node: dict[int, list[int]] = defaultdict(list)
     for cpu in sorted(places, key=str):
         cpus_of_node[places[cpu].node].append(cpu)
@@ -189,20 +199,17 @@ def _homes_of_cpuless(shape: Shape, node: int) -> Sequence[int]:
     return range(index * block, (index + 1) * block)
 
 
-def _homes(shape: Shape, node: int) -> Sequence[int]:
-    return (node,) if node < shape.numa_nodes else _homes_of_cpuless(shape, node)
-
-
 def _local_cpus(shape: Shape, places: Mapping[int, _Place]) -> list[CPUSet]:
     """Return, for every node in ascending id, the CPUs that it is local to."""
     own: dict[int, list[int]] = defaultdict(list)
     for cpu, place in places.items():
         own[place.node].append(cpu)
     masks = [mask_of(own[node]) for node in range(shape.numa_nodes)]
-    return [
-        CPUSet(CPUMask(sum(masks[home] for home in _homes(shape, node))))  # disjoint masks: their sum is their union
-        for node in range(shape.numa_nodes + shape.cpuless_nodes)
-    ]
+    total = shape.numa_nodes + shape.cpuless_nodes
+    homes: list[Sequence[int]] = [(node,) for node in range(shape.numa_nodes)]
+    homes += [_homes_of_cpuless(shape, node) for node in range(shape.numa_nodes, total)]
+    # Disjoint masks: their sum is their union.
+    return [CPUSet(CPUMask(sum(masks[home] for home in one))) for one in homes]
 
 
 def _distance_table(shape: Shape) -> _Table:
@@ -242,20 +249,6 @@ def _memory(shape: Shape, node: int) -> int:
 
 def _share_of(shape: Shape, node: int, pages: int) -> int:
     return pages // shape.numa_nodes if node < shape.numa_nodes else 0
-
-
-def _caches(shape: Shape, places: Mapping[int, _Place]) -> dict[int, tuple[SharedCache, ...]]:
-    """Return the caches of every CPU with the number of CPUs that share each."""
-    sharers: dict[tuple[int, int], int] = defaultdict(int)
-    for place in places.values():
-        sharers[2, place.l2] += 1
-        sharers[3, place.l3] += 1
-    sizes = {2: shape.l2_size, 3: shape.l3_size}
-    found = {
-        (level, number): (Cache(number, sizes[level], "Unified", level), count)
-        for (level, number), count in sharers.items()
-    }
-    return {cpu: (found[2, place.l2], found[3, place.l3]) for cpu, place in places.items()}
 
 
 def _cores(places: Mapping[int, _Place], cpus: Sequence[int]) -> list[Core]:

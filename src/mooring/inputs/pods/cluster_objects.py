@@ -243,7 +243,7 @@ def large_quantities(content: Mapping[str, Any], place: str, places: Places) -> 
     found = dict(_large(content["spec"], f"{place}.spec" if place else "spec"))
     lines = places(list(found)) if found else {}
     for field, problem in found.items():
-        yield Finding("warning", field, f"{lines[field]}: {problem}", TOO_LARGE)
+        yield Finding("warning", field, f"{lines[field]}: {problem}", TOO_LARGE, lines[field])
 
 
 def _large(spec: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:

@@ -28,24 +28,18 @@ def with_pod_defaults(given: PodResources, containers: Sequence[Container], gate
         return given
     requests, limits = dict(given.requests), dict(given.limits)
     if gates.pod_level_resources and (requests or limits):
-        _fill(requests, limits, containers, gates)
+        # Rule huge-page-requests-of-containers, v1.32 (spec: releases.md section 8).
+        if not gates.huge_page_requests_of_containers:
+            named = {} if gates.huge_page_limits_beside_requests else requests
+            for name, amount in total(containers, _limits).items():
+                if name.startswith(HUGE_PAGES) and name not in named:
+                    limits.setdefault(name, amount)
+        if gates.defaulting_fix or limits:
+            of_containers = total(containers, _requests)
+            _fill_requests(requests, limits, of_containers, huge_pages=gates.huge_page_requests_of_containers)
+        if gates.defaulting_fix:
+            _fill_limits(requests, limits, containers)
     return PodResources(requests, limits, given)
-
-
-def _fill(
-    requests: dict[str, Quantity], limits: dict[str, Quantity], containers: Sequence[Container], gates: PodGates
-) -> None:
-    # Rule huge-page-requests-of-containers, v1.32 (spec: releases.md section 8).
-    if not gates.huge_page_requests_of_containers:
-        named = {} if gates.huge_page_limits_beside_requests else requests
-        for name, amount in total(containers, _limits).items():
-            if name.startswith(HUGE_PAGES) and name not in named:
-                limits.setdefault(name, amount)
-    if gates.defaulting_fix or limits:
-        of_containers = total(containers, _requests)
-        _fill_requests(requests, limits, of_containers, huge_pages=gates.huge_page_requests_of_containers)
-    if gates.defaulting_fix:
-        _fill_limits(requests, limits, containers)
 
 
 def total_requests(containers: Sequence[Container]) -> dict[str, Quantity]:

@@ -113,20 +113,17 @@ def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> li
         InputError: a status is of the wrong type.
     """
     status = mapping_at(obj, "status")
-    sizes = {kind: _allocated(status, field) for kind, field in STATUSES.items()} if status else {}
+    sizes: dict[ContainerKind, dict[str, ResourceList]] = {}
+    for kind, field in STATUSES.items() if status else ():
+        with within("status"):
+            told = each_at(status, field, lambda one: (name_at(one, "name"), resource_list(one, "allocatedResources")))
+        sizes[kind] = dict(told)
     return [
         replace(container, allocated=sizes[container.kind][container.name])
         if container.name in sizes.get(container.kind, ())
         else container
         for container in containers
     ]
-
-
-def _allocated(status: Mapping[str, Any], field: str) -> dict[str, ResourceList]:
-    with within("status"):
-        return dict(
-            each_at(status, field, lambda one: (name_at(one, "name"), resource_list(one, "allocatedResources")))
-        )
 
 
 _RESIZABLE: Final = ("cpu", "memory")
@@ -225,15 +222,19 @@ def check_resources(requests: ResourceList, limits: ResourceList) -> None:
     for name, request in requests.items():
         if request.nano < 0:
             raise InputError(f"must not be negative, but is {request}", field=f"requests.{name}")
+        if name in _NATIVE and name not in limits:
+            continue
         if name not in limits:
-            _check_unlimited(name)
+            _check_special(name, Quantity.of_bytes(0), "requests")
+            if not _overcommits(name):
+                raise InputError("needs a limit", field=f"requests.{name}", remedy="set limits to the same amount")
         elif request.nano > limits[name].nano:
             problem = f"the request of {request} is above the limit of {limits[name]}"
             raise InputError(problem, field=f"requests.{name}")
         elif name not in _NATIVE and request.nano != limits[name].nano and not _overcommits(name):
             raise InputError(f"must equal the limit of {limits[name]}, but is {request}", field=f"requests.{name}")
-    if any(name.startswith(HUGE_PAGES) for name in limits):
-        _check_beside_huge_pages(requests, limits)
+    if any(name.startswith(HUGE_PAGES) for name in limits) and not {"cpu", "memory"} & {*requests, *limits}:
+        raise InputError("huge pages need cpu or memory beside them", field="limits")
 
 
 def check_pod_resources(resources: PodResources) -> None:
@@ -263,9 +264,12 @@ def check_containers_fit(resources: PodResources, containers: Sequence[Container
     for name, amount in total_limits(containers).items():
         if name.startswith(HUGE_PAGES):
             _check_within("limits", name, amount, resources.limits)
-    for container in containers:
-        if container.kind is ContainerKind.APP:
-            _check_container_limits(container, resources.limits)
+    pod_limits, apps = resources.limits, [one for one in containers if one.kind is ContainerKind.APP]
+    for container in apps:
+        for name, limit in container.limits.items():
+            if name in pod_limits and limit > pod_limits[name]:
+                problem = f"{pod_limits[name]} is less than the limit of container {container.name}, {limit}"
+                raise InputError(problem, field=f"limits.{name}")
 
 
 def check_name(name: str, field: str, longest: int) -> None:
@@ -350,27 +354,7 @@ def _overcommits(name: str) -> bool:
     return not name.startswith(HUGE_PAGES) and ("/" not in name or "kubernetes.io/" in name)
 
 
-def _check_unlimited(name: str) -> None:
-    if name in _NATIVE:
-        return
-    _check_special(name, Quantity.of_bytes(0), "requests")
-    if not _overcommits(name):
-        raise InputError("needs a limit", field=f"requests.{name}", remedy="set limits to the same amount")
-
-
-def _check_beside_huge_pages(requests: ResourceList, limits: ResourceList) -> None:
-    if not any(name in part for part in (requests, limits) for name in ("cpu", "memory")):
-        raise InputError("huge pages need cpu or memory beside them", field="limits")
-
-
 def _check_within(field: str, name: str, amount: Quantity, pod: Mapping[str, Quantity]) -> None:
     if name in pod and amount > pod[name]:
         problem = f"{pod[name]} is less than the containers' {field} of {amount}"
         raise InputError(problem, field=f"{field}.{name}")
-
-
-def _check_container_limits(container: Container, pod_limits: ResourceList) -> None:
-    for name, limit in container.limits.items():
-        if name in pod_limits and limit > pod_limits[name]:
-            problem = f"{pod_limits[name]} is less than the limit of container {container.name}, {limit}"
-            raise InputError(problem, field=f"limits.{name}")

@@ -302,9 +302,12 @@ def _at_misspelt(error: InputError, document: Document, objects: Sequence[PodObj
     unknown = _unknown(objects)
     meant = [one for one in unknown if one.can_mean(error.field)]
     _report_unknown([one for one in unknown if one not in meant], document, report)
-    remedy = _misspelt(meant[0]) if meant else error.remedy
+    remedy = error.remedy
+    for one in meant[:1]:
+        named = f"{one.type} has no field {one.name:.60} ({one.paths[0]:.200}); {one.hint}"
+        remedy = named.removesuffix("; ")
     place = places_of(document, [error.field])[error.field]
-    source = place if error.source in ("", document.source) else error.source
+    source = str(place) if error.source in ("", document.source) else error.source
     return InputError(error.problem, source=source, field=error.field, remedy=remedy)
 
 
@@ -313,7 +316,7 @@ def _unknown(objects: Iterable[PodObject]) -> tuple[UnknownField, ...]:
 
 
 def _report_unknown(unknown: Sequence[UnknownField], document: Document, report: Report) -> None:
-    for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.source, partial(places_of, document)):
+    for finding in unknown_findings(unknown, UNKNOWN_POD_FIELD, document.place, partial(places_of, document)):
         report(finding)
 
 

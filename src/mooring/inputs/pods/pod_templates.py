@@ -99,7 +99,8 @@ def _search(
         return
     if isinstance(value, list):
         for index, item in enumerate(value):
-            named = _item_name(item) or role
+            names = (item.get(field) for field in _ITEM_NAMES) if isinstance(item, dict) else ()
+            named = next((_label(name) for name in names if isinstance(name, str)), "") or role
             yield from _search(item, f"{path}[{index}]", named, pods, depth + 1, is_template)
     elif isinstance(value, dict):
         if path and is_template(value, path):
@@ -125,11 +126,6 @@ def _is_object(content: Mapping[str, Any]) -> bool:
         and isinstance(content.get("kind"), str)
         and any(isinstance(content.get(part), dict) for part in ("metadata", "spec"))
     )
-
-
-def _item_name(item: object) -> str:
-    names = (item.get(field) for field in _ITEM_NAMES) if isinstance(item, dict) else ()
-    return next((_label(name) for name in names if isinstance(name, str)), "")
 
 
 def _label(text: str) -> str:

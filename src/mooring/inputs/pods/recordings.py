@@ -103,23 +103,19 @@ def node_histories(path: str | os.PathLike[str]) -> list[RecordedNode]:
     found: dict[str, list[tuple[str, Scenario]]] = {}
     for file in recording_files(path):
         for case in load_scenarios(file):
-            found.setdefault(_node(case, file), []).append((file, case))  # type: ignore[arg-type]  # _node checks it
-    return [_history(node, cases) for node, cases in found.items()]
-
-
-def _node(case: Scenario | MergeCase, file: str) -> str:
-    if isinstance(case, MergeCase) or OBSERVED not in case.raw:
-        problem = "does not tell when it was observed"
-        raise InputError(problem, source=file, field=case.id, remedy="give a recording of mooring record")
-    with within(source=f"{file}: {case.id}"):
-        return name_at(mapping_at(case.raw, OBSERVED), "node")
-
-
-def _history(node: str, cases: list[tuple[str, Scenario]]) -> RecordedNode:
-    told = _Told()
-    steps = [one for file, case in cases for one in told.steps_of(case, file)]
-    file, first = cases[0]
-    return RecordedNode(node, file, first, _time(first, file, "from"), tuple(steps))
+            if isinstance(case, MergeCase) or OBSERVED not in case.raw:
+                problem = "does not tell when it was observed"
+                raise InputError(problem, source=file, field=case.id, remedy="give a recording of mooring record")
+            with within(source=f"{file}: {case.id}"):
+                node = name_at(mapping_at(case.raw, OBSERVED), "node")
+            found.setdefault(node, []).append((file, case))
+    histories = []
+    for node, cases in found.items():
+        told = _Told()
+        steps = [one for file, case in cases for one in told.steps_of(case, file)]
+        file, first = cases[0]
+        histories.append(RecordedNode(node, file, first, _time(first, file, "from"), tuple(steps)))
+    return histories
 
 
 @dataclass(slots=True)

@@ -79,7 +79,12 @@ def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
     number = 0
     try:
         with ExitStack() as stack:
-            stream = _unpacked(path, stack)
+            opened: io.RawIOBase | io.BytesIO
+            opened = io.BytesIO(read_standard_input()) if path == "-" else stack.enter_context(io.FileIO(path))
+            packed = stack.enter_context(io.BufferedReader(opened))
+            stream: IO[bytes] = packed
+            if packed.peek(2)[:2] == _GZIP:
+                stream = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=packed)))
             while line := stream.readline(LONGEST_LINE + 1):
                 number += 1
                 if len(line) > LONGEST_LINE:
@@ -92,19 +97,6 @@ def _lines(path: str | os.PathLike[str], name: str) -> Iterator[bytes]:
         raise InputError(problem, source=f"{name}:{number + 1}", remedy=remedy) from None
     except (OSError, ValueError) as error:
         raise InputError(open_problem(error), source=name) from None
-
-
-def _unpacked(path: str | os.PathLike[str], stack: ExitStack) -> IO[bytes]:
-    packed = stack.enter_context(_opened(path))
-    if packed.peek(2)[:2] == _GZIP:
-        return cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=packed)))
-    return packed
-
-
-def _opened(path: str | os.PathLike[str]) -> io.BufferedReader:
-    if path == "-":
-        return cast("io.BufferedReader", io.BufferedReader(io.BytesIO(read_standard_input())))
-    return Path(path).open("rb")
 
 
 _STEPS = (
@@ -247,11 +239,14 @@ def _held(content: Mapping[str, Any]) -> Holdings:
     with within("held"):
         given = mapping_at(content, "held")
         pods = {uid: mapping_at(given, uid) for uid in given}
-        return {uid: {name: _ids(mapping_at(pod, name)) for name in pod} for uid, pod in pods.items()}
-
-
-def _ids(container: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    return {resource: frozenset(map(str, reading.list_at(container, resource))) for resource in container}
+        return {
+            uid: {
+                name: {resource: frozenset(map(str, reading.list_at(held, resource))) for resource in held}
+                for name in pod
+                for held in [mapping_at(pod, name)]
+            }
+            for uid, pod in pods.items()
+        }
 
 
 def _steps(

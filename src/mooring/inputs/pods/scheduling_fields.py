@@ -246,7 +246,12 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
             )
             for one in preferred
         )
-    ignored = [name for name in ("schedulingGates", "volumes") if _counts(spec, name)]
+    volumes = spec.get("volumes")
+    if isinstance(volumes, list):
+        volumes = any(isinstance(one, dict) and one.get("persistentVolumeClaim") for one in volumes)
+    ignored = [
+        name for name, found in (("schedulingGates", spec.get("schedulingGates")), ("volumes", volumes)) if found
+    ]
     return SchedulingFields(
         tuple(sorted(reading.texts_at(spec, "nodeSelector").items())) if spec.get("nodeSelector") else (),
         terms,
@@ -254,13 +259,6 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         tolerations_at(spec),
         tuple(ignored),
     )
-
-
-def _counts(spec: Mapping[str, Any], name: str) -> bool:
-    found = spec.get(name)
-    if name == "volumes" and isinstance(found, list):
-        return any(isinstance(one, dict) and one.get("persistentVolumeClaim") for one in found)
-    return bool(found)
 
 
 def _term(content: Mapping[str, Any]) -> NodeTerm:

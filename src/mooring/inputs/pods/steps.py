@@ -71,7 +71,10 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
     containers = tuple(
         _resized(one, asked.containers[one.name]) if one.name in asked.containers else one for one in pod.containers
     )
-    resources = _resized_resources(pod.resources, asked.resources)
+    resources = pod.resources
+    if asked.resources is not None:
+        old, new = resources or PodResources(), asked.resources
+        resources = PodResources({**old.requests, **new.requests}, {**old.limits, **new.limits})
     # The API server knows a static pod by its mirror.
     if MIRROR in pod.annotations:
         raise InputError("static pods cannot be resized", remedy="change the pod's manifest")
@@ -86,13 +89,6 @@ def resized_pod(pod: Pod, asked: Resizing, gates: PodGates) -> Pod:
         problem = f"the pod would not be {pod.qos.value} any more: a resize cannot change the QoS class"
         raise InputError(problem, field="containers", remedy="change requests and limits together")
     return replace(pod, containers=containers, resources=resources)
-
-
-def _resized_resources(before: PodResources | None, asked: Amounts | None) -> PodResources | None:
-    if asked is None:
-        return before
-    old = before or PodResources()
-    return PodResources({**old.requests, **asked.requests}, {**old.limits, **asked.limits})
 
 
 def _resized(container: Container, asked: Amounts) -> Container:

@@ -190,7 +190,10 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         resources, cpu = mapping_at(domain, "resources"), mapping_at(domain, "cpu")
         limits = resource_list(resources, "limits")
         requests = {**limits, **resource_list(resources, "requests")}
-        cpus = _guest_cpus(cpu, requests, limits)
+        # Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one
+        counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
+        amount = limits.get("cpu") or requests.get("cpu")
+        cpus = math.prod(counts) if counts or amount is None else max(amount.units, 1)
         guest, page = _guest_memory(domain, requests)
         requests.setdefault("memory", Quantity.of_bytes(guest))
         dedicated = flag_at(cpu, "dedicatedCpuPlacement", default=False)
@@ -200,13 +203,6 @@ def _machine(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> _Machin
         return _Machine(
             spec, domain, requests, limits, cpus, guest, page, dedicated, int(isolated) + int(even), threads
         )
-
-
-def _guest_cpus(cpu: Mapping[str, Any], requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> int:
-    """Return the product of cores, sockets and threads, else the CPUs of limits or requests, else one."""
-    counts = [count for field in ("cores", "sockets", "threads") if (count := count_at(cpu, field, 0)) > 0]
-    amount = limits.get("cpu") or requests.get("cpu")
-    return math.prod(counts) if counts or amount is None else max(amount.units, 1)
 
 
 def _guest_memory(domain: Mapping[str, Any], requests: Mapping[str, Quantity]) -> tuple[int, str]:
@@ -256,8 +252,10 @@ def _compute(machine: _Machine) -> dict[str, dict[str, str]]:
     else:
         requests.setdefault("cpu", Quantity.of_milli(threads * 1000 // _CPU_ALLOCATION_RATIO))
     _add_overhead(machine, requests, limits)
-    for resource, amount in _passed_devices(machine).items():
-        requests[resource] = limits[resource] = amount
+    passed = (one for field in ("gpus", "hostDevices") for one in list_at(machine.devices, field))
+    plain = [one.get("deviceName") for one in passed if isinstance(one, dict) and not one.get("claimName")]
+    for resource, count in Counter(name for name in plain if isinstance(name, str) and name).items():
+        requests[resource] = limits[resource] = Quantity.parse(str(count))
     return {"requests": _texts(requests), "limits": _texts(limits)}
 
 
@@ -281,13 +279,6 @@ def _add_overhead(machine: _Machine, requests: dict[str, Quantity], limits: dict
         requests["memory"] = Quantity.of_bytes(requests["memory"].units + overhead)
     if "memory" in limits:
         limits["memory"] = Quantity.of_bytes(limits["memory"].units + overhead)
-
-
-def _passed_devices(machine: _Machine) -> dict[str, Quantity]:
-    given = (one for field in ("gpus", "hostDevices") for one in list_at(machine.devices, field))
-    plain = [one.get("deviceName") for one in given if isinstance(one, dict) and not one.get("claimName")]
-    counts = Counter(name for name in plain if isinstance(name, str) and name)
-    return {name: Quantity.parse(str(count)) for name, count in counts.items()}
 
 
 def _texts(amounts: Mapping[str, Quantity]) -> dict[str, str]:

@@ -124,7 +124,17 @@ def _walk(
         if not kind:
             raise InputError("must not be empty", field="kind", remedy="write kind: Pod or the kind of a workload")
         if not kind.endswith("List"):
-            yield from _objects(fields, field, kind, paths)
+            # Yield what one object describes; its fields are named from the object in errors
+            found = list(_found(fields, field, kind, paths))
+            # The Helm hooks of an object, if none of them belongs to an installation.
+            hook = reading.part_at(mapping_at(fields, "metadata"), "annotations").get(_HOOK)
+            if not isinstance(hook, str) or not _INSTALLED.isdisjoint(part.strip() for part in hook.split(",")):
+                hook = ""
+            if found and not hook:
+                yield from found
+            else:
+                name = str(mapping_at(fields, "metadata").get("name", ""))
+                yield OtherObject(kind, name, fields, hook if found else "")
             return
         if depth == _DEEPEST_LIST:
             raise InputError("lists inside lists without end")
@@ -132,27 +142,6 @@ def _walk(
     for index, item in enumerate(items):
         # The items of a PodList and its like need not name their kind.
         yield from _walk(item, _join(field, f"items[{index}]"), kind.removesuffix("List"), depth + 1, paths)
-
-
-def _objects(
-    content: Mapping[str, Any], field: str, kind: str, paths: TemplatePaths
-) -> Iterator[PodObject | OtherObject]:
-    """Yield what one object describes; its fields are named from the object in errors."""
-    found = list(_found(content, field, kind, paths))
-    hook = _other_hook(content)
-    if found and not hook:
-        yield from found
-    else:
-        name = str(mapping_at(content, "metadata").get("name", ""))
-        yield OtherObject(kind, name, content, hook if found else "")
-
-
-def _other_hook(content: Mapping[str, Any]) -> str:
-    """Return the Helm hooks of an object if none of them belongs to an installation."""
-    hook = reading.part_at(mapping_at(content, "metadata"), "annotations").get(_HOOK)
-    if not isinstance(hook, str) or not _INSTALLED.isdisjoint(part.strip() for part in hook.split(",")):
-        return ""
-    return hook
 
 
 def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePaths) -> Iterator[PodObject]:
@@ -178,7 +167,9 @@ def _found(content: Mapping[str, Any], field: str, kind: str, paths: TemplatePat
     elif not _is_of_kubernetes(content):
         for one in pod_templates.templates_in(content, pod_templates.is_pod_template):
             if isinstance(one, NestedObject):
-                yield from _nested(one, field, paths)
+                with within(one.path):
+                    inner = list(_found(one.content, _join(field, one.path), text_at(one.content, "kind"), paths))
+                yield from inner
             else:
                 yield _templated(content, field, one)
 
@@ -211,13 +202,6 @@ def _is_of_kubernetes(content: Mapping[str, Any]) -> bool:
     """
     group = _group(content)
     return "." not in group or (group.endswith(".k8s.io") and not group.endswith((".x-k8s.io", "sparkoperator.k8s.io")))
-
-
-def _nested(nested: NestedObject, field: str, paths: TemplatePaths) -> Iterator[PodObject]:
-    place = _join(field, nested.path)
-    with within(nested.path):
-        found = list(_found(nested.content, place, text_at(nested.content, "kind"), paths))
-    yield from found
 
 
 def _at_paths(content: Mapping[str, Any], field: str, kind: str, paths: tuple[str, ...]) -> Iterator[PodObject]:

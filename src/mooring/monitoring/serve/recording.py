@@ -21,6 +21,7 @@ from mooring.answers.base.inputs.node import question_of
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.core.errors import InputError
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.lazy import lazily
 from mooring.monitoring.serve.snapshot import NodeSnapshot
 from mooring.service.daemon import Heartbeat
@@ -152,7 +153,6 @@ AGAIN: Final = 30.0
 """Seconds after which a node is read again although no file has changed: its pods can have."""
 STATE_FILES: Final = (CPU_FILE, MEMORY_FILE, DEVICE_FILE)
 Read = Callable[[], tuple[NodeSnapshot, Sequence[Path]]]
-Marks = tuple[tuple[int, int, int] | None, ...]
 
 
 class WatchedNode:
@@ -167,7 +167,7 @@ class WatchedNode:
         """
         self._read, self._clock = read, clock
         self._files: Sequence[Path] = ()
-        self._marks: Marks = ()
+        self._marks: tuple[FileMark | None, ...] = ()
         self._until = 0.0
         self._known: NodeSnapshot | None = None
 
@@ -177,25 +177,13 @@ class WatchedNode:
         Raises:
             InputError: it cannot be read.
         """
-        marks = _marks(self._files)
+        marks = tuple(map(file_mark, self._files))
         if self._known is None or marks != self._marks or self._clock() >= self._until:
             # Marks are older than what is read, so that a change meanwhile is read the next time.
             self._known, files = self._read()
             self._marks = marks if files == self._files else ()
             self._files, self._until = files, self._clock() + AGAIN
         return self._known
-
-
-def _marks(files: Sequence[Path]) -> Marks:
-    return tuple(_mark(file) for file in files)
-
-
-def _mark(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def agent_source(socket: str) -> Callable[[], NodeSnapshot]:

@@ -89,7 +89,8 @@ class NodeSnapshot:
         if all(may_list(namespace) for namespace in self._named):
             return self
         names = {
-            owner.label: _shown_label(owner.label, may_list, place) for place, owner in enumerate(self.view.owners)
+            owner.label: (owner.label if may_list(_namespace_of(owner.label)) else f"{HIDDEN} ({place + 1})")
+            for place, owner in enumerate(self.view.owners)
         }
         owners = tuple(
             owner if names[owner.label] == owner.label else replace(owner, label=names[owner.label], forms=(HIDDEN,))
@@ -137,10 +138,6 @@ class NodeSnapshot:
 
 def _namespace_of(label: str) -> str:
     return label.removeprefix("claim ").partition("/")[0]
-
-
-def _shown_label(label: str, may_list: MayList, place: int) -> str:
-    return label if may_list(_namespace_of(label)) else f"{HIDDEN} ({place + 1})"
 
 
 def snapshot_of_status(view: NodeView, document: Mapping[str, Any]) -> NodeSnapshot:
@@ -197,21 +194,17 @@ def _notices(document: Mapping[str, Any]) -> Iterator[NodeNotice]:
         yield NodeNotice(f"Other containers may run on exclusive CPUs {cpus['overlap']}", warning=True)
     for pod in document["pods"]:
         for container in pod["containers"]:
-            yield from _drift(pod, container)
+            # Yield what of a container is elsewhere than the agent placed it
+            name = f"{pod['namespace']}/{pod['name']}/{container['name']}"
+            told, effective = container.get("told"), container.get("effective")
+            if effective and container["cpus"] and effective["cpus"] != container["cpus"]:
+                text = f"{name} holds CPUs {container['cpus']}; the kernel lets it run on {effective['cpus']}"
+                yield NodeNotice(text, True, pod["namespace"])
+            elif told and container["cpus"] and told["cpus"] != container["cpus"]:
+                text = f"{name} holds CPUs {container['cpus']}; the runtime has {told['cpus']} on record"
+                yield NodeNotice(text, True, pod["namespace"])
     if counts["repairs"]:
         yield NodeNotice(f"{counts['repairs']} repairs since the agent started")
     if interrupts := document.get("interrupts"):
         moved, pending = len(interrupts["moved"]), len(interrupts["pending"])
         yield NodeNotice(f"interrupts ({interrupts['mode']}): {moved} moved, {pending} to be moved")
-
-
-def _drift(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Iterator[NodeNotice]:
-    """Yield what of a container is elsewhere than the agent placed it."""
-    name = f"{pod['namespace']}/{pod['name']}/{container['name']}"
-    told, effective = container.get("told"), container.get("effective")
-    if effective and container["cpus"] and effective["cpus"] != container["cpus"]:
-        text = f"{name} holds CPUs {container['cpus']}; the kernel lets it run on {effective['cpus']}"
-        yield NodeNotice(text, True, pod["namespace"])
-    elif told and container["cpus"] and told["cpus"] != container["cpus"]:
-        text = f"{name} holds CPUs {container['cpus']}; the runtime has {told['cpus']} on record"
-        yield NodeNotice(text, True, pod["namespace"])

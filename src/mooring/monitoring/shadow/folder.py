@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from mooring.engine.checkpoint.store import make_folder, system_words, write_atomically
 from mooring.engine.core.errors import InputError, MooringError
@@ -27,11 +29,12 @@ from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.recordings import SCENARIO
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line, uid_of
-from mooring.monitoring.shadow.tally import Tally, now_text, write_counts
+from mooring.monitoring.shadow.tally import now_text
 from mooring.published.objects import NodeFacts
-from mooring.published.shadow_document import shadow_document
+from mooring.published.shadow_document import ShadowDocument, shadow_document
 from mooring.published.writing import Pace, Rhythm, apply, node_uid
 from mooring.service.apiserver import Cluster, ClusterOnDemand
+from mooring.service.http import ProgramMetrics
 
 MACHINES: Final = "machines.jsonl"
 RECORDING: Final = "recording-{:06}.jsonl"
@@ -63,7 +66,7 @@ class ShadowFolder:
         Raises:
             InputError: it cannot be written, or its list of machines cannot be read.
         """
-        self._path = make_folder(path)
+        self.path = make_folder(path)
         self.keeps = frozenset(keeps)
         self._machines = _machine_names(path / MACHINES)
         numbers = sorted(_numbers(path, "recording-*.jsonl"))
@@ -83,24 +86,16 @@ class ShadowFolder:
         Raises:
             InputError: it cannot be written.
         """
-        self._describe(self._path, facts, digest)
+        self._describe(self.path, facts, digest)
         if self._written >= LINES:
             self._file += 1
             self._written = 0
-            for old in sorted(self._path.glob("recording-*.jsonl"))[: -FILES + 1]:
+            for old in sorted(self.path.glob("recording-*.jsonl"))[: -FILES + 1]:
                 with suppress(OSError):
                     old.unlink()
-        _append(self._path / RECORDING.format(self._file), content)
+        _append(self.path / RECORDING.format(self._file), content)
         self._written += 1
         self.scenarios += 1
-
-    def count(self, tally: Tally) -> None:
-        """Write the counts.
-
-        Raises:
-            InputError: that fails.
-        """
-        write_counts(self._path, tally)
 
     def difference(
         self,
@@ -124,9 +119,9 @@ class ShadowFolder:
             InputError: it cannot be written.
         """
         self._differences += 1
-        for old in sorted(self._path.glob("difference-*"))[: -FILES + 1]:
+        for old in sorted(self.path.glob("difference-*"))[: -FILES + 1]:
             shutil.rmtree(old, ignore_errors=True)
-        folder = make_folder(self._path / DIFFERENCE.format(self._differences))
+        folder = make_folder(self.path / DIFFERENCE.format(self._differences))
         if anonymous:
             names = {uid: name for content in contents for uid, name in _names(content)}
             judgements = [replace(one, name=names.get(one.uid, one.uid)) for one in judgements]
@@ -236,7 +231,7 @@ class ShadowPublisher:
 
     def __init__(
         self,
-        tally: Tally,
+        tally: ShadowDocument,
         connect: Callable[[], Cluster],
         report: Report = ignore,
         *,
@@ -278,16 +273,20 @@ class ShadowPublisher:
         Args:
             last: whether there is no later time: what has changed is written now.
         """
-        now, changes = self._clock(), self._tally.changes
+        now, changes = self._clock(), sum(one.count for one in self._tally.counts)
         if changes != self._seen:
             self._seen, self._pace = changes, self._pace.changed(now)
         due = self._pace.due
         if due is None or (now < due and not (last and self._pace.first is not None)):
             return
         try:
-            self._write()
+            self._tally.observed_at, http, node = self._today(), self._cluster.http, self._tally.node
+            apply(http, shadow_document(self._tally, node_uid(http, node)))
         except MooringError as error:
-            self._failed(error)
+            self._cluster.close()
+            self._pace = self._pace.failed(self._clock(), self._tally.node, error)
+            if message := self._pace.complaint("the counts are not published", error):
+                self._report(Finding("warning", _SUBJECT, message))
         else:
             if self._pace.failures:
                 self._report(Finding("info", _SUBJECT, f"the counts of {self._tally.node} are published again"))
@@ -299,12 +298,23 @@ class ShadowPublisher:
         self.step(last=True)
         self._cluster.close()
 
-    def _write(self) -> None:
-        http, node = self._cluster.http, self._tally.node
-        apply(http, shadow_document(self._tally.document(self._today()), node_uid(http, node)))
 
-    def _failed(self, error: MooringError) -> None:
-        self._cluster.close()
-        self._pace = self._pace.failed(self._clock(), self._tally.node, error)
-        if message := self._pace.complaint("the counts are not published", error):
-            self._report(Finding("warning", _SUBJECT, message))
+class ShadowMetrics(ProgramMetrics):
+    """The counts of one node for Prometheus."""
+
+    def __init__(self, tally: ShadowDocument) -> None:
+        """Show the counts that there are whenever they are asked for."""
+        super().__init__("mooring_shadow")
+        self._tally = tally
+
+    def seen(self) -> Iterator[Metric]:
+        """Yield the decisions by release, verdict, event and cause, and the observations that failed."""
+        says = "Decisions of the kubelet that were compared with the engine."
+        labels = ["verdict", "event", "cause", "release"]
+        decisions = CounterMetricFamily("mooring_shadow_decisions", says, labels=labels)
+        for one in self._tally.counts:
+            said = (word.replace(" ", "_") for word in (one.verdict, one.event, one.cause))
+            decisions.add_metric([*said, one.release], one.count)
+        yield decisions
+        blind, says = self._tally.blind, "Observations of the kubelet that failed."
+        yield CounterMetricFamily("mooring_shadow_blind_looks", says, value=blind)

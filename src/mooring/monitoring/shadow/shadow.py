@@ -32,11 +32,11 @@ from mooring.monitoring.shadow.predicting import (
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.sources import BoundPods
 from mooring.monitoring.shadow.starts import engine_on
-from mooring.monitoring.shadow.tally import Tally, count_other, now_text
+from mooring.monitoring.shadow.tally import add, count_other, now_text, write_counts
 from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all
-from mooring.published.shadow_document import WouldBePart
+from mooring.published.shadow_document import ShadowDocument, WouldBePart
 
 LOOKING: Final = 0.25
 """Seconds between two observations; one without a change reads three inodes."""
@@ -78,7 +78,7 @@ class Shadow:
 
     source: ObservedKubelet
     pods: BoundPods
-    tally: Tally
+    tally: ShadowDocument
     folder: ShadowFolder | None = None
     proposed: KubeletConfig | None = None
     """The configuration that the kubelet might have instead."""
@@ -229,12 +229,13 @@ class Shadow:
         refused, at = [uid for uid, one in pods.items() if one.reason], self.today()
         for interval in intervals:
             said = interval.judgements
-            self.tally.add((replace(one, name=one.uid) for one in said) if self.anonymous else said, at)
+            add(self.tally, (replace(one, name=one.uid) for one in said) if self.anonymous else said, at)
             for one in interval.judgements:
                 self.said(one.line())
                 if one.event in (KubeletEvent.ADMITTED, KubeletEvent.REFUSED) and one.uid in self._predicted:
+                    self.tally.predicted += 1
                     admits = self._predicted.pop(one.uid)
-                    self.tally.came(true=admits == (one.event is KubeletEvent.ADMITTED))
+                    self.tally.came_true += admits == (one.event is KubeletEvent.ADMITTED)
             if self.would_be is not None:
                 self._ask_other(*after_steps(self.would_be, interval.steps, refused), at)
             if self.folder is not None and (interval.judgements or interval.steps):
@@ -243,7 +244,10 @@ class Shadow:
             self._ask_other(*reconciled(self.would_be, after), at)
         self.tally.release = after.facts.mooring.release.tag
         if self.folder is not None:
-            self._count(self.folder)
+            try:
+                write_counts(self.folder.path, self.tally)
+            except MooringError as error:
+                self.report(Finding("warning", "recording", str(error)))
         self._before, self._looks = after, []
         self._predicted = {uid: admits for uid, admits in self._predicted.items() if not after.pods[uid].leaving}
         held = after.held
@@ -255,12 +259,6 @@ class Shadow:
         if self.tally.would_be is not None:
             named = (replace(one, name=one.uid) for one in answers) if self.anonymous else answers
             count_other(self.tally.would_be, named, at)
-
-    def _count(self, folder: ShadowFolder) -> None:
-        try:
-            folder.count(self.tally)
-        except MooringError as error:
-            self.report(Finding("warning", "recording", str(error)))
 
     def _keep(self, folder: ShadowFolder, interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -> None:
         begin = interval.begin

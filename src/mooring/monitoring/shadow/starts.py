@@ -195,7 +195,9 @@ def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: 
     kind = kind_of(seen.state.facts, seen.facts)
     if isinstance(kind, str):
         return kind
-    admitted = _admitted(seen, known)
+    # A pod that is refused later can be listed while it is asked about; one that ran, when its kubelet starts again.
+    listed = known.keys() & (seen.listed - seen.waiting)
+    admitted = frozenset(uid for uid in listed if not known[uid].reason or seen.runs(uid))
     pods = {uid: one.pod for uid, one in known.items() if uid in admitted}
     state = replace(seen.state, pods=tuple(key for key in seen.state.pods if key.uid not in known or key.uid in pods))
     if not dropped:
@@ -207,16 +209,6 @@ def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: 
     # A kubelet that starts admits its pods in the order of their creation.
     active = sorted(found.node.active.items(), key=lambda item: (_created(known, item[0]), item[0]))
     return replace(found, node=replace(found.node, active=dict(active))).counting(found.used)
-
-
-def _admitted(seen: ObservedNode, known: Mapping[str, ObservedPod]) -> frozenset[str]:
-    """Return the uids of listed pods that were admitted.
-
-    One that is refused later can be listed while it is asked about. One that ran can be refused, too, when its kubelet
-    starts again.
-    """
-    listed = known.keys() & (seen.listed - seen.waiting)
-    return frozenset(uid for uid in listed if not known[uid].reason or seen.runs(uid))
 
 
 def possible_starts(

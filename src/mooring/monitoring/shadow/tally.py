@@ -9,27 +9,22 @@ It is replaced whole after every judgement. A file that cannot be used is kept b
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from operator import add
+from operator import add as added
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, structs
-from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.metrics_core import Metric
+from msgspec import structs
 
-from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart
+from mooring.documents.plan import API_VERSION, APIVersion, Count, DocumentPart, told
 from mooring.engine.checkpoint.salvage import BACKUP
 from mooring.engine.checkpoint.store import read_state_file, system_words, write_atomically
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
+from mooring.monitoring.shadow.judgement import Agreement, Judgement, KubeletEvent
 from mooring.monitoring.shadow.predicting import WouldBeAnswer
 from mooring.published.shadow_document import (
     ShadowCountPart,
@@ -45,15 +40,15 @@ class RecordedNodePart(DocumentPart):
     """A node, and how often the engine decided as its kubelet did."""
 
     node: str
-    release: Annotated[str, Meta(description="Of its kubelet; empty while nothing was seen of it.")]
-    since: Annotated[str, Meta(description="Time from which decisions are counted.")]
-    folder: Annotated[str, Meta(description="Where its recordings lie.")]
-    scenarios: Annotated[Count, Meta(description="Written since the start.")]
-    left_out: Annotated[Count, Meta(description="Stretches of which no scenario can be made.")]
+    release: Annotated[str, told("Of its kubelet; empty while nothing was seen of it.")]
+    since: Annotated[str, told("Time from which decisions are counted.")]
+    folder: Annotated[str, told("Where its recordings lie.")]
+    scenarios: Annotated[Count, told("Written since the start.")]
+    left_out: Annotated[Count, told("Stretches of which no scenario can be made.")]
     agreed: Count
     differs: Count
     unknown: Count
-    blind: Annotated[Count, Meta(description="Looks at which nothing could be seen.")]
+    blind: Annotated[Count, told("Looks at which nothing could be seen.")]
 
 
 class RecordingDocument(DocumentPart, kw_only=True):
@@ -70,8 +65,6 @@ DAYS: Final = 31
 """Days of which counts are kept."""
 
 _Day = TypeVar("_Day", bound=ShadowDayPart | WouldBeDayPart)
-Counted = tuple[str, Agreement, KubeletEvent, DifferenceCause]
-"""Release of the kubelet, verdict, event and cause of a decision."""
 
 
 def _with_counts(days: list[_Day], more: _Day) -> list[_Day]:
@@ -79,7 +72,7 @@ def _with_counts(days: list[_Day], more: _Day) -> list[_Day]:
     day, *counts = structs.astuple(more)
     for before in days:
         if before.day == day:
-            counts = list(map(add, structs.astuple(before)[1:], counts))
+            counts = list(map(added, structs.astuple(before)[1:], counts))
     others: list[_Day] = [one for one in days if one.day != day]
     return sorted([*others, type(more)(day, *counts)], key=lambda one: one.day)[-DAYS:]
 
@@ -101,130 +94,44 @@ def count_other(other: WouldBePart, answers: Iterable[WouldBeAnswer], at: str) -
             other.refused = [*other.refused, one.name][-MOST_KEPT:]
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counted by one thread; others may read it at any time."""
-
-    node: str
-    release: str
-    """Of the kubelet that runs now."""
-    since: str
-    """Time of the first observation, as RFC 3339."""
-    counts: Counter[Counted] = field(default_factory=Counter)
-    differences: list[ShadowDecisionPart] = field(default_factory=list)
-    """The newest last."""
-    days: list[ShadowDayPart] = field(default_factory=list)
-    blind: int = 0
-    """Observations that failed."""
-    would_be: WouldBePart | None = None
-    predicted: int = 0
-    """Pods whose outcome was predicted and is known."""
-    came_true: int = 0
-    """Of those, the pods whose outcome was predicted correctly."""
-    changes: int = 0
-    """Grows with every judgement."""
-
-    def add(self, judgements: Iterable[Judgement], at: str) -> None:
-        """Count judgements.
-
-        Args:
-            judgements: of decisions.
-            at: when they were judged, as RFC 3339.
-        """
-        for one in judgements:
-            differs, refused = one.verdict is Agreement.DIFFERS, one.event is KubeletEvent.REFUSED
-            self.counts[self.release, one.verdict, one.event, one.cause] += 1
-            self.days = _with_counts(self.days, ShadowDayPart(at[:10], 1, int(differs), int(refused)))
-            if differs:
-                part = ShadowDecisionPart(
-                    one.name, one.event.value, one.cause.value, one.kubelet, one.engine, at, self.release
-                )
-                self.differences = [*self.differences, part][-MOST_KEPT:]
-            self.changes += 1
-
-    def came(self, *, true: bool) -> None:
-        """Count the outcome of a predicted pod."""
-        self.predicted += 1
-        self.came_true += true
-
-    def total(self, verdict: Agreement) -> int:
-        """Return how many decisions have a verdict."""
-        return sum(count for (_, said, _, _), count in list(self.counts.items()) if said is verdict)
-
-    def document(self, at: str = "") -> ShadowDocument:
-        """Return it as the document of ``mooring shadow -o json``.
-
-        Args:
-            at: now, as RFC 3339.
-        """
-        return ShadowDocument(
-            node=self.node,
-            release=self.release,
-            since=self.since,
-            agreed=self.total(Agreement.AGREED),
-            differs=self.total(Agreement.DIFFERS),
-            unknown=self.total(Agreement.UNKNOWN),
-            counts=sorted(
-                (
-                    ShadowCountPart(verdict.value, event.value, cause.value, count, release)
-                    for (release, verdict, event, cause), count in list(self.counts.items())
-                ),
-                key=lambda one: (one.release, one.verdict, one.event, one.cause),
-            ),
-            differences=list(self.differences),
-            blind=self.blind,
-            refused=sum(
-                count for (_, _, event, _), count in list(self.counts.items()) if event is KubeletEvent.REFUSED
-            ),
-            would_be=None if self.would_be is None else structs.replace(self.would_be),
-            days=self.days,
-            observed_at=at,
-            predicted=self.predicted,
-            came_true=self.came_true,
-        )
-
-    def metrics(self) -> bytes:
-        """Return the counts in the text format of Prometheus."""
-        return generate_latest(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the decisions by release, verdict, event and cause, and the observations that failed."""
-        says = "Decisions of the kubelet that were compared with the engine."
-        labels = ["verdict", "event", "cause", "release"]
-        decisions = CounterMetricFamily("mooring_shadow_decisions", says, labels=labels)
-        for (release, *said), count in list(self.counts.items()):
-            decisions.add_metric([*(one.value.replace(" ", "_") for one in said), release], count)
-        yield decisions
-        yield CounterMetricFamily(
-            "mooring_shadow_blind_looks", "Observations of the kubelet that failed.", value=self.blind
-        )
-
-
-def tally_of(found: ShadowDocument) -> Tally:
-    """Return the counts of a document, to be continued.
-
-    Raises:
-        InputError: it has words that this version does not know.
-    """
-    try:
-        counts = {
-            (one.release, Agreement(one.verdict), KubeletEvent(one.event), DifferenceCause(one.cause)): one.count
-            for one in found.counts
-        }
-    except ValueError as error:
-        raise InputError(str(error), source="counts") from None
-    return Tally(
-        found.node,
-        found.release,
-        found.since,
-        Counter(counts),
-        found.differences,
-        found.days,
-        found.blind,
-        found.would_be,
-        found.predicted,
-        found.came_true,
+def new_tally(node: str, release: str, since: str = "") -> ShadowDocument:
+    """Return counts that begin now, or at a time as RFC 3339."""
+    return ShadowDocument(
+        node=node,
+        release=release,
+        since=since or now_text(),
+        agreed=0,
+        differs=0,
+        unknown=0,
+        counts=[],
+        differences=[],
+        blind=0,
+        refused=0,
     )
+
+
+def add(tally: ShadowDocument, judgements: Iterable[Judgement], at: str) -> None:
+    """Count judgements, in one thread; others may read the counts at any time.
+
+    Args:
+        tally: is changed; its lists are replaced.
+        judgements: of decisions.
+        at: when they were judged, as RFC 3339.
+    """
+    for one in judgements:
+        differs, refused = one.verdict is Agreement.DIFFERS, one.event is KubeletEvent.REFUSED
+        said = (one.verdict.value, one.event.value, one.cause.value)
+        found = {(each.release, each.verdict, each.event, each.cause): each for each in tally.counts}
+        found.setdefault((tally.release, *said), ShadowCountPart(*said, 0, tally.release)).count += 1
+        tally.counts = [each for _, each in sorted(found.items())]
+        tally.agreed += one.verdict is Agreement.AGREED
+        tally.differs += differs
+        tally.unknown += one.verdict is Agreement.UNKNOWN
+        tally.refused += refused
+        tally.days = _with_counts(tally.days, ShadowDayPart(at[:10], 1, int(differs), int(refused)))
+        if differs:
+            part = ShadowDecisionPart(one.name, *said[1:], one.kubelet, one.engine, at, tally.release)
+            tally.differences = [*tally.differences, part][-MOST_KEPT:]
 
 
 def now_text() -> str:
@@ -258,7 +165,7 @@ def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
     return found
 
 
-def continued(folder: Path, node: str, release: str, report: Report = ignore) -> Tally:
+def continued(folder: Path, node: str, release: str, report: Report = ignore) -> ShadowDocument:
     """Return the counts to continue: those of the folder, or new ones.
 
     Args:
@@ -270,32 +177,27 @@ def continued(folder: Path, node: str, release: str, report: Report = ignore) ->
     Raises:
         InputError: a file that cannot be used cannot be moved either.
     """
-    new = Tally(node, release, now_text())
     try:
-        found = read_counts(folder, node)
-        return new if found is None else replace(tally_of(found), release=release)
+        found = read_counts(folder, node) or new_tally(node, release)
     except InputError as error:
-        kept = _kept(folder / COUNTS)
+        path, number = folder / COUNTS, 1
+        while (kept := path.with_name(f"{COUNTS}{BACKUP}{number}")).exists():
+            number += 1
+        try:
+            path.rename(kept)
+        except OSError as problem:
+            raise InputError(f"cannot be renamed: {system_words(problem)}", source=str(path)) from None
         report(Finding("warning", COUNTS, f"{error}; it is kept as {kept.name}, and counting begins anew"))
-        return new
+        return new_tally(node, release)
+    found.release = release
+    return found
 
 
-def write_counts(folder: Path, tally: Tally) -> None:
+def write_counts(folder: Path, tally: ShadowDocument) -> None:
     """Replace the file.
 
     Raises:
         InputError: that fails; the file is as it was.
     """
-    content = msgspec.json.format(msgspec.json.encode(tally.document(now_text())), indent=1)
-    write_atomically(folder / COUNTS, content.decode() + "\n")
-
-
-def _kept(path: Path) -> Path:
-    """Give a file the first name that is free."""
-    number = 1
-    while (other := path.with_name(f"{path.name}{BACKUP}{number}")).exists():
-        number += 1
-    try:
-        return path.rename(other)
-    except OSError as error:
-        raise InputError(f"cannot be renamed: {system_words(error)}", source=str(path)) from None
+    tally.observed_at = now_text()
+    write_atomically(folder / COUNTS, msgspec.json.format(msgspec.json.encode(tally), indent=1).decode() + "\n")

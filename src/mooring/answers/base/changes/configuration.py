@@ -7,7 +7,7 @@ Source: the policies and options of kubelet v1.37.1 (docs/reference/configuratio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import ClassVar
@@ -22,6 +22,7 @@ from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPO
 from mooring.engine.releases.gate_history import GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
 from mooring.engine.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
+from mooring.engine.topologymanager.options import MAX_ALLOWABLE
 from mooring.inputs.decoding.fields import nearest
 
 
@@ -252,13 +253,32 @@ def config_field(text: str, release: str) -> ConfigField:
         if value not in ("true", "false"):
             raise InputError(f"{value!r:.40} is neither true nor false", field=path, remedy="write true or false")
         _check_known(name, known_gates(release).gates, "feature gate", path)
-    elif field == CPU_OPTIONS and name:
-        _check_known(name, cpu_option_groups(release), "option", path)
-    elif field == TOPOLOGY_OPTIONS and name:
-        _check_known(name, topology_option_groups(release), "option", path)
+    elif field in (CPU_OPTIONS, TOPOLOGY_OPTIONS) and name:
+        _check_known(name, _maps(release)[field], "option", path)
     elif path not in CONFIG_FIELDS:
         raise _unknown(path, release)
     return ConfigField(path, value)
+
+
+def settings(release: str) -> Iterator[str]:
+    """Yield what can be set, with each known value: what a shell completes.
+
+    >>> next(settings("1.37"))
+    'topologyManagerPolicy=best-effort'
+    """
+    yield from (f"{name}={value}" for name in CONFIG_FIELDS for value in sorted(READ_FIELDS[name].values))
+    for field, names in _maps(release).items():
+        known = sorted(set(names) - {MAX_ALLOWABLE})
+        yield from (f"{field}.{name}={value}" for name in known for value in ("true", "false"))
+
+
+def _maps(release: str) -> Mapping[str, Collection[str]]:
+    """Return the fields whose members are set by name, each with the names that a release knows."""
+    return {
+        CPU_OPTIONS: cpu_option_groups(release),
+        TOPOLOGY_OPTIONS: topology_option_groups(release),
+        GATES: known_gates(release).gates,
+    }
 
 
 def _check_known(name: str, names: Collection[str], what: str, field: str) -> None:
@@ -271,12 +291,7 @@ def _check_known(name: str, names: Collection[str], what: str, field: str) -> No
 
 def _unknown(name: str, release: str) -> InputError:
     fields = (*CONFIG_FIELDS, f"{CPU_OPTIONS}.NAME", f"{TOPOLOGY_OPTIONS}.NAME", f"{GATES}.NAME")
-    maps = {
-        CPU_OPTIONS: cpu_option_groups(release),
-        TOPOLOGY_OPTIONS: topology_option_groups(release),
-        GATES: known_gates(release).gates,
-    }
-    whole = next((f"{field}.{name}" for field, names in maps.items() if name in names), "")
+    whole = next((f"{field}.{name}" for field, names in _maps(release).items() if name in names), "")
     close = whole or nearest(name, frozenset(fields))
     remedy = f"did you mean {close}?" if close else f"fields are {', '.join(fields)}"
     return InputError(f"{name!r:.80} cannot be set", remedy=remedy)

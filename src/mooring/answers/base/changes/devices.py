@@ -61,8 +61,7 @@ def _with_device(question: Question, change: MoreDevices) -> dict[str, tuple[Dev
     nodes = sorted(node.node_id for node in question.machine.info.topology)
     if change.node not in nodes:
         raise InputError(
-            f"{question.machine.name} has no NUMA node {change.node}",
-            remedy=f"it has {', '.join(map(str, nodes))}",
+            f"{question.machine.name} has no NUMA node {change.node}", remedy=f"it has {', '.join(map(str, nodes))}"
         )
     taken = {device.id for device in devices}
     number = next(number for number in range(len(devices) + 1) if _device_id(number) not in taken)

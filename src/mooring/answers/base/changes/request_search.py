@@ -266,12 +266,7 @@ SCOPES = ("container", "pod")
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
 """Topology policies, the strictest first: of two that admit a pod the stricter one is nearer."""
 
-DELETIONS = (
-    (),
-    (FreshState("cpu"),),
-    (FreshState("memory"),),
-    (FreshState("cpu"), FreshState("memory")),
-)
+DELETIONS = ((), (FreshState("cpu"),), (FreshState("memory"),), (FreshState("cpu"), FreshState("memory")))
 """Which state files go, the fewest first."""
 
 

@@ -141,7 +141,7 @@ def read_release(
 def _versions(
     options: NodeOptions, archive: NodeArchive | None, active: Sequence[Document], given: Sequence[ConfigurationSource]
 ) -> Iterator[KubeletVersion]:
-    yield requested_version(options.kubelet_version, options.version_option)
+    yield requested_version(options.kubelet_version)
     if archive is not None:
         yield KubeletVersion(archive.about.kubelet, options.node)
     versions = node_versions(active)
@@ -154,7 +154,7 @@ def _versions(
             f"the {len(versions)} nodes have kubelets of different versions",
             source=", ".join(options.active),
             field="--active",
-            remedy=f"choose a node with --node-name, or a release with {options.version_option}",
+            remedy=f"choose a node with --node-name, or a release with {_OPTION}",
         )
     name = known or next(iter(versions), "")
     yield KubeletVersion(versions.get(name, ""), f"node {name}")
@@ -199,7 +199,7 @@ def configured_versions(given: Sequence[ConfigurationSource]) -> Iterator[Kubele
 
 
 def requested_version(text: str, option: str = _OPTION) -> KubeletVersion:
-    """Return the version that an option names; it may be empty.
+    """Return the version that an option or argument names; it may be empty.
 
     Raises:
         InputError: it is no version.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
 from typing import TypeAlias
@@ -27,6 +26,7 @@ from mooring.engine.node.metrics.rules import counted_per_numa, increments, stat
 from mooring.engine.node.settings import Settings
 from mooring.engine.releases.flags import metric_name
 from mooring.engine.topologymanager.merge import NONE
+from mooring.lazy import dataclass, replace
 
 NUMA_GAUGE = "numa-gauge"
 """Name of the defect by which the count of a NUMA node never returns to 0."""

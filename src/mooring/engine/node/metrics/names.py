@@ -12,13 +12,13 @@ Source: kubelet v1.37.1, pkg/kubelet/metrics; spec: metrics.md section 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from mooring.engine.core.decision import OUT_OF
 from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.pod import Pod
+from mooring.lazy import dataclass
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """(label, value), ascending by label."""

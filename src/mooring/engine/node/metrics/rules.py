@@ -7,7 +7,6 @@ section 2, preview.md section 11.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import (
@@ -50,6 +49,7 @@ from mooring.engine.node.resize.feasibility import INFEASIBLE
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ releases.md sections 6 and 8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement, Rejection, Shortage
@@ -28,6 +27,7 @@ from mooring.engine.extensions.cpu_resize import check_feasible as check_cpus
 from mooring.engine.extensions.memory_resize import check_feasible as check_memory
 from mooring.engine.node.resources import allocatable, pod_requests
 from mooring.engine.node.settings import Settings
+from mooring.lazy import dataclass, field, replace
 
 PENDING = "PodResizePending"
 IN_PROGRESS = "PodResizeInProgress"

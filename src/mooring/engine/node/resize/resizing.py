@@ -19,7 +19,6 @@ Source: kubelet v1.37.1, pkg/kubelet/allocation; KEP-1287, KEP-5554, KEP-6122; s
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
@@ -64,6 +63,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(slots=True)

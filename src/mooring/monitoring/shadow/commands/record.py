@@ -124,7 +124,7 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
         source = sources.PublishedKubelet(name, nodes)
         pods = sources.BoundPods(_gates(source), _report)
         followers.append(sources.follower_of(pods, connect, name))
-        tally = tallies.Tally(name, "", tallies.now_text())
+        tally = tallies.new_tally(name, "")
         found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=sources.QUIET))
     _start(followers, stack, "the pods of the nodes", patience)
     return found
@@ -158,18 +158,18 @@ def _keep(one: Shadow, folder: Path) -> None:
 
 
 def _part(one: Shadow, folder: str) -> tallies.RecordedNodePart:
-    kept, total = one.folder, one.tally.total
+    kept, tally = one.folder, one.tally
     return tallies.RecordedNodePart(
-        one.tally.node,
-        one.tally.release,
-        one.tally.since,
-        str(Path(folder) / one.tally.node),
+        tally.node,
+        tally.release,
+        tally.since,
+        str(Path(folder) / tally.node),
         0 if kept is None else kept.scenarios,
         0 if kept is None else kept.left_out,
-        total(judgements.Agreement.AGREED),
-        total(judgements.Agreement.DIFFERS),
-        total(judgements.Agreement.UNKNOWN),
-        one.tally.blind,
+        tally.agreed,
+        tally.differs,
+        tally.unknown,
+        tally.blind,
     )
 
 

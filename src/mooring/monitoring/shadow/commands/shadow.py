@@ -134,7 +134,8 @@ def command(
         published = nullcontext() if publisher is None else closing(publisher.start())
         with published, daemon.stop_signals() as stopping, serving:
             shadows.watch([shadow], stopping, seconds)
-    document = shadow.tally.document(tallies.now_text())
+    document = shadow.tally
+    document.observed_at = tallies.now_text()
     if form == "json":
         emit_document(json_text(document), to)
     else:
@@ -188,7 +189,7 @@ def beside_kubelet(asked: Asked, program: str, stack: ExitStack, patience: float
     if not follower.has_listed.wait(patience):
         problem = f"the {teller} did not list the pods of the node within {patience:g} s"
         raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
-    tally = tallies.Tally(asked.name, facts.mooring.release.tag, tallies.now_text())
+    tally = tallies.new_tally(asked.name, facts.mooring.release.tag)
     return shadows.Shadow(source, known, tally, report=_report, said=_say)
 
 
@@ -219,4 +220,4 @@ def _report(finding: Finding) -> None:
 
 
 def _serving(shadow: Shadow, address: service_options.Address) -> http.HTTPServer:
-    return http.serve_tcp(address, {"/metrics": lambda: http.Page(shadow.tally.metrics(), http.PROMETHEUS)})
+    return http.serve_tcp(address, {"/metrics": folders.ShadowMetrics(shadow.tally).page})

@@ -1,0 +1,329 @@
+"""The process that plays a cluster: it registers nodes, renews leases, writes, publishes, and removes all at the end.
+
+Writes go through a few threads, each with a connection of its own: one thread alone would wait for the API server most
+of the time. What is about one pod goes through one thread, so that it arrives in its order.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+from zlib import crc32
+
+import msgspec
+
+from mooring.cluster.play.nodes import Document, Play, PlayedNode
+from mooring.cluster.play.objects import ADDRESSES, LEASE_SECONDS, PLAYED, lease_object, node_object, stamp, taints_of
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent, NodeTaints
+from mooring.published import observation
+from mooring.published.objects import API_VERSION as OURS
+from mooring.published.objects import FACTS, NODE_LABEL, PLURALS, STATE, NodeState, state_document, state_of
+from mooring.published.observation import EngineObserver
+from mooring.published.publisher import LOOKING, LiveSource, Publisher
+from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand, asked
+from mooring.service.daemon import settle
+from mooring.service.following import CACHED, PODS, Follower, ObjectListener, objects_at
+
+NODES: Final = "api/v1/nodes"
+LEASES: Final = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_BOUND: Final = {"fieldSelector": "spec.nodeName!="}
+_RENEWAL: Final = LEASE_SECONDS / 2
+"""Seconds between two renewals of a lease; a kubelet's own 10 would be 100 writes a second for 1,000 nodes."""
+_WRITERS: Final = 8
+_PATCH: Final = {"Content-Type": "application/strategic-merge-patch+json"}
+_JSON: Final = {"Content-Type": "application/json"}
+_SAVING: Final = 5.0
+"""Seconds between two times at which states are saved."""
+_TICK: Final = 0.05
+"""Seconds between two looks for what is due."""
+_PATIENCE: Final = 30.0
+"""Seconds for what is under way at the end."""
+
+
+class Writers:
+    """Threads that write to the API server, each thing as often as it takes."""
+
+    def __init__(self, connect: Callable[[], Cluster], report: Callable[[str, str], object]) -> None:
+        """Start them.
+
+        Args:
+            connect: opens a way to the API server.
+            report: receives what is refused, and outages.
+        """
+        self._connect, self._report = connect, report
+        self._queues = [queue.Queue[tuple[str, str, str, Document] | None]() for _ in range(_WRITERS)]
+        self._stopping = threading.Event()
+        self.refusal: ClusterError | None = None
+        """The first one."""
+        self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in self._queues]
+        for thread in self._threads:
+            thread.start()
+
+    def write(self, about: str, method: str, path: str, body: Document) -> None:
+        """Have something written soon."""
+        self._queues[crc32(about.encode()) % _WRITERS].put((about, method, path, body))
+
+    def settle(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+            ClusterError: something was refused.
+        """
+        for one in self._queues:
+            one.join()
+        if self.refusal is not None:
+            raise self.refusal
+
+    def finish(self, seconds: float) -> None:
+        """Write what waits, within a time, and end."""
+        until = time.monotonic() + seconds
+        for one in self._queues:
+            one.put(None)
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
+        self._stopping.set()
+
+    def _run(self, waiting: queue.Queue[tuple[str, str, str, Document] | None]) -> None:
+        way, tries = ClusterOnDemand(self._connect), 0
+        while (task := waiting.get()) is not None:
+            while not self._stopping.is_set():
+                about, method, path, body = task
+                headers = _PATCH if method == "PATCH" else _JSON
+                try:
+                    asked(way.http, method, path, (404, 409), content=msgspec.json.encode(body), headers=headers)
+                except ClusterError as error:
+                    if not error.may_pass:
+                        self.refusal = self.refusal or error
+                        self._report(about, f"not written: {error}")
+                        break
+                    way.close()
+                    tries += 1
+                    if tries == 1:
+                        self._report("writes", str(error))
+                    self._stopping.wait(error.pause or min(0.1 * tries, 5.0))
+                else:
+                    tries = 0
+                    break
+            waiting.task_done()
+        way.close()
+
+
+@dataclass(slots=True)
+class PlayedCluster:
+    """A cluster that is played."""
+
+    cluster: NodeCluster
+    connect: Callable[[], Cluster]
+    report: Callable[[str, str], object]
+    speed: float = 1.0
+    publishes: bool = False
+    folder: Path | None = None
+    """Where the states of nodes are kept."""
+    keep: bool = False
+    """Whether everything stays at the API server at the end."""
+    play: Play = field(init=False)
+    _writers: Writers = field(init=False)
+    members: dict[str, PlayedNode] = field(init=False)
+    _saved: dict[str, Kubelet] = field(default_factory=dict)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        started = {group.name: self.cluster.started(group) for group in self.cluster.groups}
+        self.members = {
+            one.name: PlayedNode(one, started[one.group.name], str(ADDRESSES + number))
+            for number, one in enumerate(self.cluster.members())
+        }
+
+    @contextmanager
+    def playing(self) -> Iterator[Play]:
+        """Play it until the end of the block.
+
+        Raises:
+            InputError: a node of another origin has the name of one, or an event cannot be played.
+            ClusterError: the API server says no, or nothing.
+        """
+        events = [one for one in self.cluster.events if isinstance(one, NodeEvent)]
+        if len(events) < len(self.cluster.events) or any(one.change is NodeAction.DRAIN for one in events):
+            raise InputError("drain and resize are not played", field="events", remedy="use kubectl drain and resize")
+        joining = {one.node for one in events if one.change is NodeAction.ADD}
+        first = {name: node for name, node in self.members.items() if name not in joining}
+        with self.connect() as cluster:
+            known = self._known(cluster)
+        writers = self._writers = Writers(self.connect, self.report)
+        for name in first:
+            self._register(name, is_known=name in known)
+        writers.settle()
+        self.play = Play(first, writers.write, self.report, self.speed, self._states())
+        nodes = ObjectListener(self.play.put_node, self.play.drop_node, partial(self._failed, "nodes"))
+        followers = (
+            Follower(self.connect, PODS, self.play, _BOUND, CACHED, name="play"),
+            Follower(self.connect, NODES, nodes, self._own, CACHED, name="play"),
+        )
+        for number, name in enumerate(first):
+            self.play.timers.enter(_RENEWAL * number / len(first), 1, self._renew, (name,))
+        for event in events:
+            self.play.timers.enter(event.at / self.speed, 0, self._happens, (event,))
+        settle()
+        for one in followers:
+            one.start()
+        work = [self._keep_time, *([self._publish] if self.publishes else [])]
+        threads = [threading.Thread(target=one, daemon=True) for one in work]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self.play
+        finally:
+            for one in followers:
+                one.stop()
+            self._stopping.set()
+            for thread in threads:
+                thread.join(_PATIENCE)
+            self._save()
+            writers.finish(_PATIENCE)
+            if not self.keep:
+                self._remove()
+
+    @property
+    def _own(self) -> dict[str, str]:
+        return {"labelSelector": f"{PLAYED}={self.cluster.name}"}
+
+    def _failed(self, about: str, error: ClusterError) -> None:
+        self.report(about, str(error))
+
+    # Nodes of the API server.
+
+    def _known(self, cluster: Cluster) -> set[str]:
+        """Return the names of nodes that an earlier play has left."""
+        known = set()
+        for one in objects_at(cluster.http, NODES):
+            name, labels = one["metadata"]["name"], one["metadata"].get("labels") or {}
+            if name in self.members and labels.get(PLAYED) != self.cluster.name:
+                raise InputError(
+                    f"the cluster has a node {name} that is not played by this file",
+                    field="groups",
+                    remedy="choose another name for the group or, of two plays, for the cluster",
+                )
+            known.add(name)
+        return known
+
+    def _register(self, name: str, *, is_known: bool = False) -> None:
+        """Make a Node and its Lease; those of an earlier play get the status of now."""
+        node, writers = self.members[name], self._writers
+        made = node_object(node.member, node.kubelet, self.cluster.name, node.address)
+        path, spec = f"{NODES}/{name}", {"spec": made["spec"]}
+        if is_known:
+            writers.write(name, "PATCH", f"{path}/status", {"status": made["status"]})
+        else:
+            writers.write(name, "POST", NODES, made)
+        # The API server taints a new node as not ready; the controller that takes that away is not in every cluster.
+        writers.write(name, "PATCH", path, spec)
+        writers.write(name, "POST", LEASES, lease_object(name, self.cluster.name))
+
+    def _renew(self, name: str) -> None:
+        node = self.play.nodes.get(name)
+        if node is None:
+            return
+        if not node.problem:
+            self.play.write(name, "PATCH", f"{LEASES}/{name}", {"spec": {"renewTime": stamp(fraction=".%f")}})
+        self.play.timers.enter(_RENEWAL, 1, self._renew, (name,))
+
+    def _happens(self, event: NodeEvent) -> None:
+        """Let an event of the file happen."""
+        name, change, path = event.node, event.change, f"{NODES}/{event.node}"
+        if change is NodeAction.ADD:
+            self._register(name)
+            self.play.nodes[name] = self.members[name]
+            self._renew(name)
+        elif name not in self.play.nodes:
+            return
+        elif change is NodeAction.REMOVE:
+            self.play.write(name, "DELETE", path, {})
+        elif isinstance(change, NodeAction):
+            self.play.write(name, "PATCH", path, {"spec": {"unschedulable": change is NodeAction.CORDON}})
+        elif isinstance(change, NodeTaints):
+            self.play.write(name, "PATCH", path, {"spec": {"taints": taints_of(change.taints)}})
+        else:
+            self.play.happens(name, change)
+
+    def _remove(self) -> None:
+        """Delete what was made, and pods that were bound to it: the garbage collector of pods would do the same."""
+        writers = Writers(self.connect, self.report)
+        with self.connect() as cluster:
+            for one in objects_at(cluster.http, PODS, _BOUND):
+                metadata = one["metadata"]
+                if one["spec"]["nodeName"] in self.members:
+                    path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+                    writers.write(metadata["uid"], "DELETE", path, {"gracePeriodSeconds": 0})
+            for path in (NODES, LEASES):
+                asked(cluster.http, "DELETE", path, params=self._own)
+            if self.publishes:
+                kinds = {f"{OURS}/{PLURALS[STATE]}", f"{observation.API_VERSION}/{observation.PLURAL}"}
+                for name in self.members:
+                    for kind in kinds:
+                        writers.write(name, "DELETE", f"apis/{kind}/{name}", {})
+                    query = {"labelSelector": f"{NODE_LABEL}={name}"}
+                    writers.write(name, "DELETE", f"apis/{OURS}/{PLURALS[FACTS]}?{urlencode(query)}", {})
+        writers.finish(_PATIENCE)
+
+    # What passes time.
+
+    def _keep_time(self) -> None:
+        """Run what is due, and save states now and then."""
+        saved = time.monotonic()
+        while not self._stopping.is_set():
+            due = self.play.timers.run(blocking=False)
+            if time.monotonic() - saved >= _SAVING:
+                self._save()
+                saved = time.monotonic()
+            self._stopping.wait(_TICK if due is None else min(due, _TICK))
+
+    def _publish(self) -> None:
+        """Publish all nodes, one after another, as ``mooring publish`` does each."""
+        with self.connect() as cluster:
+            shared = Cluster(cluster.http, is_shared=True)
+            publishers: dict[str, Publisher] = {}
+            while not self._stopping.wait(LOOKING):
+                for name, node in list(self.play.nodes.items()):
+                    if name not in publishers:
+                        source = LiveSource(partial(getattr, node, "kubelet"), name)
+                        publishers[name] = Publisher(source.observe, lambda: shared, name, report=self._told)
+                    publishers[name].step()
+
+    def _told(self, finding: Finding) -> None:
+        self.report(finding.subject, finding.message)
+
+    # States on disk.
+
+    def _states(self) -> dict[str, NodeState]:
+        if self.folder is None:
+            return {}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            found = [state_of(msgspec.json.decode(one.read_bytes())) for one in self.folder.glob("*.json")]
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot be read: {error}", source=str(self.folder)) from None
+        return {one.node: one for one in found}
+
+    def _save(self) -> None:
+        """Write the states of the nodes that have changed."""
+        if self.folder is None:
+            return
+        for name, node in list(self.play.nodes.items()):
+            kubelet = node.kubelet
+            if self._saved.get(name) is not kubelet:
+                file = self.folder / f"{name}.json"
+                document = state_document(EngineObserver(name).observe(kubelet).state)
+                file.with_suffix(".new").write_bytes(msgspec.json.encode(document))
+                file.with_suffix(".new").replace(file)
+                self._saved[name] = kubelet
