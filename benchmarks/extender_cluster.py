@@ -7,8 +7,9 @@ from dataclasses import replace
 from shapes import machine, pod, started, whole
 
 from mooring.cluster.extender.answers import Answers
-from mooring.cluster.extender.deciding import Decider, Weights
+from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.pods import Seen, Shapes
+from mooring.cluster.extender.scores import Weights
 from mooring.cluster.extender.view import ClusterView
 from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.checkpoint.memory_file import memory_state_text

@@ -134,7 +134,7 @@ def _initializing(
 def _compiled(cls: Any, name: str) -> Callable[..., Any]:
     """Compile one of the methods that read or store the fields of a class by their names, and give it to the class."""
     fields = dataclasses.fields(cls)
-    scope: dict[str, Any] = {f"{one.name}_SET": vars(cls)[one.name].__set__ for one in fields}
+    scope: dict[str, Any] = {f"{one.name}_SET": getattr(cls, one.name).__set__ for one in fields}
     scope |= {"CLASS": cls, "NEW": object.__new__, "MISSING": MISSING}
     checks = hasattr(cls, "__post_init__")
     mine = "".join([f"self.{one.name}, " for one in fields if one.compare])
@@ -179,6 +179,24 @@ def _text(self: Any) -> str:
     return f"{self.__class__.__qualname__}({', '.join(shown)})"
 
 
+_finding = RLock()
+
+
+class _FieldsOf:
+    """The fields of a dataclass, which the standard library finds when they are first asked for."""
+
+    def __init__(self, written: type, made: Any) -> None:
+        self.written, self.made = written, made
+
+    def __get__(self, _: object, __: type | None = None) -> Any:
+        with _finding:
+            if vars(self.made)["__dataclass_fields__"] is self:
+                found: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(self.written)
+                for name in ("__dataclass_params__", "__match_args__", "__dataclass_fields__"):
+                    setattr(self.made, name, getattr(found, name))
+        return self.made.__dataclass_fields__
+
+
 _SHARED = {"__repr__": _text, "__getstate__": _state, "__setstate__": _restore}
 _FROZEN = {"__setattr__": _refusing("assign to"), "__delattr__": _refusing("delete")}
 
@@ -188,9 +206,13 @@ def _dataclass(*, frozen: bool = False, slots: bool = False, **others: bool) -> 
     if others or not slots:
         return dataclasses.dataclass(frozen=frozen, slots=slots, **others)
 
-    def decorated(cls: type) -> type:
+    def decorate(cls: type) -> type:
         own = {name for name, method in vars(cls).items() if method is not None}
-        made: type = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+        names = [name for name, kind in cls.__annotations__.items() if not kind.startswith("ClassVar")]
+        replaced = {"__dict__", "__weakref__", *names}
+        space = {name: method for name, method in vars(cls).items() if name not in replaced}
+        made: Any = type(cls)(cls.__name__, cls.__bases__, space | {"__slots__": (*names,)})
+        made.__qualname__, made.__dataclass_fields__ = cls.__qualname__, _FieldsOf(cls, made)
 
         def at_first_use(name: str) -> Callable[..., Any]:
             def method(self: Any, *given: Any, **named: Any) -> Any:
@@ -202,9 +224,10 @@ def _dataclass(*, frozen: bool = False, slots: bool = False, **others: bool) -> 
         methods |= _FROZEN | {"__hash__": at_first_use("__hash__")} if frozen else {"__hash__": None}
         for name in methods.keys() - own:
             setattr(made, name, methods[name])
-        return made
+        decorated: type = made
+        return decorated
 
-    return decorated
+    return decorate
 
 
 def _replace(value: Any, /, **changes: Any) -> Any:

@@ -13,11 +13,11 @@ from tests.publisher.manifests import mistakes
 
 from mooring.monitoring.serve import command as serve
 from mooring.monitoring.serve.app import ServeOptions
-from mooring.monitoring.shadow.commands import shadow
+from mooring.monitoring.shadow import commands as shadow
 from mooring.service.options import parse_address
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-VERBS: Mapping[str, click.Command] = {"shadow": shadow.command, "serve": serve.command}
+VERBS: Mapping[str, click.Command] = {"shadow": shadow.shadow_command, "serve": serve.command}
 
 
 def documents(verb: str) -> list[dict[str, Any]]:

@@ -27,15 +27,6 @@ from mooring.cluster.dra.run import Plugin
 from mooring.service import messages
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
-from mooring.service.messages import (
-    DRA_SERVICE,
-    REGISTRATION_SERVICE,
-    ClaimMessage,
-    InfoRequestMessage,
-    PluginInfoMessage,
-    RegistrationStatusMessage,
-    RegistrationStatusResponseMessage,
-)
 
 DRIVER, NODE = "cpu.example", "edge-7"
 
@@ -162,20 +153,20 @@ class Kubelet:
         self._channels: list[grpc.Channel] = []
         self.info: Any = self._call(
             str(registration),
-            REGISTRATION_SERVICE,
+            messages.REGISTRATION_SERVICE,
             "GetInfo",
-            InfoRequestMessage(),
-            PluginInfoMessage,
+            messages.InfoRequestMessage(),
+            messages.PluginInfoMessage,
         )
         self._registration = str(registration)
 
     def notify(self, *, registered: bool, error: str = "") -> None:
         self._call(
             self._registration,
-            REGISTRATION_SERVICE,
+            messages.REGISTRATION_SERVICE,
             "NotifyRegistrationStatus",
-            RegistrationStatusMessage(plugin_registered=registered, error=error),
-            RegistrationStatusResponseMessage,
+            messages.RegistrationStatusMessage(plugin_registered=registered, error=error),
+            messages.RegistrationStatusResponseMessage,
         )
 
     def prepare(self, name: str, uid: str = "") -> Any:
@@ -208,8 +199,8 @@ class Kubelet:
     def _claims(self, method: str, name: str, uid: str) -> Any:
         uid = uid or f"uid-{name}"
         request, response = (getattr(messages, f"{method}{what}Message") for what in ("Request", "Response"))
-        asked = request(claims=[ClaimMessage(namespace="default", uid=uid, name=name)])
-        return self._call(self.info.endpoint, DRA_SERVICE, method, asked, response).claims[uid]
+        asked = request(claims=[messages.ClaimMessage(namespace="default", uid=uid, name=name)])
+        return self._call(self.info.endpoint, messages.DRA_SERVICE, method, asked, response).claims[uid]
 
     def _call(self, path: str, service: str, method: str, request: Any, response: Any) -> Any:
         channel = grpc.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")])

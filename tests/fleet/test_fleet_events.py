@@ -54,7 +54,7 @@ def test_a_restart_with_a_stricter_policy_refuses_pods_that_it_had_admitted() ->
 def test_a_kubelet_that_does_not_start_again_is_named_and_its_pods_leave_after_five_minutes() -> None:
     broken = Restart(replace(ALIGNED, topology_manager_policy="nope"))
     result = run([arrival("p", FOUR)], NodeEvent(10.0, "a", broken))
-    assert result.problems[0].startswith("a: the kubelet does not start again:")
+    assert result.operations.problems[0].startswith("a: the kubelet does not start again:")
     assert (result.records[0].fate, result.records[0].ended) == (PodPhase.EVICTED, 310.0)
 
 
@@ -91,8 +91,8 @@ def test_a_resize_changes_what_the_scheduler_counts_and_one_that_is_refused_is_n
     result = run([arrival("p", burstable), late], PodResize(10.0, "default/p", larger))
     assert fates(result) == {"p": "runs", "q": "waits"}
     result = run([arrival("p", FOUR)], PodResize(10.0, "default/p", larger), PodResize(5.0, "default/x", larger))
-    assert len(result.problems) == 2
-    assert "default/x: is not running" in result.problems[0]
+    assert len(result.operations.problems) == 2
+    assert "default/x: is not running" in result.operations.problems[0]
 
 
 def test_an_urgent_pod_preempts_the_least_important_ones_alone() -> None:

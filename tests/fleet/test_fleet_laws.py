@@ -138,7 +138,7 @@ def history(result: Simulation, place: int) -> list[tuple[Record, bool] | MadeCh
             found.append(((record.came, 0), (record, False)))
             if record.went and record.fate is not PodPhase.REFUSED:
                 found.append(((record.went, 0), (record, True)))
-    found += [((one.after, 1 + number), one) for number, one in enumerate(result.changes) if one.node == place]
+    found += [((one.after, 1 + number), one) for number, one in enumerate(result.operations.made) if one.node == place]
     return [step for _, step in sorted(found, key=lambda entry: entry[0])]
 
 

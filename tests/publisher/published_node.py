@@ -58,7 +58,7 @@ class Node:
     def __post_init__(self) -> None:
         self.seen = self.observer.observe(self.kubelet)
         self.publisher = Publisher(
-            self.observe,
+            lambda: self.observe(),  # noqa: PLW0108 - a test may replace it
             self.connect,
             NODE,
             rhythm=self.rhythm,

@@ -161,7 +161,7 @@ def test_the_cpu_time_of_a_burst_is_that_of_seeing_and_writing_its_changes(
         quiet.computed += 0.25
         return observe()
 
-    # The publisher asks its source by this name, and every observation costs a quarter of a second.
+    # Every observation costs a quarter of a second.
     monkeypatch.setattr(quiet, "observe", costly)
     quiet.let_pass(5.0)
     assert (quiet.publisher.counts.burst_cpu, quiet.publisher.counts.bursts) == before, "nothing has changed"

@@ -13,9 +13,10 @@ from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.claims import ClaimView
-from mooring.cluster.extender.deciding import Decider, NodeVerdict, Weights
+from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Shapes, seen_pod
+from mooring.cluster.extender.scores import Weights
 from mooring.cluster.extender.watches import claim_listener, class_listener
 from mooring.cluster.extender.wire import Arguments
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig

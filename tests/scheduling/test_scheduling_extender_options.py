@@ -14,8 +14,9 @@ from tests.agent.pods.fault_injector import kubeconfig
 from tests.cli.command import mooring
 
 from mooring.cluster.extender import command as verb
-from mooring.cluster.extender.deciding import UnknownNodes, Weights
+from mooring.cluster.extender.deciding import UnknownNodes
 from mooring.cluster.extender.options import FIELDS, KIND, ExtenderOptions
+from mooring.cluster.extender.scores import Weights
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import within
 from mooring.service.options import Address, read_options

@@ -13,8 +13,9 @@ from tests.node.hotpluggable import pod
 from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, pod_json, started, state_of_node
 
 from mooring.cluster.extender.answers import Answers
-from mooring.cluster.extender.deciding import Decider, PossibleNodes, Weights, anonymous, quality_of
+from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
+from mooring.cluster.extender.scores import Weights, quality_of
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import Arguments, decoded
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig

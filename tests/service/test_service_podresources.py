@@ -10,17 +10,10 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from mooring.service import messages
 from mooring.service.grpc_server import serve
 from mooring.service.grpc_socket import CallLimits, CallRefusedError, Method, Methods
 from mooring.service.logs import Log
-from mooring.service.messages import (
-    PODRESOURCES_SERVICE,
-    ContainerResourcesMessage,
-    GetPodResourcesRequestMessage,
-    GetPodResourcesResponseMessage,
-    ListPodResourcesResponseMessage,
-    PodResourcesMessage,
-)
 from mooring.service.podresources import ListedClaimDevice, PodResourcesClient, PodResourcesError, pods_in
 
 RECORDING = Path(__file__).resolve().parents[3] / "shared/wire/podresources-list-with-dra.json"
@@ -31,7 +24,7 @@ GIVEN = ListedClaimDevice(
 
 @pytest.mark.skipif(not RECORDING.exists(), reason="the recordings of the API are not here")
 def test_the_recorded_answer_names_claim_driver_pool_device_and_share() -> None:
-    message = ListPodResourcesResponseMessage()
+    message = messages.ListPodResourcesResponseMessage()
     json_format.ParseDict(json.loads(RECORDING.read_bytes())["List"], message, ignore_unknown_fields=True)
     pods = {pod.name: pod for pod in pods_in(message.SerializeToString())}
     assert pods["dra"].containers[0].dynamic == (GIVEN,)
@@ -39,7 +32,7 @@ def test_the_recorded_answer_names_claim_driver_pool_device_and_share() -> None:
     assert pods["g1"].containers[0].dynamic == ()
 
 
-Answer = Callable[[GetPodResourcesRequestMessage], Message]
+Answer = Callable[[messages.GetPodResourcesRequestMessage], Message]
 
 
 @pytest.fixture
@@ -47,8 +40,8 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Answ
     path, ends = str(tmp_path_factory.mktemp("k") / "s"), list[Callable[[], object]]()
 
     def started(answer: Answer | None) -> PodResourcesClient:
-        methods: Methods = {} if answer is None else {"Get": Method(GetPodResourcesRequestMessage, answer)}
-        ends.append(serve(path, PODRESOURCES_SERVICE, methods, Log("test"), CallLimits()))
+        methods: Methods = {} if answer is None else {"Get": Method(messages.GetPodResourcesRequestMessage, answer)}
+        ends.append(serve(path, messages.PODRESOURCES_SERVICE, methods, Log("test"), CallLimits()))
         client = PodResourcesClient(path)
         ends.append(client.close)
         return client
@@ -60,10 +53,10 @@ def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Answ
 
 
 def test_one_pod_is_asked_for_by_its_name(kubelet: Callable[[Answer | None], PodResourcesClient]) -> None:
-    def answer(request: GetPodResourcesRequestMessage) -> Message:
-        containers = [ContainerResourcesMessage(name=request.pod_namespace)]
-        return GetPodResourcesResponseMessage(
-            pod_resources=PodResourcesMessage(name=request.pod_name, namespace="seen", containers=containers)
+    def answer(request: messages.GetPodResourcesRequestMessage) -> Message:
+        containers = [messages.ContainerResourcesMessage(name=request.pod_namespace)]
+        return messages.GetPodResourcesResponseMessage(
+            pod_resources=messages.PodResourcesMessage(name=request.pod_name, namespace="seen", containers=containers)
         )
 
     found = kubelet(answer).get("shop", "web")
@@ -74,7 +67,7 @@ def test_one_pod_is_asked_for_by_its_name(kubelet: Callable[[Answer | None], Pod
 def test_a_pod_that_the_kubelet_does_not_know_yet_is_none(
     kubelet: Callable[[Answer | None], PodResourcesClient],
 ) -> None:
-    def answer(request: GetPodResourcesRequestMessage) -> Message:
+    def answer(request: messages.GetPodResourcesRequestMessage) -> Message:
         raise CallRefusedError("UNKNOWN", f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
 
     assert kubelet(answer).get("shop", "web") is None

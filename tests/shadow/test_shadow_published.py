@@ -16,7 +16,7 @@ from tests.shadow.test_shadow_watching import Told
 
 from mooring.answers.base.agreement import replay_file
 from mooring.documents.schemas import schema
-from mooring.monitoring.shadow.commands import shadow
+from mooring.monitoring.shadow import commands as shadow
 from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.judgement import Agreement
 from mooring.monitoring.shadow.shadow import Shadow

@@ -23,14 +23,7 @@ from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import Published, moment
 from mooring.documents.status import ConfigurationPart
-from mooring.engine.core.config import (
-    CPU_HOTPLUG,
-    DEVICE_ALIGNMENT,
-    MIXED_CPUS,
-    SCALE_DOWN_DELAY,
-    KubeletConfig,
-    MooringConfig,
-)
+from mooring.engine.core import config
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.moment import Moment
@@ -212,10 +205,10 @@ READ_WITH: Mapping[str, str] = {
     "pod_level_resources": "featureGates.PodLevelResources",
     "qos_fix": "featureGates.PodLevelResourcesFixKubeletQOSClass",
     "defaulting_fix": "featureGates.PodLevelResourcesFixDefaulting",
-    "knows_delay": f"the extension {SCALE_DOWN_DELAY}",
+    "knows_delay": f"the extension {config.SCALE_DOWN_DELAY}",
     "delay": f"featureGates.{DELAY_GATE}",
-    "knows_mixing": f"the extension {MIXED_CPUS}",
-    "knows_device_alignment": f"the extension {DEVICE_ALIGNMENT}",
+    "knows_mixing": f"the extension {config.MIXED_CPUS}",
+    "knows_device_alignment": f"the extension {config.DEVICE_ALIGNMENT}",
     "knows_pod_resources": "the kubelet release",
     "huge_page_requests_of_containers": "the kubelet release",
     "huge_page_limits_beside_requests": "the kubelet release",
@@ -239,8 +232,10 @@ def restart_reasons(old: AgentConfiguration, new: AgentConfiguration) -> tuple[s
     for attribute, name in READ_WITH.items():
         if getattr(before, attribute) != getattr(after, attribute):
             found.append(f"{name} needs a restart: pods were read with the old setting")
-    if (CPU_HOTPLUG in old.mooring.extensions) != (CPU_HOTPLUG in new.mooring.extensions):
-        found.append(f"the extension {CPU_HOTPLUG} needs a restart: the watch over the CPUs begins with the agent")
+    if (config.CPU_HOTPLUG in old.mooring.extensions) != (config.CPU_HOTPLUG in new.mooring.extensions):
+        found.append(
+            f"the extension {config.CPU_HOTPLUG} needs a restart: the watch over the CPUs begins with the agent"
+        )
     return tuple(found)
 
 
@@ -268,13 +263,15 @@ def engine_refusal(kubelet: Kubelet, new: AgentConfiguration) -> str:
     return "" if _keep_theirs(before[0], after[0]) else "running containers would be placed elsewhere"
 
 
-def _restarted(kubelet: Kubelet, config: KubeletConfig, mooring: MooringConfig) -> tuple[Node, Mapping[str, str]] | str:
+def _restarted(
+    kubelet: Kubelet, fields: config.KubeletConfig, mooring: config.MooringConfig
+) -> tuple[Node, Mapping[str, str]] | str:
     """Return the node after a restart on a copy of the state, and why active pods are not admitted again, by uid.
 
     A text says why there can be no restart.
     """
     try:
-        start = start_kubelet(kubelet.info, config, mooring, kubelet.files)
+        start = start_kubelet(kubelet.info, fields, mooring, kubelet.files)
         if isinstance(start, NotStarted):
             return f"the engine does not start with it: {start.refusal.message}"
         fresh = start.with_devices(kubelet.node.providers.devices)

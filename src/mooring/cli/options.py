@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
 from mooring.cli.output import check_destination
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily
 
 with lazily():
     from click import shell_completion

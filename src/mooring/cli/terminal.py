@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -20,7 +19,7 @@ from rich.segment import Segment
 
 from mooring.cli.output import STANDARD_OUTPUT, StyledText, emit, emit_document, json_text, warn
 from mooring.engine.core.errors import clean
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily
 from mooring.views.console import markdown, plain, write
 
 with lazily():

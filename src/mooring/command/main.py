@@ -106,9 +106,9 @@ _MODULES: Mapping[str, str] = {
     "heal": "answers.doctor.heal",
     "play": "cluster.play.command",
     "publish": "cluster.publisher.command",
-    "record": "monitoring.shadow.commands.record",
+    "record": "monitoring.shadow.commands:record_command",
     "serve": "monitoring.serve.command",
-    "shadow": "monitoring.shadow.commands.shadow",
+    "shadow": "monitoring.shadow.commands:shadow_command",
     "version": "command.version",
 }
 """Verb -> module of its command, below ``mooring``."""
@@ -148,7 +148,8 @@ class _Verbs(click.Group):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"mooring.{_MODULES[cmd_name]}").command
+        module, _, name = _MODULES[cmd_name].partition(":")
+        command = getattr(import_module(f"mooring.{module}"), name or "command")
         if not isinstance(command, click.Command):
             raise TypeError(f"the verb {cmd_name} has no command")
         return command

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations
 from math import comb
@@ -23,6 +22,7 @@ from mooring.engine.node import Decision
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings
 from mooring.explanations.phrases import fewest_elements, nodes_of, plural
+from mooring.lazy import dataclass
 
 MOST_SETS = 5000
 """Up to so many sets of NUMA nodes of one size are tried; with more the size counts as sufficient."""

@@ -6,34 +6,24 @@ Reasons, stories, pictures and documents read the same chapters; the facts are w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.pod import Container, Pod, QoS, ResourceList, guaranteed_equivalent
-from mooring.engine.cpumanager.facts import (
-    CPUPinningFailed,
-    CPUsPicked,
-    CPUsTaken,
-    DistributionChosen,
-    ExistingCPUsKept,
-    PodShareCut,
-    SharePicked,
-    TakeBegun,
-    WholeCoresChecked,
-)
+from mooring.engine.core.pod import Pod, QoS, guaranteed_equivalent
+from mooring.engine.cpumanager import facts as cpus
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.facts import DevicesTaken
-from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
 from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.node import Decision
 from mooring.engine.node.facts import HintScored, HintsGiven
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations.opinions import last, opinions_of
 from mooring.explanations.story import Chapter, ExclusiveRequest, Opinion, Pick, Refused, Run, Step, Taking, failed
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts
@@ -78,10 +68,20 @@ class Circumstances:
 def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: MemoryState) -> tuple[Chapter, ...]:
     """Return the chapters in the order in which things happened; containers that were not reached have none."""
     mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
-    merges = dict(_merges(mine, settings, memory))
+    merges, start = dict[str, tuple[HintsMerged, tuple[Opinion, ...]]](), 0
+    for position, fact in enumerate(mine):
+        if isinstance(fact, HintsMerged):
+            part, start = mine[start : position + 1], position + 1
+            given = last(part, HintsGiven)
+            container = given.container if given is not None else POD
+            merges[container] = fact, opinions_of(part, settings, fact.policy, memory)
     steps: dict[str, list[Step]] = {}
+    told = False
     for step in _steps(mine, plugins=settings.plugins is not None):
-        steps.setdefault(step.container, []).append(step)
+        # A refusal is reported once.
+        if not (told and isinstance(step, cpus.CPUPinningFailed | MemoryPinningFailed)):
+            steps.setdefault(step.container, []).append(step)
+        told = failed(step)
     reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
     names = [POD] if POD in merges or POD in steps else []
     names += [container.name for container in pod.containers if container.name in reached]
@@ -90,32 +90,9 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: 
     found = []
     for name in names:
         merge, opinions = merges.get(name, (None, ()))
-        found.append(
-            Chapter(
-                name,
-                _request(pod, name, settings),
-                opinions,
-                merge,
-                by_distance,
-                scores.get(name),
-                tuple(steps.get(name, ())),
-            )
-        )
+        request, done = _request(pod, name, settings), tuple(steps.get(name, ()))
+        found.append(Chapter(name, request, opinions, merge, by_distance, scores.get(name), done))
     return tuple(found)
-
-
-def _merges(
-    facts: Sequence[object], settings: Settings, memory: MemoryState
-) -> Iterator[tuple[str, tuple[HintsMerged, tuple[Opinion, ...]]]]:
-    """Yield container, merge and opinions of every merge, in order."""
-    start = 0
-    for position, fact in enumerate(facts):
-        if not isinstance(fact, HintsMerged):
-            continue
-        part = facts[start : position + 1]
-        start = position + 1
-        given = last(part, HintsGiven)
-        yield given.container if given is not None else POD, (fact, opinions_of(part, settings, fact.policy, memory))
 
 
 def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
@@ -124,18 +101,20 @@ def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
         return _request_of_pod(pod, settings)
     one = next(found for found in pod.containers if found.name == container)
     need = exclusive_cpus(pod, one, settings.pod_level) if settings.cpu is not None else 0
+    managed, asked = settings.pod_level.manages(pod), settings.pod_level.requests_of(one)
     if need and not settings.pod_level.leaves_out(pod):
-        if _from_the_node(pod, settings):
-            return ExclusiveRequest(need, "the pod is Guaranteed and the request is a whole number")
-        return ExclusiveRequest(
-            need, "its requests equal its limits and the number is whole; they come from the CPUs of the pod"
-        )
-    return ExclusiveRequest(0, _why_no_request(pod, one, settings))
-
-
-def _from_the_node(pod: Pod, settings: Settings) -> bool:
-    """Tell whether containers get their CPUs from the node and not from what the pod has (KEP-5526)."""
-    return not (settings.pod_level.manages(pod) and settings.pod_scope and settings.topology_policy != NONE)
+        why = "the pod is Guaranteed and the request is a whole number"
+        if managed and settings.pod_scope and settings.topology_policy != NONE:  # KEP-5526
+            why = "its requests equal its limits and the number is whole; they come from the CPUs of the pod"
+        return ExclusiveRequest(need, why)
+    if not (why := _why_none_requests(pod, settings)):
+        if "cpu" not in asked:
+            why = "it requests no CPU" if asked is one.requests else "its status allocates no CPU"
+        elif managed and not guaranteed_equivalent(one):
+            why = "its cpu and memory requests are not both set and equal to its limits"
+        else:
+            why = f"{asked['cpu']} is not a whole number of CPUs"
+    return ExclusiveRequest(0, why)
 
 
 def _request_of_pod(pod: Pod, settings: Settings) -> ExclusiveRequest:
@@ -149,18 +128,6 @@ def _request_of_pod(pod: Pod, settings: Settings) -> ExclusiveRequest:
     return ExclusiveRequest(0, _why_none_requests(pod, settings) or "no container requests a whole number of CPUs")
 
 
-def _why_no_request(pod: Pod, container: Container, settings: Settings) -> str:
-    general = _why_none_requests(pod, settings)
-    if general:
-        return general
-    asked = settings.pod_level.requests_of(container)
-    if "cpu" not in asked:
-        return "it requests no CPU" if asked is container.requests else "its status allocates no CPU"
-    if settings.pod_level.manages(pod) and not guaranteed_equivalent(container):
-        return "its cpu and memory requests are not both set and equal to its limits"
-    return f"{_cpu_text(asked)} is not a whole number of CPUs"
-
-
 def _why_none_requests(pod: Pod, settings: Settings) -> str:
     """Return what keeps every container of the pod from exclusive CPUs, or an empty text."""
     if settings.cpu is None:
@@ -172,6 +139,15 @@ def _why_none_requests(pod: Pod, settings: Settings) -> str:
     return ""
 
 
+def devices_of(decision: Decision) -> dict[str, dict[str, Device]]:
+    """Return what the containers of a pod hold of each resource, by id."""
+    found: dict[str, dict[str, Device]] = {}
+    for resources in decision.devices.values():
+        for resource, devices in resources.items():
+            found.setdefault(resource, {}).update((device.id, device) for device in devices)
+    return found
+
+
 def why_left_out(settings: Settings) -> str:
     """Return why the managers leave out pods with pod-level resources; a clause."""
     if POD_LEVEL_MANAGERS in settings.gates.values:
@@ -179,37 +155,25 @@ def why_left_out(settings: Settings) -> str:
     return f"the managers of kubelet {settings.release.name} leave such pods out"
 
 
-def _cpu_text(resources: ResourceList) -> str:
-    return str(resources["cpu"])
-
-
 def _steps(facts: Iterable[object], *, plugins: bool) -> Iterator[Step]:
-    """Yield what was done, in order; the facts of one taking become one step, and a refusal is reported once."""
-    told = False
-    for step in _all_steps(facts, plugins=plugins):
-        if not (told and isinstance(step, CPUPinningFailed | MemoryPinningFailed)):
-            yield step
-        told = failed(step)
-
-
-def _all_steps(facts: Iterable[object], *, plugins: bool) -> Iterator[Step]:
+    """Yield what was done, in order; the facts of one taking become one step."""
     open_run: list[object] = []
     told: list[object] = []
     for fact in facts:
         match fact:
-            case TakeBegun() | CPUsPicked() | DistributionChosen() | SharePicked():
+            case cpus.TakeBegun() | cpus.CPUsPicked() | cpus.DistributionChosen() | cpus.SharePicked():
                 open_run.append(fact)
-            case CPUsTaken():
+            case cpus.CPUsTaken():
                 runs = tuple(_runs(open_run))
                 yield Taking(
                     fact.container, fact.need, fact.reusable, fact.pool, fact.affinity, runs, fact.taken, fact.error
                 )
                 open_run = []
-            case PodShareCut():
+            case cpus.PodShareCut():
                 yield from _cut(open_run, fact.cpus, "")
                 yield fact
                 open_run = []
-            case CPUPinningFailed():
+            case cpus.CPUPinningFailed():
                 yield from _cut(open_run, 0, fact.error)
                 yield fact
                 open_run = []
@@ -218,31 +182,36 @@ def _all_steps(facts: Iterable[object], *, plugins: bool) -> Iterator[Step]:
                 if fact not in told:
                     yield fact
                 told.append(fact)
-            case WholeCoresChecked() | ExistingCPUsKept() | MemoryAssigned() | MemoryPinningFailed() | DevicesTaken():
+            case (
+                cpus.WholeCoresChecked()
+                | cpus.ExistingCPUsKept()
+                | MemoryAssigned()
+                | MemoryPinningFailed()
+                | DevicesTaken()
+            ):
                 yield fact
 
 
 def _cut(facts: list[object], taken: int, error: str) -> Iterator[Taking]:
     """Yield the taking from the CPUs of the pod, whose end is not a fact."""
-    begun = next((fact for fact in facts if isinstance(fact, TakeBegun)), None)
+    begun = next((fact for fact in facts if isinstance(fact, cpus.TakeBegun)), None)
     if begun is not None:
         yield Taking(begun.container, begun.need, 0, begun.candidates, None, tuple(_runs(facts)), taken, error)
 
 
 def _runs(facts: list[object]) -> Iterator[Run]:
-    starts = [position for position, fact in enumerate(facts) if isinstance(fact, TakeBegun)]
+    starts = [position for position, fact in enumerate(facts) if isinstance(fact, cpus.TakeBegun)]
     # Plugins choose without a run of the kubelet's rules.
     for start, end in zip(starts, [*starts[1:], len(facts)] if starts else [], strict=True):
         begun, *rest = facts[start:end]
-        if not isinstance(begun, TakeBegun):
+        if not isinstance(begun, cpus.TakeBegun):
             continue
-        chosen = next((fact for fact in rest if isinstance(fact, DistributionChosen)), None)
-        yield Run(begun.place, begun.need, begun.candidates, chosen, tuple(_picks(rest)))
-
-
-def _picks(facts: Iterable[object]) -> Iterator[Pick]:
-    for fact in facts:
-        if isinstance(fact, CPUsPicked):
-            yield Pick(fact.rule, fact.cpus)
-        elif isinstance(fact, SharePicked):
-            yield Pick("rest" if fact.is_rest else "share", fact.cpus, fact.node)
+        chosen = next((fact for fact in rest if isinstance(fact, cpus.DistributionChosen)), None)
+        picks = tuple(
+            Pick(one.rule, one.cpus)
+            if isinstance(one, cpus.CPUsPicked)
+            else Pick("rest" if one.is_rest else "share", one.cpus, one.node)
+            for one in rest
+            if isinstance(one, cpus.CPUsPicked | cpus.SharePicked)
+        )
+        yield Run(begun.place, begun.need, begun.candidates, chosen, picks)

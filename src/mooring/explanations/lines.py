@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.pod import Pod
@@ -21,6 +20,7 @@ from mooring.explanations.phrases import joined, node_sets, nodes, per_node, plu
 from mooring.explanations.remarks import left_out_words, loss_words
 from mooring.explanations.step_lines import step_line
 from mooring.explanations.story import NO, YES, Chapter, ClaimsInvolved, Line, Opinion, PodVerdict, Story
+from mooring.lazy import replace
 
 
 def opinion_line(opinion: Opinion, policy: str) -> Line:
@@ -30,26 +30,23 @@ def opinion_line(opinion: Opinion, policy: str) -> Line:
         where = positions(opinion.asked.free)
         text = f"{opinion.resource}: {where}, which CPUs and memory follow{alone}"
         return Line(text, mark="" if opinion.suffices else NO)
-    below = [Line(text) for text in _free(opinion)]
+    below = []
+    kinds = {kind for types in opinion.free.values() for kind in types}
+    for kind in sorted(kinds, key=lambda kind: (kind != opinion.resource, kind)):
+        free = per_node(
+            {node: types.get(kind, 0) for node, types in opinion.free.items()}, size if is_memory(kind) else str
+        )
+        below.append(Line(f"free{'' if kind == opinion.resource else f' {kind}'}: {free}"))
     if opinion.bound:
         where = nodes(members(opinion.bound))
         below.append(Line(f"must include {where}, where earlier containers of the pod have CPUs"))
     below += [Line(f"{nodes(group)} serve memory as one group") for group in opinion.groups]
-    return Line(
-        f"{_label(opinion)}: {_said(opinion, policy)}{alone}", tuple(below), mark="" if opinion.suffices else NO
-    )
-
-
-def _label(opinion: Opinion) -> str:
     amounts = [
-        f"{_amount(kind, amount)}{f' of {kind}' if kind != opinion.resource else ''}"
+        f"{size(amount) if is_memory(kind) else amount}{f' of {kind}' if kind != opinion.resource else ''}"
         for kind, amount in opinion.need.items()
     ]
-    return f"{opinion.resource} ({', '.join(amounts)})" if amounts else opinion.resource
-
-
-def _amount(kind: str, amount: int) -> str:
-    return size(amount) if is_memory(kind) else str(amount)
+    label = f"{opinion.resource} ({', '.join(amounts)})" if amounts else opinion.resource
+    return Line(f"{label}: {_said(opinion, policy)}{alone}", tuple(below), mark="" if opinion.suffices else NO)
 
 
 def _said(opinion: Opinion, policy: str) -> str:
@@ -58,11 +55,15 @@ def _said(opinion: Opinion, policy: str) -> str:
             return f"{_nothing_fits(opinion)}, which counts as no preference until memory is allocated"
         return "any NUMA node works"
     if not opinion.narrowest:
-        return f"no set of NUMA nodes works{_why_none(opinion)}"
-    if not opinion.suffices:
-        return _too_wide(opinion, policy)
-    if not opinion.preferred:
-        return f"at least {plural(opinion.narrowest, 'NUMA node')}, more than on an empty machine"
+        because = ": it already holds a different number" if opinion.held and opinion.need else ""
+        if not opinion.held and not opinion.need:
+            because = ": nothing would be left for the containers that share"
+        return f"no set of NUMA nodes works{because}"
+    if not opinion.suffices or not opinion.preferred:
+        least = f"at least {plural(opinion.narrowest, 'NUMA node')}"
+        by_number = policy == SINGLE_NUMA_NODE and opinion.narrowest > 1 and not opinion.suffices
+        more = "" if by_number else ", more than on an empty machine"
+        return f"{least if opinion.suffices else f'needs {least}'}{more}"
     if opinion.count is None:
         number, those = opinion.preferred[0].bit_count(), nodes(members(opinion.together))
         return f"preferred: any of {those}" if number == 1 else f"preferred: sets of {number} of {those}"
@@ -79,29 +80,6 @@ def _nothing_fits(opinion: Opinion) -> str:
     together = joined([f"{size(amount)} of {kind}" for kind, amount in sums.items()])
     serving = f"{nodes(members(opinion.serving))} {'serves' if opinion.serving.bit_count() == 1 else 'serve'}"
     return f"{nodes(opinion.free)} together have {together}, but {serving} other containers and cannot join a new group"
-
-
-def _why_none(opinion: Opinion) -> str:
-    if opinion.held and opinion.need:
-        return ": it already holds a different number"
-    if not opinion.held and not opinion.need:
-        return ": nothing would be left for the containers that share"
-    return ""
-
-
-def _too_wide(opinion: Opinion, policy: str) -> str:
-    least = f"needs at least {plural(opinion.narrowest, 'NUMA node')}"
-    if policy == SINGLE_NUMA_NODE and opinion.narrowest > 1:
-        return least
-    return f"{least}, more than on an empty machine"
-
-
-def _free(opinion: Opinion) -> Iterator[str]:
-    kinds = {kind for types in opinion.free.values() for kind in types}
-    for kind in sorted(kinds, key=lambda kind: (kind != opinion.resource, kind)):
-        amounts = {node: types.get(kind, 0) for node, types in opinion.free.items()}
-        named = "" if kind == opinion.resource else f" {kind}"
-        yield f"free{named}: {per_node(amounts, size if is_memory(kind) else str)}"
 
 
 def merge_line(merge: HintsMerged, *, by_distance: bool, score: int | None = None) -> Line:
@@ -122,23 +100,20 @@ def merge_line(merge: HintsMerged, *, by_distance: bool, score: int | None = Non
     return Line(f"{merge.policy} {verdict}: {_outcome(merge)}", below, mark=mark)
 
 
-def _where(mask: int | None) -> str:
-    return nodes(members(mask)) if mask else "all NUMA nodes"
-
-
 def _outcome(merge: HintsMerged) -> str:
     mask = merge.result.mask
+    where = nodes(members(mask)) if mask else "all NUMA nodes"
     if merge.rule == "preferred":
         if not mask:
             return "any NUMA node works"
-        return f"{_where(mask)} {'is' if mask.bit_count() == 1 else 'are'} preferred by every resource"
+        return f"{where} {'is' if mask.bit_count() == 1 else 'are'} preferred by every resource"
     if merge.rule == "nothing":
         return "no combination of hints has a NUMA node in common"
     if merge.rule == "filtered":
         return "not every resource fits on one NUMA node"
     if merge.policy == SINGLE_NUMA_NODE:
         return "no NUMA node is preferred by every resource"
-    return f"no set of NUMA nodes is preferred by every resource; the best of the others is {_where(mask)}"
+    return f"no set of NUMA nodes is preferred by every resource; the best of the others is {where}"
 
 
 def _choice(merge: HintsMerged, *, by_distance: bool) -> Iterator[Line]:
@@ -164,12 +139,23 @@ _MOST_NAMED = 6
 def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     """Return the story line by line: of a refused pod first the chapter in which it was refused."""
     ordered = sorted(story.chapters, key=lambda chapter: not chapter.failed)
-    lines = [_chapter(chapter, story, topology) for chapter in ordered]
+    lines = []
+    bound = any(opinion.bound for other in story.chapters if other.failed for opinion in other.opinions)
+    for chapter in ordered:
+        because = Line(f"because {chapter.request.why}", detail=chapter.request.need > 0)
+        # Of a refused pod the containers that were served are not what it is about, unless they led to the refusal.
+        led = (bound and chapter.request.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
+        served = story.verdict is PodVerdict.REJECTED and not chapter.failed
+        lines.append(Line(chapter_title(chapter), (because, *_body(chapter, topology)), detail=served and not led))
     if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
         lines.append(Line("the node resources check rejects what the resource managers admitted", mark=NO))
     if any(isinstance(fact, PodNotSupported) for fact in story.facts):
         lines.append(Line("the kubelet rejects it before it asks the resource managers", mark=NO))
-    lines += _hotplug_lines(story)
+    for fact in story.facts:
+        if isinstance(fact, OfflineCPUsLeftOut):
+            lines.append(Line(left_out_words(fact), mark=NO))
+        elif isinstance(fact, CPUsBroken | CPUsReplaced) and story.container in ("", fact.container):
+            lines.append(Line(loss_words(fact), mark=NO if isinstance(fact, CPUsBroken) else ""))
     lines += _claim_lines(story.claims, story.pod)
     if story.unreached and story.verdict is PodVerdict.REJECTED:
         names = joined(story.unreached)
@@ -181,40 +167,15 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _hotplug_lines(story: Story) -> Iterator[Line]:
-    """Yield what offline CPUs mean for the pod (extension cpu-hotplug)."""
-    for fact in story.facts:
-        if isinstance(fact, OfflineCPUsLeftOut):
-            yield Line(left_out_words(fact), mark=NO)
-        elif isinstance(fact, CPUsBroken | CPUsReplaced) and (not story.container or fact.container == story.container):
-            yield Line(loss_words(fact), mark=NO if isinstance(fact, CPUsBroken) else "")
-
-
-def _chapter(chapter: Chapter, story: Story, topology: Topology | None) -> Line:
-    below = (Line(f"because {chapter.request.why}", detail=chapter.request.need > 0), *_body(chapter, topology))
-    # Of a refused pod the containers that were served are not what it is about, unless they bind the others.
-    served = story.verdict is PodVerdict.REJECTED and not chapter.failed
-    return Line(chapter_title(chapter), below, detail=served and not _matters(chapter, story))
-
-
 def chapter_title(chapter: Chapter) -> str:
     """Return the container of a chapter and its request."""
     name = f"container {chapter.container}" if chapter.container else "the pod as a whole"
-    return f"{name} {_asks(chapter)}"
-
-
-def _asks(chapter: Chapter) -> str:
-    if chapter.request.need:
-        return f"requests {plural(chapter.request.need, 'exclusive CPU')}"
+    asks = "requests no exclusive CPUs" if chapter.failed else "runs in the shared pool"
     if any(isinstance(step, PodShareCut) for step in chapter.steps):
-        return "shares the CPUs of its pod"
-    return "requests no exclusive CPUs" if chapter.failed else "runs in the shared pool"
-
-
-def _matters(chapter: Chapter, story: Story) -> bool:
-    """Tell whether a chapter without a refusal led to the one that has it."""
-    bound = any(opinion.bound for other in story.chapters if other.failed for opinion in other.opinions)
-    return (bound and chapter.request.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
+        asks = "shares the CPUs of its pod"
+    if chapter.request.need:
+        asks = f"requests {plural(chapter.request.need, 'exclusive CPU')}"
+    return f"{name} {asks}"
 
 
 def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:

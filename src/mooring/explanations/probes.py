@@ -7,7 +7,6 @@ thousandth of a CPU, which gives no exclusive one, and one byte, which is tied t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, mask_of, members
@@ -22,7 +21,9 @@ from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import NONE
+from mooring.explanations.chapters import devices_of
 from mooring.explanations.phrases import nodes_of
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def place_of(decision: Decision, topology: Topology | None) -> PodPlace:
         cpus,
         tuple(nodes_of(topology, cpus.mask)) if topology is not None else (),
         tuple(sorted(memory)),
-        _devices_of(decision),
+        {name: tuple(one for _, one in sorted(found.items())) for name, found in sorted(devices_of(decision).items())},
     )
 
 
@@ -81,14 +82,6 @@ def placed(kubelet: Kubelet, pod: Pod) -> PodPlace | None:
     """Return where a pod would be put; None when it would not be admitted, for whatever reason."""
     _, result = admit(kubelet, pod, AdmitMode.TRIAL)
     return place_of(result.decision, kubelet.settings.topology) if result.admitted else None
-
-
-def _devices_of(decision: Decision) -> dict[str, tuple[Device, ...]]:
-    found: dict[str, dict[str, Device]] = {}
-    for resources in decision.devices.values():
-        for resource, devices in resources.items():
-            found.setdefault(resource, {}).update((device.id, device) for device in devices)
-    return {resource: tuple(devices[id_] for id_ in sorted(devices)) for resource, devices in sorted(found.items())}
 
 
 CPU = "cpu"

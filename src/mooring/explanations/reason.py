@@ -10,9 +10,9 @@ releases.md sections 2, 3 and 8. Source of the advice: the kubelet's own text, t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mooring.engine.core.decision import Cause, StartRefusal
+from mooring.lazy import dataclass
 
 NOT_ENOUGH_CPUS = "MOOR-101"
 LARGER_THAN_A_NODE = "MOOR-102"

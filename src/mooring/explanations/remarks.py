@@ -8,7 +8,6 @@ distances that the firmware reports (ACPI SLIT).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, takewhile
 
 from mooring.engine.core.bits import list_text, mask_of, members
@@ -33,7 +32,7 @@ from mooring.explanations.phrases import (
     positions,
 )
 from mooring.explanations.reason import Reason
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily
 
 with lazily():
     import mooring.engine.extensions.facts as extension_facts
@@ -161,27 +160,21 @@ def all_remarks(decision: Decision, circumstances: Circumstances) -> list[Reason
 
 def _spread(decision: Decision, circumstances: Circumstances, topology: Topology) -> Iterator[Reason]:
     """Say which container is spread over more NUMA nodes than its number of CPUs requires, and why."""
-    reserved = circumstances.settings.cpu.reserved if circumstances.settings.cpu is not None else 0
+    cpu, policy = circumstances.settings.cpu, circumstances.settings.topology_policy
+    reserved = cpu.reserved if cpu is not None else 0
+    why = {NONE: ": topology manager policy none ignores NUMA nodes", BEST_EFFORT: ": best-effort accepts any set"}
+    because = why.get(policy, "")
+    if cpu is not None and cpu.rules.distribute:
+        because = ", which distribute-cpus-across-numa allows"
     for name, placement in decision.containers.items():
         used = len(nodes_of(topology, placement.cpus.mask))
         fewest = fewest_nodes(topology, len(placement.cpus), reserved)
         if placement.cpus and 0 < fewest < used:
             yield Reason(
                 code.SPREAD,
-                f"{name} is spread over {used} NUMA nodes although {fewest} can hold it on an empty machine"
-                f"{_why_spread(circumstances)}",
+                f"{name} is spread over {used} NUMA nodes although {fewest} can hold it on an empty machine{because}",
                 "To reject such pods instead, use topologyManagerPolicy restricted or single-numa-node.",
             )
-
-
-def _why_spread(circumstances: Circumstances) -> str:
-    policy = circumstances.settings.topology_policy
-    cpu = circumstances.settings.cpu
-    if cpu is not None and cpu.rules.distribute:
-        return ", which distribute-cpus-across-numa allows"
-    if policy == NONE:
-        return ": topology manager policy none ignores NUMA nodes"
-    return ": best-effort accepts any set" if policy == BEST_EFFORT else ""
 
 
 def _split_caches(decision: Decision, circumstances: Circumstances, topology: Topology) -> Iterator[Reason]:
@@ -307,13 +300,9 @@ def left_out_words(fact: extension_facts.OfflineCPUsLeftOut) -> str:
     >>> left_out_words(extension_facts.OfflineCPUsLeftOut("uid", 0b1000, 0b110))
     'CPU 3 is offline; CPUs 1-2 are unavailable until others come online'
     """
-    parts = [f"{cpus_text(fact.offline)} {_are(fact.offline)} offline"] if fact.offline else []
-    parts += [f"{cpus_text(fact.kept)} {_are(fact.kept)} unavailable until others come online"] if fact.kept else []
-    return "; ".join(parts)
-
-
-def _are(mask: int) -> str:
-    return "is" if mask.bit_count() == 1 else "are"
+    states = ((fact.offline, "offline"), (fact.kept, "unavailable until others come online"))
+    found = ((mask, "is" if mask.bit_count() == 1 else "are", state) for mask, state in states if mask)
+    return "; ".join(f"{cpus_text(mask)} {are} {state}" for mask, are, state in found)
 
 
 def loss_words(fact: extension_facts.CPUsBroken | extension_facts.CPUsReplaced) -> str:

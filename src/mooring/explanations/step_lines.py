@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUPinningFailed, ExistingCPUsKept, PodShareCut, WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryPinningFailed
-from mooring.engine.plugins.facts import (
-    Candidate,
-    PluginChoseAffinity,
-    PluginFailed,
-    PluginFiltered,
-    PluginMadeRoom,
-    PluginsChose,
-    PluginScored,
-    PluginStep,
-)
+from mooring.engine.plugins import facts as plugins
 from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural
 from mooring.explanations.story import NO, YES, Line, Pick, Run, Step, Taking
 
@@ -45,9 +36,21 @@ def step_line(step: Step, topology: Topology | None) -> Line:
     """Return what was done in one step, with how below."""
     match step:
         case WholeCoresChecked():
-            line = _whole_cores(step)
+            begin = "full-pcpus-only rejects:"
+            text = f"{begin} only {step.available} CPUs are in the shared pool on cores without a reserved CPU"
+            if not step.passed and step.need % step.group:
+                text = f"{begin} {step.need} is not a multiple of the {step.group} CPUs of a core"
+            multiple = f"{step.need} is a multiple of {step.group}"
+            passed = f"full-pcpus-only: {multiple}, and {step.available} CPUs are on free cores"
+            line = Line(passed, detail=True) if step.passed else Line(text, mark=NO)
         case Taking():
-            line = _taking(step, topology)
+            below = tuple(line for run in step.runs for line in _run(run, step, topology))
+            where = f" on {nodes(nodes_of(topology, step.taken))}" if topology is not None else ""
+            left = step.reusable & step.taken
+            again = f"; {list_text(left)} reused from an init container" if left else ""
+            text = f"gets {plural(step.taken.bit_count(), 'CPU')}{where}: {list_text(step.taken)}{again}"
+            text = f"CPUs cannot be allocated: {step.error}" if step.error else text
+            line = Line(text, below, mark=NO if step.error else YES)
         case ExistingCPUsKept():
             line = Line(f"keeps its CPUs: {list_text(step.cpus)}", mark=YES)
         case CPUPinningFailed():
@@ -71,30 +74,6 @@ def step_line(step: Step, topology: Topology | None) -> Line:
     return line
 
 
-def _whole_cores(step: WholeCoresChecked) -> Line:
-    if step.passed:
-        text = (
-            f"full-pcpus-only: {step.need} is a multiple of {step.group}, and {step.available} CPUs are on free cores"
-        )
-        return Line(text, detail=True)
-    if step.need % step.group:
-        return Line(
-            f"full-pcpus-only rejects: {step.need} is not a multiple of the {step.group} CPUs of a core", mark=NO
-        )
-    text = f"full-pcpus-only rejects: only {step.available} CPUs are in the shared pool on cores without a reserved CPU"
-    return Line(text, mark=NO)
-
-
-def _taking(step: Taking, topology: Topology | None) -> Line:
-    below = tuple(line for run in step.runs for line in _run(run, step, topology))
-    if step.error:
-        return Line(f"CPUs cannot be allocated: {step.error}", below, mark=NO)
-    where = f" on {nodes(nodes_of(topology, step.taken))}" if topology is not None else ""
-    left = step.reusable & step.taken
-    again = f"; {list_text(left)} reused from an init container" if left else ""
-    return Line(f"gets {plural(step.taken.bit_count(), 'CPU')}{where}: {list_text(step.taken)}{again}", below, mark=YES)
-
-
 def _run(run: Run, step: Taking, topology: Topology | None) -> Iterator[Line]:
     place = _PLACES[run.place]
     if run.place == "hint" and step.affinity is not None:
@@ -109,18 +88,17 @@ def _run(run: Run, step: Taking, topology: Topology | None) -> Iterator[Line]:
             else f" ({nodes(chosen.found)} scored best, but the kubelet loses that result)"
         )
         rest = f", the remaining {chosen.rest} from {nodes(chosen.takers)}" if chosen.rest and chosen.takers else ""
+        shares = []
+        for pick in run.picks:
+            what = "rest" if pick.rule == "rest" else "share"
+            shares.append(Line(f"the {what} of {nodes([pick.node or 0])}: {list_text(pick.cpus)}", detail=True))
         yield Line(
             f"distributed {place}: {plural(chosen.share, 'CPU')} from each of {nodes(chosen.nodes)}{lost}{rest}",
-            tuple(Line(_share(pick), detail=True) for pick in run.picks),
+            tuple(shares),
         )
         return
     for pick in run.picks:
         yield Line(f"{_elements(pick, topology)} {place}: {list_text(pick.cpus)}")
-
-
-def _share(pick: Pick) -> str:
-    what = "the rest" if pick.rule == "rest" else "the share"
-    return f"{what} of {nodes([pick.node or 0])}: {list_text(pick.cpus)}"
 
 
 def _elements(pick: Pick, topology: Topology | None) -> str:
@@ -144,67 +122,37 @@ LEVELS = 4
 """How many levels of scores, and how many other proposals, a line names."""
 
 
-def plugin_line(step: PluginStep) -> Line:
+def plugin_line(step: plugins.PluginStep) -> Line:
     """Return which plugin did what."""
     match step:
-        case PluginFiltered():
-            return Line(f"{step.plugin} withholds {_cpus(step.cpus)}{_because(step.because)}")
-        case PluginMadeRoom():
-            return Line(f"{step.plugin} releases {_cpus(step.cpus)} after all{_because(step.because)}")
-        case PluginScored() if len(step.levels) == 1:
+        case plugins.PluginFiltered() | plugins.PluginMadeRoom():
+            cpus = f"{plural(step.cpus.bit_count(), 'CPU')} ({list_text(step.cpus)})" if step.cpus else "no CPUs"
+            does = f"withholds {cpus}" if isinstance(step, plugins.PluginFiltered) else f"releases {cpus} after all"
+            return Line(f"{step.plugin} {does}{f': {step.because}' if step.because else ''}")
+        case plugins.PluginScored() if len(step.levels) == 1:
             return Line(f"{step.plugin} scores {list_text(next(iter(step.levels.values())))} alike", detail=True)
-        case PluginScored():
-            return Line(f"{step.plugin} prefers {_ordered(step.levels)}")
-        case PluginsChose():
-            return _chose(step)
-        case PluginChoseAffinity():
-            return Line(f"{step.plugin} replaces {_where(step.merged)} by {_where(step.nodes)}")
-        case PluginFailed():
+        case plugins.PluginScored():
+            first, *others = [list_text(cpus) for cpus in step.levels.values()]
+            more = ", and so on" if len(others) >= LEVELS else ""
+            return Line(f"{step.plugin} prefers {first} to {', then '.join(others[: LEVELS - 1])}{more}")
+        case plugins.PluginsChose():
+            chosen = step.chosen
+            hides = f"; {list_text(chosen.hidden)} on the same cores stay idle" if chosen.hidden else ""
+            among = f", of {plural(len(step.candidates), 'proposal')}" if len(step.candidates) > 1 else ""
+            text = f"{_proposer(chosen)}{among}: {list_text(chosen.cpus)}{hides}"
+            rest = [one for one in step.candidates if one != chosen]
+            below = [Line(f"not {list_text(one.cpus)}, {_proposer(one)}", detail=True) for one in rest[:LEVELS]]
+            if len(rest) > LEVELS:
+                below.append(Line(f"nor {plural(len(rest) - LEVELS, 'other')}", detail=True))
+            return Line(f"as a hint, {text}" if step.as_hint else text, tuple(below))
+        case plugins.PluginChoseAffinity():
+            before, after = (nodes(members(mask)) if mask else "any NUMA node" for mask in (step.merged, step.nodes))
+            return Line(f"{step.plugin} replaces {before} by {after}")
+        case plugins.PluginFailed():
             return Line(f"{step.plugin} failed at {step.point}, and its answer is ignored: {step.why}")
 
 
-def _because(because: str) -> str:
-    return f": {because}" if because else ""
-
-
-def _cpus(cpus: int) -> str:
-    return f"{plural(cpus.bit_count(), 'CPU')} ({list_text(cpus)})" if cpus else "no CPUs"
-
-
-def _ordered(levels: Mapping[float, int]) -> str:
-    first, *others = [list_text(cpus) for cpus in levels.values()]
-    rest = others[: LEVELS - 1]
-    more = ", and so on" if len(others) > len(rest) else ""
-    return f"{first} to {', then '.join(rest)}{more}"
-
-
-def _chose(step: PluginsChose) -> Line:
-    chosen = step.chosen
-    hides = f"; {list_text(chosen.hidden)} on the same cores stay idle" if chosen.hidden else ""
-    among = f", of {plural(len(step.candidates), 'proposal')}" if len(step.candidates) > 1 else ""
-    text = f"{_proposer(chosen)}{_points(chosen)}{among}: {list_text(chosen.cpus)}{hides}"
-    if step.as_hint:
-        text = f"as a hint, {text}"
-    return Line(text, tuple(_others(step)))
-
-
-def _others(step: PluginsChose) -> Iterator[Line]:
-    others = [one for one in step.candidates if one != step.chosen]
-    for one in others[:LEVELS]:
-        yield Line(f"not {list_text(one.cpus)}, {_proposer(one)}{_points(one)}", detail=True)
-    if len(others) > LEVELS:
-        yield Line(f"nor {plural(len(others) - LEVELS, 'other')}", detail=True)
-
-
-def _proposer(one: Candidate) -> str:
-    return f"chosen by {one.plugin}" if one.plugin else "best scores first, by the kubelet's rules among equal ones"
-
-
-def _points(one: Candidate) -> str:
-    if not one.scores:
-        return ""
-    return f" (score {', '.join(f'{score:.4g} by {plugin}' for plugin, score in one.scores.items())})"
-
-
-def _where(mask: int | None) -> str:
-    return nodes(members(mask)) if mask else "any NUMA node"
+def _proposer(one: plugins.Candidate) -> str:
+    who = f"chosen by {one.plugin}" if one.plugin else "best scores first, by the kubelet's rules among equal ones"
+    points = ", ".join(f"{score:.4g} by {plugin}" for plugin, score in (one.scores or {}).items())
+    return f"{who} (score {points})" if points else who

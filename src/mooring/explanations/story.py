@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from mooring.engine.extensions.owners import HeldClaim
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.explanations.reason import Reason
+from mooring.lazy import dataclass
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.facts import PluginStep
@@ -84,31 +85,31 @@ class Opinion:
     """``cpu``, ``memory`` for all types of memory together (their hints are the same), or the name of a device."""
     asked: Question | None
     """What the provider was asked, and from what state it answered; None where it reports nothing of that."""
-    need: Mapping[str, int]
+    need: Mapping[str, int] = field(default_factory=dict)
     """Type -> amount; memory can have several types."""
-    free: Mapping[int, Mapping[str, int]]
+    free: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """NUMA node -> type -> what it could give. A device near several nodes counts on each."""
-    bound: int
+    bound: int = 0
     """Nodes that every hint must hold, because earlier containers of the pod have CPUs there."""
-    groups: tuple[tuple[int, ...], ...]
+    groups: tuple[tuple[int, ...], ...] = ()
     """Groups of NUMA nodes that serve memory together."""
-    held: bool
+    held: bool = False
     """Whether it has what it requests already, or another amount of it."""
-    nodes: int
+    nodes: int = 0
     """NUMA nodes that a hint names; 0 when any or none will do."""
-    indifferent: bool
+    indifferent: bool = False
     """Whether any NUMA node will do."""
-    preferred: tuple[int, ...]
+    preferred: tuple[int, ...] = ()
     """Preferred sets; of more than can be listed just one."""
-    alone: int
+    alone: int = 0
     """NUMA nodes that are preferred alone."""
-    together: int
+    together: int = 0
     """NUMA nodes of all preferred sets."""
-    count: int | None
+    count: int | None = 0
     """How many sets will do; None when there are too many to list."""
-    narrowest: int
+    narrowest: int = 0
     """Number of nodes of the narrowest set that will do; 0 when none will."""
-    suffices: bool
+    suffices: bool = False
     """Whether the policy would admit on these hints alone."""
     serving: int = 0
     """Where the memory manager found nothing: NUMA nodes that serve other containers."""
@@ -224,13 +225,13 @@ class Story:
     """The kubelet's message; empty where there is none."""
     circumstances: str
     """Release, policies and options in one line; of a kubelet that does not start at most the release."""
-    remarks: tuple[Reason, ...]
-    chapters: tuple[Chapter, ...]
-    unreached: tuple[str, ...]
+    remarks: tuple[Reason, ...] = ()
+    chapters: tuple[Chapter, ...] = ()
+    unreached: tuple[str, ...] = ()
     """Containers that were not evaluated."""
-    dropped: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
     """Uids of pods whose leftovers were dropped first."""
-    facts: tuple[object, ...]
+    facts: tuple[object, ...] = ()
     """What the engine reported, in order."""
     shortage: Shortage | None = None
     """What the node resources check found too little of."""

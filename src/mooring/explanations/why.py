@@ -6,28 +6,27 @@ Made from the facts that the engine reported during the decision and from the ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Rejection, Shortage
 from mooring.engine.core.pod import Pod, PodLevelGates, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus
-from mooring.engine.devicemanager.state import Device
-from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED, AdmitMode, AdmitResult, admit, decide, out_of
+from mooring.engine.kubelet import admit as admitting
+from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, decide, out_of
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import Load, PodShape
-from mooring.engine.node import Decision
-from mooring.engine.node.admission import TOPOLOGY_AFFINITY_ERROR
+from mooring.engine.node import Decision, admission
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations import reason as code
-from mooring.explanations.chapters import POD_LEVEL_MANAGERS, Circumstances, why_left_out
+from mooring.explanations.chapters import POD_LEVEL_MANAGERS, Circumstances, devices_of, why_left_out
 from mooring.explanations.opinions import follows_words
 from mooring.explanations.phrases import joined, nodes, nodes_of, plural, size
 from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import spoken_remarks
 from mooring.explanations.why_affinity import why_affinity
 from mooring.explanations.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
+from mooring.lazy import dataclass, replace
 
 ACCEPTED = "The resource managers admit it, but"
 """Begins every sentence about the node resources check, which comes after the managers."""
@@ -47,24 +46,22 @@ def why(decision: Decision, circumstances: Circumstances) -> Reason:
         )
     if decision.admitted:
         return _why_admitted(decision, circumstances)
-    reason = _why_refused(decision, circumstances)
+    match decision.reason:
+        case "SMTAlignmentError":
+            reason = why_smt(decision, circumstances)
+        case "EmptyPodSharedPoolError":
+            reason = why_empty_shared_pool(circumstances)
+        case admission.TOPOLOGY_AFFINITY_ERROR:
+            reason = why_affinity(decision, circumstances)
+        case admitting.POD_LEVEL_NOT_SUPPORTED:
+            reason = Reason(
+                code.NO_POD_LEVEL_RESOURCES,
+                "It has resources of its own, and the gate PodLevelResources of the kubelet is off.",
+                "Turn the gate on, or leave spec.resources out.",
+            )
+        case _:
+            reason = why_unexpected(decision, circumstances)
     return reason if circumstances.settings.plugins is None else with_withheld(reason, circumstances.facts)
-
-
-def _why_refused(decision: Decision, circumstances: Circumstances) -> Reason:
-    if decision.reason == TOPOLOGY_AFFINITY_ERROR:
-        return why_affinity(decision, circumstances)
-    if decision.reason == "SMTAlignmentError":
-        return why_smt(decision, circumstances)
-    if decision.reason == "EmptyPodSharedPoolError":
-        return why_empty_shared_pool(circumstances)
-    if decision.reason == POD_LEVEL_NOT_SUPPORTED:
-        return Reason(
-            code.NO_POD_LEVEL_RESOURCES,
-            "It has resources of its own, and the gate PodLevelResources of the kubelet is off.",
-            "Turn the gate on, or leave spec.resources out.",
-        )
-    return why_unexpected(decision, circumstances)
 
 
 def why_crash(crash: str) -> Reason:
@@ -133,10 +130,11 @@ def _why_admitted(decision: Decision, circumstances: Circumstances, shared: Reas
     tied = sorted({node for placement in decision.containers.values() for node in placement.mems})
     if tied:
         parts.append(f"Its memory is pinned to {nodes(tied)}.")
-    parts += [
-        f"{_devices(resource, found)}{follows_words(resource, circumstances.chapters)}."
-        for resource, found in _all_devices(decision).items()
-    ]
+    for resource, devices in devices_of(decision).items():
+        near = {node for device in devices.values() for node in device.numa or ()}
+        gets = f"It gets {joined(list(devices))} of {resource}"
+        where = f" on {nodes(near)}" if near else ""
+        parts.append(f"{gets}{where}{follows_words(resource, circumstances.chapters)}.")
     return Reason(cpus.code, " ".join(parts), cpus.remedy)
 
 
@@ -156,21 +154,6 @@ def why_container(decision: Decision, circumstances: Circumstances, container: s
         devices={name: devices for name, devices in decision.devices.items() if name == container},
     )
     return _why_admitted(alone, circumstances, Reason(code.SHARED_BY_AMOUNT, request.why, _WHOLE_NUMBER))
-
-
-def _all_devices(decision: Decision) -> dict[str, list[Device]]:
-    """Return what the containers hold of each resource, each device once."""
-    found: dict[str, dict[str, Device]] = {}
-    for resources in decision.devices.values():
-        for resource, devices in resources.items():
-            found.setdefault(resource, {}).update((device.id, device) for device in devices)
-    return {resource: list(devices.values()) for resource, devices in found.items()}
-
-
-def _devices(resource: str, devices: list[Device]) -> str:
-    ids = joined([device.id for device in devices])
-    near = {node for device in devices for node in device.numa or ()}
-    return f"It gets {ids} of {resource}" + (f" on {nodes(near)}" if near else "")
 
 
 def _of_cpus(decision: Decision, circumstances: Circumstances, shared: Reason | None) -> Reason:

@@ -6,7 +6,8 @@ Every figure comes from the facts of the merge that failed, and every claim is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.topology import Topology
@@ -21,6 +22,9 @@ from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion
 from mooring.explanations.why_allocation import fewer_cpus, no_common_node, why_devices
 from mooring.explanations.why_memory import MAKE_ROOM, nothing_to_share, why_memory
+from mooring.lazy import replace
+
+_LABELS = {CPU: "CPUs"}
 
 
 def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
@@ -49,17 +53,15 @@ def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
     cause = _clause(first, decision, circumstances)
     sentence = f"{subject} {cause.sentence}."
     if others:
-        sentence += f" Its {joined([_label(one.resource) for one in others])} alone would be rejected, too."
+        sentence += (
+            f" Its {joined([_LABELS.get(one.resource, one.resource) for one in others])} alone would be rejected, too."
+        )
     return replace(cause, sentence=sentence)
-
-
-def _label(name: str) -> str:
-    return "CPUs" if name == CPU else name
 
 
 def _conflict(opinions: Sequence[Opinion], policy: str) -> str:
     """Say that every resource could be served well, but not all in the same place; and what is short where one is."""
-    wanted = {_label(one.resource): _wanted(one, policy) for one in opinions if not one.indifferent}
+    wanted = {_LABELS.get(one.resource, one.resource): _wanted(one, policy) for one in opinions if not one.indifferent}
     places: dict[str, list[str]] = {}
     for label, sets in wanted.items():
         places.setdefault(node_sets(sets), []).append(label)
@@ -97,8 +99,15 @@ def _cpus(
     asked: CPUHintsAsked, now: int, topology: Topology, decision: Decision, circumstances: Circumstances
 ) -> Reason:
     policy = circumstances.settings.topology_policy
+    again = "Delete the pod, so that its controller creates a new one."
     if asked.mismatch:
-        return _mismatch(asked)
+        clause = ", but one of its containers already holds a different number of CPUs from its earlier admission"
+        if asked.container:
+            number = asked.available.bit_count()
+            clause = (
+                f", but already holds {number} from its earlier admission, and the kubelet does not change that number"
+            )
+        return Reason(code.HOLDS_ANOTHER_NUMBER, clause, again)
     usable = (asked.available | asked.reusable).bit_count()
     if usable < asked.need:
         return Reason(
@@ -116,33 +125,15 @@ def _cpus(
         )
     if asked.reusable:
         return _pinned(asked, now, topology, policy)
-    if asked.available == _held(asked, decision):
+    held = (one.cpus.mask for name, one in decision.containers.items() if asked.container in ("", name))
+    if asked.available == reduce(or_, held, 0):
         where = nodes(nodes_of(topology, asked.available))
         return Reason(
             code.HELD_ELSEWHERE,
             f" and already holds them on {where}, which {policy} rejects when the pod is admitted again",
-            "Delete the pod, so that its controller creates a new one.",
+            again,
         )
     return _scattered(asked, now, topology, circumstances)
-
-
-def _held(asked: CPUHintsAsked, decision: Decision) -> int:
-    """Return what the container, or the pod's containers together, have in the state."""
-    held = 0
-    for name, placement in decision.containers.items():
-        if asked.container in ("", name):
-            held |= placement.cpus.mask
-    return held
-
-
-def _mismatch(asked: CPUHintsAsked) -> Reason:
-    clause = ", but one of its containers already holds a different number of CPUs from its earlier admission"
-    if asked.container:
-        clause = (
-            f", but already holds {asked.available.bit_count()} from its earlier admission, and the kubelet does not "
-            "change that number"
-        )
-    return Reason(code.HOLDS_ANOTHER_NUMBER, clause, "Delete the pod, so that its controller creates a new one.")
 
 
 def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
@@ -163,7 +154,7 @@ def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> 
     elif len(home) > 1:
         clause = f"{stay}; single-numa-node allows only one node"
     else:
-        free = _free(topology, asked.available)
+        free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
         better = [node for node, number in free.items() if number >= asked.need and node not in home]
         although = f", although {nodes(better)} {'has' if len(better) == 1 else 'have'} enough" if better else ""
         clause = f"{stay}; including those, {usable} {'is' if usable == 1 else 'are'} available there{although}"
@@ -172,7 +163,7 @@ def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> 
 
 def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, circumstances: Circumstances) -> Reason:
     policy, cpu = circumstances.settings.topology_policy, circumstances.settings.cpu
-    free = _free(topology, asked.available)
+    free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
     listed = f"free: {per_node(free)}"
     advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
     reserved = cpu.reserved if cpu is not None else 0
@@ -191,7 +182,3 @@ def _wider(asked: CPUHintsAsked, now: int, topology: Topology) -> str:
     if not fewest < now:
         return "other NUMA nodes than it prefers"
     return f"{plural(now, 'NUMA node')} now and {fewest} on an empty machine (reserved CPUs counted)"
-
-
-def _free(topology: Topology, available: int) -> dict[int, int]:
-    return {node: (mask & available).bit_count() for node, mask in topology.numa.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.pod import ContainerKind
@@ -19,7 +18,7 @@ from mooring.explanations.phrases import device_words, joined, nodes, only, per_
 from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion, Taking
 from mooring.explanations.why_memory import nothing_to_share, used_up_memory, why_no_memory
-from mooring.lazy import lazily
+from mooring.lazy import lazily, replace
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts

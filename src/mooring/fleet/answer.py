@@ -11,27 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from math import fsum
 from typing import Final
 
 from msgspec import structs
 
 from mooring.explanations.phrases import duration
-from mooring.fleet.documents import (
-    FatesPart,
-    FleetDocument,
-    FleetGroupPart,
-    FleetPeriodPart,
-    FleetPodPart,
-    FleetSamplePart,
-    FleetWaitPart,
-    RefusedPart,
-    UsePart,
-    WaitCausePart,
-    WaitedPart,
-)
+from mooring.fleet import documents
 from mooring.fleet.relocation.moves import causes
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.work import REMADE, PodPhase, Record
@@ -40,27 +27,27 @@ MOST_KINDS: Final = 100
 """Kinds of waiting pods that are explained; those of most pods."""
 
 
-def created(fates: FatesPart) -> int:
+def created(fates: documents.FatesPart) -> int:
     """Return how many pods were created."""
     return sum(structs.astuple(fates))
 
 
-def admitted(fates: FatesPart) -> int:
+def admitted(fates: documents.FatesPart) -> int:
     """Return how many pods a kubelet admitted."""
     return fates.ran + fates.runs + fates.evicted
 
 
-def answer_of(result: Simulation) -> FleetDocument:
+def answer_of(result: Simulation) -> documents.FleetDocument:
     """Return what a simulation came to, but for single pods, which :func:`with_pods` adds."""
     counted = Counter(record.fate for record in result.records)
     aligned = Counter(record.numa_nodes for record in result.records if record.numa_nodes)
-    return FleetDocument(
+    return documents.FleetDocument(
         cluster=result.cluster.name,
         work=result.work.name,
         strategy=result.strategy.name,
         seed=result.seed,
         nodes=sum(group.count for group in result.cluster.groups),
-        pods=FatesPart(*(counted[fate] for fate in PodPhase)),
+        pods=documents.FatesPart(*(counted[fate] for fate in PodPhase)),
         waited=waited_of([one for record in result.records if (one := record.waited) is not None]),
         groups=_groups(result),
         uses=list(_uses(result)),
@@ -68,7 +55,7 @@ def answer_of(result: Simulation) -> FleetDocument:
         failed_jobs=[one.workload.name for one in result.controllers if one.given_up],
         preempted=result.preempted,
         cut_short=result.cut_short,
-        problems=result.problems,
+        problems=result.operations.problems,
         filtered=result.filtered,
         aligned={str(count): pods for count, pods in sorted(aligned.items())},
         samples=result.samples,
@@ -79,7 +66,7 @@ def answer_of(result: Simulation) -> FleetDocument:
     )
 
 
-def waited_of(seconds: Iterable[float]) -> WaitedPart:
+def waited_of(seconds: Iterable[float]) -> documents.WaitedPart:
     """Return median, 99th percentile and most.
 
     >>> waited_of([1.0, 2.0, 3.0]).median
@@ -87,10 +74,10 @@ def waited_of(seconds: Iterable[float]) -> WaitedPart:
     """
     ordered = sorted(seconds) or [0.0]
     median, late = (ordered[max(-int(-share * len(ordered) // 1) - 1, 0)] for share in (0.5, 0.99))
-    return WaitedPart(median, late, ordered[-1])
+    return documents.WaitedPart(median, late, ordered[-1])
 
 
-def periods_of(result: Simulation) -> list[FleetPeriodPart]:
+def periods_of(result: Simulation) -> list[documents.FleetPeriodPart]:
     """Return the periods between the samples."""
     ends = [sample.at for sample in result.samples]
     waited: list[list[float]] = [[] for _ in ends]
@@ -106,35 +93,25 @@ def periods_of(result: Simulation) -> list[FleetPeriodPart]:
         if record.fate is PodPhase.REFUSED and record.node is not None and record.ended is not None:
             refused[place(record.ended)][members[record.node].group.name, record.code] += 1
     return [
-        FleetPeriodPart(
+        documents.FleetPeriodPart(
             start,
             end,
             len(seconds),
-            [RefusedPart(*key, pods) for key, pods in sorted(codes.items())],
+            [documents.RefusedPart(*key, pods) for key, pods in sorted(codes.items())],
             waited_of(seconds),
         )
         for start, end, seconds, codes in zip([0.0, *ends[:-1]], ends, waited, refused, strict=True)
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodRow:
-    """Several periods as a row of a table."""
-
-    until: str
-    running: int
-    waiting: int
-    admitted: int
-    refused: Counter[tuple[str, str]]
-    """Group and code of the cause -> pods."""
-    waited: str
-    """The 99th percentile, the longest of the periods."""
-
-
 def joined_periods(
-    periods: Sequence[FleetPeriodPart], samples: Sequence[FleetSamplePart], most: int
-) -> Iterator[PeriodRow]:
-    """Yield the periods, joined until few enough are left to be read."""
+    periods: Sequence[documents.FleetPeriodPart], samples: Sequence[documents.FleetSamplePart], most: int
+) -> Iterator[tuple[str, int, int, int, Counter[tuple[str, str]], str]]:
+    """Yield the periods, joined until few enough are left to be read.
+
+    Each with its end, pods that run, wait and were admitted, pods by group and code of a refusal, and the longest 99th
+    percentile of the wait.
+    """
     together = -(-len(periods) // most) or 1
     for first in range(0, len(periods), together):
         some = periods[first : first + together]
@@ -144,31 +121,12 @@ def joined_periods(
             refused[one.group, one.code] += one.pods
         count = sum(period.admitted for period in some)
         waited = duration(max(period.waited.percentile99 for period in some)) if count else "–"
-        yield PeriodRow(duration(some[-1].ends), last.running, last.waiting, count, refused, waited)
+        yield duration(some[-1].ends), last.running, last.waiting, count, refused, waited
 
 
-def waiting_kinds(result: Simulation) -> list[FleetWaitPart]:
-    """Return why pods wait at the end, for each kind of them; equal pods wait for the same reasons."""
-    kinds: dict[Hashable, list[Record]] = {}
-    for record in result.records:
-        if record.fate is PodPhase.WAITS:
-            kinds.setdefault(record.arrival.asked.key, []).append(record)
-    most = sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]
-    return [
-        FleetWaitPart(
-            [record.arrival.name for record in records],
-            [
-                WaitCausePart(one.text, one.code, len(one.nodes))
-                for one in causes(result.nodes, records[0].arrival.asked)
-            ],
-        )
-        for records in most
-    ]
-
-
-def _groups(result: Simulation) -> list[FleetGroupPart]:
+def _groups(result: Simulation) -> list[documents.FleetGroupPart]:
     members = result.nodes.table.members
-    found = {one.name: FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
+    found = {one.name: documents.FleetGroupPart(one.name, one.count, 0, {}) for one in result.cluster.groups}
     for record in result.records:
         if record.node is None:
             continue
@@ -182,7 +140,7 @@ def _groups(result: Simulation) -> list[FleetGroupPart]:
     return list(found.values())
 
 
-def _uses(result: Simulation) -> Iterator[UsePart]:
+def _uses(result: Simulation) -> Iterator[documents.UsePart]:
     table, samples = result.nodes.table, result.samples
 
     def mean(shares: Sequence[float]) -> float:
@@ -195,25 +153,34 @@ def _uses(result: Simulation) -> Iterator[UsePart]:
         if offered and samples and name in samples[0].used:
             used = [sample.used[name] / offered for sample in samples]
             lost = [sample.stranded[name] / offered for sample in samples]
-            yield UsePart(name, offered, mean(used), max(used), mean(lost))
+            yield documents.UsePart(name, offered, mean(used), max(used), mean(lost))
 
 
-def unhappy(result: Simulation) -> dict[str, list[Record]]:
+def unhappy(
+    records: Iterable[Record], fates: Collection[PodPhase] = (PodPhase.REFUSED, PodPhase.WAITS, PodPhase.HELD)
+) -> dict[str, list[Record]]:
     """Return the pods that were refused, held or found no node: name of the first -> it, and those made anew for it."""
     found: dict[str, list[Record]] = {}
-    for record in result.records:
-        if record.fate in (PodPhase.REFUSED, PodPhase.WAITS, PodPhase.HELD):
+    for record in records:
+        if record.fate in fates:
             found.setdefault(record.arrival.name.partition(REMADE)[0], []).append(record)
     return found
 
 
-def with_pods(found: FleetDocument, result: Simulation) -> FleetDocument:
-    """Return an answer with what became of every pod, and why some wait."""
-    members = result.nodes.table.members
-    waits = waiting_kinds(result)
+def with_pods(found: documents.FleetDocument, result: Simulation) -> documents.FleetDocument:
+    """Return an answer with what became of every pod, and why some wait; equal pods wait for the same reasons."""
+    members, waits = result.nodes.table.members, list[documents.FleetWaitPart]()
+    kinds: dict[Hashable, list[Record]] = {}
+    for record in result.records:
+        if record.fate is PodPhase.WAITS:
+            kinds.setdefault(record.arrival.asked.key, []).append(record)
+    for alike in sorted(kinds.values(), key=lambda records: -len(records))[:MOST_KINDS]:
+        why = causes(result.nodes, alike[0].arrival.asked)
+        parts = [documents.WaitCausePart(one.text, one.code, len(one.nodes)) for one in why]
+        waits.append(documents.FleetWaitPart([record.arrival.name for record in alike], parts))
     codes = {pod: next((one.code for one in kind.causes if one.code), "") for kind in waits for pod in kind.pods}
     records = [
-        FleetPodPart(
+        documents.FleetPodPart(
             record.arrival.name,
             record.fate.value,
             "" if record.node is None else members[record.node].name,

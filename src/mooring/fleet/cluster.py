@@ -10,7 +10,7 @@ from typing import TypeAlias
 from mooring.engine.kubelet.events import Offline, Online, Resizing, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import allocatable
-from mooring.fleet.work import PodDemand
+from mooring.fleet.inputs.live_pods import LivePod
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
 from mooring.inputs.pods.scheduling_fields import Taint
@@ -65,23 +65,13 @@ ClusterEvent: TypeAlias = NodeEvent | PodResize
 
 
 @dataclass(frozen=True, slots=True)
-class RunningPod:
-    """A pod that is on a node from the beginning."""
-
-    name: str
-    """``namespace/name``."""
-    uid: str
-    asked: PodDemand
-
-
-@dataclass(frozen=True, slots=True)
 class RunningNode:
     """A node of a live cluster, as it is now."""
 
     kubelet: Kubelet
     """With the pods that hold something, under their uids."""
-    pods: tuple[RunningPod, ...]
-    """All that the scheduler counts on it."""
+    pods: tuple[LivePod, ...]
+    """All that the scheduler counts on it, in the order of their start."""
     offers: Mapping[str, int]
     """Allocatable resources as the cluster has them, ``pods`` included; cpu in millicores."""
     closed: str = ""

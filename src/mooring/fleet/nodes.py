@@ -89,11 +89,11 @@ class Nodes:
         if asked.plain:
             self.table.add(node, asked)
             return ADMITTED, ""
-        answer = self.states.admit(self.at[node], asked.shape)
-        if answer.prediction.admitted:
-            self.at[node] = answer.after
+        prediction, after, pod = self.states.admit(self.at[node], asked.shape)
+        if prediction.admitted:
+            self.at[node] = after
             self.table.add(node, asked)
-        return answer.prediction, answer.pod
+        return prediction, pod
 
     def remove(self, node: int, asked: PodDemand, pod: str) -> None:
         """Take a pod off a node.
@@ -159,16 +159,15 @@ class Nodes:
             kubelet does not start again, empty when it does.
         """
         pods = list(self.pods[node].values())
-        outcome = self.states.changed(self.at[node], change, [(one.place, one.asked.shape) for one in pods], key)
+        placed = [(one.place, one.asked.shape) for one in pods]
+        self.at[node], by_number, message = self.states.changed(self.at[node], change, placed, key)
         # A pod without a place, which sums alone count, was refused before.
-        changed = [number for number in outcome.refused if pods[number].place or pods[number].asked.plain]
-        refused = {pods[number].name: outcome.refused[number] for number in changed}
-        for number in changed:
+        refused = {number: why for number, why in by_number.items() if pods[number].place or pods[number].asked.plain}
+        for number in refused:
             self.table.remove(node, pods[number].asked)
             del self.pods[node][pods[number].name]
-        self.at[node] = outcome.after
-        self.table.set_offer(node, offers_of(self.table.members[node].now, outcome.after.kubelet))
-        return refused, outcome.message
+        self.table.set_offer(node, offers_of(self.table.members[node].now, self.at[node].kubelet))
+        return {pods[number].name: why for number, why in refused.items()}, message
 
     def resize(self, node: int, name: str, wanted: PodDemand) -> str:
         """Give a pod other resources, and return why it does not get them; empty when it does.

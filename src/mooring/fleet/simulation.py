@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from mooring.explanations.why import Prediction
 from mooring.fleet.cluster import NodeCluster
-from mooring.fleet.controllers import Controller, MadeChange, Operations, Orders, PodChange
+from mooring.fleet.controllers import Controller, Operations, Orders, PodChange
 from mooring.fleet.documents import FleetSamplePart
 from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sampler
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
@@ -65,13 +65,13 @@ class Simulation:
         self.preempted = 0
         """Pods that were evicted for pods of higher priority."""
         self.samples: list[FleetSamplePart] = []
-        self._operations = Operations(self)
+        self.operations = Operations(self)
         self.cut_short = False
         """Whether it was stopped before its end."""
 
     def run(self) -> Self:
         """Let time pass until nothing happens any more, and return what is then."""
-        self._operations.plan(self.cluster.events)
+        self.operations.plan(self.cluster.events)
         for arrival in self.work.arrivals:
             self._arrives(arrival)
         for workload in self.work.workloads:
@@ -96,16 +96,6 @@ class Simulation:
     def controllers(self) -> list[Controller]:
         """All that have created pods."""
         return list(dict.fromkeys(self._controllers.values()))
-
-    @property
-    def changes(self) -> list[MadeChange]:
-        """Of nodes, in their order."""
-        return self._operations.made
-
-    @property
-    def problems(self) -> list[str]:
-        """Kubelets that did not start again, and resizes that were not taken, in words."""
-        return self._operations.problems
 
     def stop(self) -> None:
         """Let time stand still before the next moment; :meth:`run` then returns what there is."""
@@ -154,13 +144,13 @@ class Simulation:
     def _begins(self, workload: Workload) -> None:
         controller = self._controllers[workload.name] = Controller(workload)
         self._obey(controller, controller.sync(self.now))
-        if workload.leaves is not None:
-            self.at(workload.leaves, lambda: self._deleted(controller))
 
-    def _deleted(self, controller: Controller) -> None:
-        """Delete a controller and its pods."""
-        for name in controller.close():
-            self._leaves(self.by_name[name])
+        def deleted() -> None:
+            for name in controller.close():
+                self._leaves(self.by_name[name])
+
+        if workload.leaves is not None:
+            self.at(workload.leaves, deleted)
 
     def _obey(self, controller: Controller, orders: Orders) -> None:
         for arrival in orders.create:
@@ -221,7 +211,7 @@ class Simulation:
         record.ended, record.went = self.now, self.moves
         self.nodes.end(node, record.arrival.name)
         self._notice(record, change)
-        self._operations.released(node)
+        self.operations.released(node)
         self.fill(node)
         self.wake(node)
 

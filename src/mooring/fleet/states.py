@@ -170,26 +170,12 @@ class SharedState:
         return (self.kubelet.node.cpu.default & self.kubelet.settings.allocatable_cpus.mask).bit_count()
 
 
-@dataclass(frozen=True, slots=True)
-class StateAnswer:
-    """What asking a state about a shape came to."""
-
-    prediction: Prediction
-    after: SharedState
-    """The same state where the pod was refused."""
-    pod: str = ""
-    """Name of the pod in the state afterwards; empty where it was refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateChange:
-    """What a change of a kubelet came to."""
-
-    after: SharedState
-    refused: Mapping[int, Prediction]
-    """Place of a pod among those of the node -> why the kubelet does not admit it again."""
-    message: str = ""
-    """Why the kubelet does not start again, or why a resize was not taken; empty when all is well."""
+StateAnswer: TypeAlias = tuple[Prediction, SharedState, str]
+"""What asking a state about a shape came to: the state afterwards, the same one where the pod was refused, and the name
+of the pod in it, then empty."""
+StateChange: TypeAlias = tuple[SharedState, Mapping[int, Prediction], str]
+"""What a change of a kubelet came to: the state afterwards, place of a pod among those of the node -> why the kubelet
+does not admit it again, and why it does not start again or a resize was not taken, empty when all is well."""
 
 
 class SharedStates:
@@ -220,7 +206,7 @@ class SharedStates:
         if found is None:
             if len(known) >= _MOST_VIEWS:
                 known.clear()
-            found = known[state.view] = self.admit(state, shape).prediction
+            found = known[state.view] = self.admit(state, shape)[0]
         return found
 
     def would_each(self, states: Iterable[SharedState], shape: PodShape) -> list[Prediction]:
@@ -256,7 +242,7 @@ class SharedStates:
             kubelet = without_plain(outcome.kubelet, names)
             kind = f"{state.group}{_CHANGED}{outcome.kind}" if outcome.kind else state.kind
             refused = {names.index(uid): prediction for uid, prediction in outcome.refused.items()}
-            return StateChange(self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message)
+            return self._shared(kind, kubelet, held_by(kubelet)), refused, outcome.message
 
         return self._changed.of((state.key, tuple((place, shape.key) for place, shape in pods), key), ask)
 
@@ -269,10 +255,10 @@ class SharedStates:
         name = f"{stem}.{number}"
         after, prediction = predicted(state.kubelet, replace(shape.pod, uid=name, name=name))
         if not prediction.admitted:
-            return StateAnswer(prediction, state)
+            return prediction, state, ""
         # What a refused pod leaves behind is gone before the next one is asked about, and so is it here.
         held = {**state.held, name: held_text(after.node, name)}
-        return StateAnswer(prediction, self._shared(state.kind, after, held), name)
+        return prediction, self._shared(state.kind, after, held), name
 
     def _shared(self, kind: str, kubelet: Kubelet, held: Mapping[str, str]) -> SharedState:
         cpu = kubelet.node.cpu

@@ -157,10 +157,9 @@ def _uses(answer: FleetDocument) -> RenderableType:
 def _periods(answer: FleetDocument) -> RenderableType:
     headings = ("until", "running", "waiting", "admitted", "refused", "waited (99 %)", "refused by")
     table = new_table(*headings, right=range(1, 6))
-    for row in joined_periods(answer.periods, answer.samples, _MOST_PERIODS):
-        causes = ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(row.refused.items()))
-        counts = (row.running, row.waiting, row.admitted, row.refused.total() or "–")
-        table.add_row(row.until, *map(str, counts), row.waited, causes)
+    for until, *counts, refused, waited in joined_periods(answer.periods, answer.samples, _MOST_PERIODS):
+        causes = ", ".join(f"{clean(group)} {code} {count}" for (group, code), count in sorted(refused.items()))
+        table.add_row(until, *map(str, (*counts, refused.total() or "–")), waited, causes)
     return table
 
 
@@ -180,7 +179,7 @@ def _listed(heading: str, found: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _pods(result: Simulation, most: int) -> Iterator[RenderableType]:
-    found = unhappy(result)
+    found = unhappy(result.records)
     if not found:
         return
     members = result.nodes.table.members

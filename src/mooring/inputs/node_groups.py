@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import Document, as_mapping, inside, list_at, name_at, text_at
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.scheduling_fields import Taint, taints_at
+from mooring.lazy import dataclass, field, replace
 
 KIND: Final = "Cluster"
 API_VERSION: Final = "mooring/v1alpha1"

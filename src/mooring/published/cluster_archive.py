@@ -116,10 +116,16 @@ def reduced_objects(objects: ClusterObjects) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {
         NODE: [_node(one) for one in objects.of(NODE)],
         POD: pods,
-        BUDGET: [_budget(one) for one in objects.of(BUDGET)],
+        BUDGET: [
+            _with_name(one)
+            | {
+                "spec": only(part_at(one, "spec"), ("selector",)),
+                "status": only(part_at(one, "status"), ("disruptionsAllowed",)),
+            }
+            for one in objects.of(BUDGET)
+        ],
         "ResourceClaim": reduced_claims(claims, pods, ""),
-        FACTS: [_own(one) for one in objects.of(FACTS)],
-        STATE: [_own(one) for one in objects.of(STATE)],
+        **{kind: [_with_name(one) | {"spec": one.get("spec")} for one in objects.of(kind)] for kind in (FACTS, STATE)},
         TOPOLOGY: [_with_name(one) | only(one, _TOPOLOGY) for one in objects.of(TOPOLOGY)],
     }
     return {kind: sorted(items, key=_order) for kind, items in found.items()}
@@ -161,16 +167,6 @@ def _pod(content: Content) -> dict[str, Any]:
         if items:
             told[name] = items
     return found
-
-
-def _budget(content: Content) -> dict[str, Any]:
-    found = _with_name(content)
-    spec = only(part_at(content, "spec"), ("selector",))
-    return {**found, "spec": spec, "status": only(part_at(content, "status"), ("disruptionsAllowed",))}
-
-
-def _own(content: Content) -> dict[str, Any]:
-    return {**_with_name(content), "spec": content.get("spec")}
 
 
 def _with_name(content: Content) -> dict[str, Any]:

@@ -298,7 +298,9 @@ class ListedSlices:
         if now - self._listed >= LISTING:
             self._listed = now
             try:
-                self._known = self._devices()
+                found = objects_at(self._cluster.http, SLICES, {**pods_of(self._node), **CACHED})
+                slices = [slice_of(one, source="ResourceSlices") for one in found]
+                self._known = dynamic_devices(current_devices(slices), self._pci, self._rules)
             except (ClusterError, InputError):
                 # Without this right nothing else suffers: the kubelet tells what containers hold.
                 self.close()
@@ -307,11 +309,6 @@ class ListedSlices:
     def close(self) -> None:
         """Close the way to the API server; the next list opens it again, with renewed credentials."""
         self._cluster.close()
-
-    def _devices(self) -> Mapping[str, tuple[Device, ...]]:
-        found = objects_at(self._cluster.http, SLICES, {**pods_of(self._node), **CACHED})
-        slices = [slice_of(one, source="ResourceSlices") for one in found]
-        return dynamic_devices(current_devices(slices), self._pci, self._rules)
 
 
 class KubeletAndSlices:

@@ -251,8 +251,11 @@ def possible_kubelets(knowledge: NodeKnowledge) -> tuple[Kubelet, ...] | str:
     pending = [Pending(pod, pod.uid in knowledge.leaving) for pod in new if pod.uid in tied]
     # Where a state names pods without uids, every member has to be described, or the name can mean it.
     is_clear = members <= knowledge.pods.keys()
-    if any(entry.pod.uid in knowledge.unsure and not (is_clear and _is_named(entry.pod, state)) for entry in pending):
-        return BEFORE_US
+    # Names of the state without a uid
+    nameless = {(key.namespace, key.name) for key in state.pods if not key.uid} if is_clear else frozenset()
+    for pod in (entry.pod for entry in pending):
+        if pod.uid in knowledge.unsure and (pod.namespace, pod.name) not in nameless:
+            return BEFORE_US
     gone = [uid for uid in members if uid in knowledge.leaving or uid not in knowledge.pods]
     kubelets = after_sequences(kind.digest, base, gone, pending)
     if kubelets is None:
@@ -266,8 +269,3 @@ def _without_left(kubelet: Kubelet, knowledge: NodeKnowledge) -> Kubelet:
     there = [uid for uid in left if uid in kubelet.node.active]
     settled = kubelet.without(there) if there else kubelet
     return settled.counting(total_requests(settled.node.active.values())) if left else settled
-
-
-def _is_named(pod: Pod, state: NodeState) -> bool:
-    """Tell whether a state names a pod without its uid."""
-    return any(not key.uid and (key.namespace, key.name) == (pod.namespace, pod.name) for key in state.pods)

@@ -17,7 +17,7 @@ from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.cpumanager.policy import STATIC, exclusive_cpus
-from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.memorymanager.policy import container_requests
 from mooring.engine.node import Node
@@ -124,9 +124,11 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
         state: what it published.
         pods: by uid, at least those that may be in the state.
     """
-    missing = _missing_file(kind.settings, state.files)
-    if missing:
-        return missing
+    config = kind.settings.config
+    if config.cpu_manager_policy == STATIC and state.files.cpu is None:
+        return "it lacks the file of the CPU manager"
+    if config.memory_manager_policy == _MEMORY_STATIC and state.files.memory is None:
+        return "it lacks the file of the memory manager"
     try:
         start = start_kubelet(kind.facts.machine, kind.settings, kind.facts.mooring, state.files, runs=True)
         if isinstance(start, Kubelet) and (state.offline or state.displaced):
@@ -156,7 +158,12 @@ def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod
             found.setdefault(uid, {})
     holders = {uid: list(containers) for uid, containers in found.items()}
     members = _members(state, holders, pods)
-    adopted = [pods.get(uid) or _described_by(uid, holders[uid]) for uid in members if uid in pods or uid in holders]
+    adopted = [
+        # Of a pod without a description only its containers' names are known.
+        pods.get(uid) or Pod(uid, uid, "", tuple(map(Container, holders[uid])), QoS.GUARANTEED)
+        for uid in members
+        if uid in pods or uid in holders
+    ]
     kubelet = replace(kubelet, node=kubelet.node.adopt(adopted)).settled()
     return kubelet.counting(kubelet.used)
 
@@ -193,16 +200,6 @@ def holds_all(node: Node, pod: Pod) -> bool:
     return True
 
 
-def _missing_file(settings: Settings, files: StateTexts) -> str:
-    """Return what is wrong when a manager has a policy that writes a file and there is none."""
-    config = settings.config
-    if config.cpu_manager_policy == STATIC and files.cpu is None:
-        return "it lacks the file of the CPU manager"
-    if config.memory_manager_policy == _MEMORY_STATIC and files.memory is None:
-        return "it lacks the file of the memory manager"
-    return ""
-
-
 def _members(state: NodeState, holders: Mapping[str, object], pods: Mapping[str, Pod]) -> dict[str, None]:
     """Return the uids of the pods that are in the state, in the order in which it names them.
 
@@ -210,19 +207,6 @@ def _members(state: NodeState, holders: Mapping[str, object], pods: Mapping[str,
     Holders that are neither named nor known may then be any of the named ones, and stay. Where every name has a uid,
     such a holder is what a refused pod left behind, and the managers drop it when they are asked the next time.
     """
-    named: dict[str, None] = {}
-    nameless = False
-    for key in state.pods:
-        if key.uid:
-            named[key.uid] = None
-        else:
-            nameless = True
-    for uid in holders:
-        if uid in pods or nameless:
-            named[uid] = None
-    return named
-
-
-def _described_by(uid: str, containers: list[str]) -> Pod:
-    """Return a pod of which only its containers' names are known."""
-    return Pod(uid, uid, "", tuple(Container(name) for name in containers), QoS.GUARANTEED)
+    named = {key.uid: None for key in state.pods if key.uid}
+    is_nameless = any(not key.uid for key in state.pods)
+    return named | {uid: None for uid in holders if uid in pods or is_nameless}

@@ -124,17 +124,13 @@ def prune(http: httpx2.Client, now: float) -> list[str]:
         if now - _made(metadata) < _YOUNGEST and (not node or young[node] < _MOST_YOUNG):
             young[node] += 1
             continue
-        if _delete(http, name, metadata):
+        # Unless it is another by now
+        conditions = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        passing = (httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT)
+        if asked(http, "DELETE", f"{_PATHS[FACTS]}/{name}", passing, json=body).is_success:
             gone.append(name)
     return gone
-
-
-def _delete(http: httpx2.Client, name: str, metadata: dict[str, Any]) -> bool:
-    """Delete an object unless it is another by now; tell whether it was done."""
-    conditions = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
-    passing = (httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT)
-    return asked(http, "DELETE", f"{_PATHS[FACTS]}/{name}", passing, json=body).is_success
 
 
 def _made(metadata: dict[str, Any]) -> float:

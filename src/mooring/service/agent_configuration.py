@@ -22,7 +22,7 @@ from mooring.inputs.configuration import devices, mooring_config
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags
 from mooring.inputs.configuration.layers import FieldPlace, Layer, Tier, merged_layers
-from mooring.inputs.configuration.node_configuration import ConfigurationDocument, by_kind, recognised
+from mooring.inputs.configuration.node_configuration import by_kind, recognised
 from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents, located, places_of
 from mooring.inputs.decoding.fields import Document, as_mapping, mapping_at, text_at, within
@@ -97,16 +97,18 @@ def agent_configuration(
     parts = by_kind(documents, _kind_of)
     options, part = AgentOptions(), parts.get(own.KIND)
     if part is not None:
-        with located(part.document):
-            options = agent_options(part.content, source=part.source)
+        content, document = part
+        with located(document):
+            options = agent_options(content, source=document.source)
     of_kubelet, files = _of_kubelet(options, flags)
     findings: list[Finding] = []
     named, source = {}, path
     if part := parts.get(kubelet.KIND):
-        named, source = _fields(part.content), part.source
+        content, document = part
+        named, source = _fields(content), document.source
         # Read alone first, so that an error names the file that has it.
-        with located(part.document):
-            places = partial(places_of, part.document)
+        with located(document):
+            places = partial(places_of, document)
             kubelet.kubelet_config(
                 named, source=source, report=findings.append, release=options.kubelet_version, places=places
             )
@@ -130,13 +132,14 @@ def _kind_of(document: Document) -> tuple[str, dict[str, Any]]:
     return kind, fields
 
 
-def _mooring(part: ConfigurationDocument | None) -> MooringConfig:
+def _mooring(part: tuple[dict[str, Any], Document] | None) -> MooringConfig:
     """Return Mooring's document; where it says nothing about defects, the agent's default."""
     if part is None:
         return MooringConfig(fixed_defects=FIXED_BY_DEFAULT)
-    with located(part.document):
-        found = mooring_config.mooring_config(part.content, source=part.source)
-    return found if part.content.get("fixedDefects") is not None else replace(found, fixed_defects=FIXED_BY_DEFAULT)
+    content, document = part
+    with located(document):
+        found = mooring_config.mooring_config(content, source=document.source)
+    return found if content.get("fixedDefects") is not None else replace(found, fixed_defects=FIXED_BY_DEFAULT)
 
 
 def _of_kubelet(options: AgentOptions, flags: KubeletFlags | None) -> tuple[dict[str, Any], list[str]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.explanations.phrases import plural, size
+from mooring.lazy import dataclass, replace
 from mooring.views.devices import UNHEALTHY, DeviceView, short_names, unique_names
 from mooring.views.locations import CPULocations, boxes_of, boxes_with_devices, locate_cpus, offline_box
 from mooring.views.view import (
@@ -106,30 +106,43 @@ def build_view(
     boxes = boxes_of(places, online)
     gone = [view for cpu, view in sorted(cpus.items()) if cpu not in places.by_cpu]
     numa = tuple(_numa_views(places, online, memory or {}))
-    held = tuple(_held_devices(devices, owners, views))
+    holders = {device: view.label for owner, view in zip(owners, views, strict=True) for device in owner.devices}
+    held = tuple(
+        replace(
+            one,
+            resource=clean(one.resource),
+            id=clean(one.id),
+            address=clean(one.address),
+            owner=holders.get((one.resource, one.id), clean(one.owner)),
+        )
+        for one in devices
+    )
+    strict = pools.shared is not None and not pools.reserved & pools.shared
+    used = {use: CPUSet.from_ids(cpu for cpu, view in cpus.items() if view.use is use) for use in CPUUse}
+    legend = (LegendEntry(use, len(ids), ids, meaning(use, strict=strict)) for use, ids in used.items() if ids)
     boxes = boxes_with_devices((*boxes, offline_box(gone)) if gone else boxes, held)
+    # What is unknown of the machine is left out.
+    seen = places.by_cpu.values()
+    figures = (
+        (len({place.socket for place in seen if place.socket is not None}), "socket"),
+        (len(places.memory), "NUMA node"),
+    )
+    title = [plural(count, noun) for count, noun in figures if count]
+    title += [plural(len({place.core for place in seen}), "core"), plural(len(places.by_cpu), "CPU")]
+    bytes_ = sum(places.memory.values()) or machine.info.memory_capacity
+    title += [size(bytes_)] if bytes_ else []
     return NodeView(
         name=clean(machine.name),
-        title=_title(places, machine),
+        title=" · ".join(title),
         subtitle=clean(subtitle),
         boxes=boxes,
         numa=numa,
         owners=views,
         rejected=tuple(RejectedPod(clean(pod.name), clean(pod.reason), clean(pod.why)) for pod in rejected),
-        legend=_legend(cpus, pools),
+        legend=tuple(legend),
         caption=(*_how_to_read(places, cpus, held), *(clean(line) for line in caption)),
         devices=held,
     )
-
-
-def _held_devices(
-    devices: Sequence[DeviceView], owners: Sequence[CPUOwner], views: Sequence[OwnerView]
-) -> Iterator[DeviceView]:
-    """Yield the devices with the labels of their owners."""
-    holders = {held: view.label for owner, view in zip(owners, views, strict=True) for held in owner.devices}
-    for one in devices:
-        owner = holders.get((one.resource, one.id), clean(one.owner))
-        yield replace(one, resource=clean(one.resource), id=clean(one.id), address=clean(one.address), owner=owner)
 
 
 def owner_views(owners: Sequence[CPUOwner], places: CPULocations) -> list[OwnerView]:
@@ -181,7 +194,8 @@ def _cpu_view(
     elif holders:
         use = CPUUse.EXCLUSIVE if len(pods) == 1 else CPUUse.CONTESTED
     else:
-        use = _pool_use(cpu, pools)
+        use = CPUUse.SHARED if pools.shared is None or cpu in pools.shared else CPUUse.LEFT_OUT
+        use = CPUUse.RESERVED if cpu in pools.reserved else CPUUse.FREE if cpu in pools.free else use
     return CPUView(
         cpu=cpu,
         use=use,
@@ -192,14 +206,6 @@ def _cpu_view(
         numa=None if place is None else place.numa,
         l3=None if place is None or place.l3 is None else places.l3_ids.get(place.l3),
     )
-
-
-def _pool_use(cpu: int, pools: Pools) -> CPUUse:
-    if cpu in pools.reserved:
-        return CPUUse.RESERVED
-    if cpu in pools.free:
-        return CPUUse.FREE
-    return CPUUse.SHARED if pools.shared is None or cpu in pools.shared else CPUUse.LEFT_OUT
 
 
 def _numa_views(places: CPULocations, online: Mapping[int, CPUView], memory: Mapping[int, MemoryUse]) -> list[NUMAView]:
@@ -218,29 +224,6 @@ def _numa_views(places: CPULocations, online: Mapping[int, CPUView], memory: Map
         )
         for node, cpus in sorted(members.items())
     ]
-
-
-def _legend(cpus: Mapping[int, CPUView], pools: Pools) -> tuple[LegendEntry, ...]:
-    strict = pools.shared is not None and not pools.reserved & pools.shared
-    found = []
-    for use in CPUUse:
-        members = CPUSet.from_ids(cpu for cpu, view in cpus.items() if view.use is use)
-        if members:
-            found.append(LegendEntry(use, len(members), members, meaning(use, strict=strict)))
-    return tuple(found)
-
-
-def _title(places: CPULocations, machine: Machine) -> str:
-    """Return the machine in figures; what is unknown is left out."""
-    seen = places.by_cpu.values()
-    sockets = {place.socket for place in seen if place.socket is not None}
-    parts = [plural(len(sockets), "socket")] if sockets else []
-    if places.memory:
-        parts.append(plural(len(places.memory), "NUMA node"))
-    parts.append(plural(len({place.core for place in seen}), "core"))
-    parts.append(plural(len(places.by_cpu), "CPU"))
-    memory = sum(places.memory.values()) or machine.info.memory_capacity
-    return " · ".join([*parts, size(memory)] if memory else parts)
 
 
 def _how_to_read(places: CPULocations, cpus: Mapping[int, CPUView], devices: Sequence[DeviceView]) -> Iterator[str]:

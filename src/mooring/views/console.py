@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 
 from rich.color import Color
@@ -20,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.engine.core.errors import printable
+from mooring.lazy import dataclass
 from mooring.views.view import OWNER_COLOURS, RESERVED_FILL, SIXTEEN, SIXTEEN_RESERVED, text_on
 
 STYLES = {

@@ -9,7 +9,6 @@ The rows of a decision's picture: what each provider says of each NUMA node, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import compress
 
@@ -20,11 +19,11 @@ from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.memorymanager.policy import is_memory
-from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.explanations.lines import chapter_title, merge_line
 from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural, size
 from mooring.explanations.step_lines import step_line
 from mooring.explanations.story import NO, Chapter, Opinion, Step, Story, Taking
+from mooring.lazy import dataclass, replace
 from mooring.views.devices import DeviceView
 
 
@@ -198,14 +197,20 @@ def _panel(
     chapter: Chapter, nodes: tuple[int, ...], topology: Topology | None, devices: Sequence[DeviceView]
 ) -> DecisionPanel:
     rows = [row for opinion in chapter.opinions for row in _opinion_rows(opinion, nodes, topology, devices)]
-    if chapter.merge is not None:
-        merged = _merge_row(chapter.merge, nodes)
-        rows = [*rows, merged] if chapter.merge.admitted else _in_conflict(rows, merged, chapter.merge.policy)
+    if (merge := chapter.merge) is not None:
+        name, best = f"merged: {merge.policy}", mask_of(nodes) if merge.result.mask is None else merge.result.mask
+        if merge.admitted:
+            rows.append(DecisionRow(name, _chosen(best, nodes), ""))
+        else:
+            refused = _chosen(best if merge.result.mask and merge.rule == "narrowest" else 0, nodes, mark=Mark.REFUSED)
+            rows = _in_conflict(rows, DecisionRow(name, refused, "rejected"), merge.policy)
     rows += [row for step in chapter.steps for row in _step_rows(step, nodes, topology, devices)]
-    title = chapter_title(chapter)
-    return DecisionPanel(
-        f"{title[0].upper()}{title[1:]}", nodes, tuple(rows), _verdict(chapter, topology), chapter.failed
-    )
+    # The verdict is the line that says how it ended.
+    lines = [merge_line(merge, by_distance=chapter.by_distance)] if merge is not None else []
+    lines += [step_line(step, topology) for step in chapter.steps]
+    told = [line for line in lines if line.mark == NO] or [line for line in lines if not line.detail]
+    title, verdict = chapter_title(chapter), told[-1].text if told else ""
+    return DecisionPanel(f"{title[0].upper()}{title[1:]}", nodes, tuple(rows), verdict, chapter.failed)
 
 
 def _in_conflict(rows: Sequence[DecisionRow], merged: DecisionRow, policy: str) -> list[DecisionRow]:
@@ -229,14 +234,6 @@ def _in_conflict(rows: Sequence[DecisionRow], merged: DecisionRow, policy: str) 
     return [*found, replace(merged, cells=tuple(told))]
 
 
-def _verdict(chapter: Chapter, topology: Topology | None) -> str:
-    """Return the line that says how it ended."""
-    lines = [merge_line(chapter.merge, by_distance=chapter.by_distance)] if chapter.merge is not None else []
-    lines += [step_line(step, topology) for step in chapter.steps]
-    told = [line for line in lines if line.mark == NO] or [line for line in lines if not line.detail]
-    return told[-1].text if told else ""
-
-
 def _opinion_rows(
     opinion: Opinion, nodes: Sequence[int], topology: Topology | None, devices: Sequence[DeviceView]
 ) -> Iterator[DecisionRow]:
@@ -244,13 +241,18 @@ def _opinion_rows(
     if isinstance(opinion.asked, DeviceHintsAsked) and opinion.asked.follows:
         yield _followed_row(opinion, opinion.asked, nodes)
         return
-    left = _left_by_node(opinion, topology)
+    # CPUs that earlier containers of the pod left on each NUMA node, besides the free ones.
+    asked, left = opinion.asked, dict[int, int]()
+    if isinstance(asked, CPUHintsAsked) and topology is not None:
+        own = asked.reusable & ~asked.available
+        left = {node: (topology.numa[node] & own).bit_count() for node in nodes_of(topology, own) if node >= 0}
     for kind, need in opinion.need.items():
         cells = []
         for node in nodes:
             known = opinion.free.get(node)
             here = [device for device in devices if device.resource == kind and node in device.numa]
-            free = "" if known is None else _free_text(kind, known.get(kind, 0), here)
+            amount = 0 if known is None else known.get(kind, 0)
+            free = "" if known is None else f"{f'{amount}/{len(here)}' if here else _amount(kind, amount)} free"
             mark = _mark(opinion, node)
             if mark in (Mark.BARRED, Mark.POSSIBLE) and known and known.get(kind, 0) >= need:
                 mark = Mark.ENOUGH
@@ -264,8 +266,8 @@ def _opinion_rows(
             if required:
                 tooltip += f"; {REQUIRED}"
             cells.append(DecisionCell(mark, free, more, tooltip, required))
-        asked = f"{_amount(kind, need)} requested"
-        yield DecisionRow(kind, tuple(cells), f"{asked}; nothing fits" if opinion.nothing_fits else asked)
+        requested = f"{_amount(kind, need)} requested"
+        yield DecisionRow(kind, tuple(cells), f"{requested}; nothing fits" if opinion.nothing_fits else requested)
 
 
 def _followed_row(opinion: Opinion, asked: DeviceHintsAsked, nodes: Sequence[int]) -> DecisionRow:
@@ -276,19 +278,6 @@ def _followed_row(opinion: Opinion, asked: DeviceHintsAsked, nodes: Sequence[int
         mark = _mark(opinion, node)
         cells.append(DecisionCell(mark, here, tooltip=f"NUMA node {node}: {here or 'none'} held, {mark.value}"))
     return DecisionRow(opinion.resource, tuple(cells), f"{asked.need} held, CPUs and memory follow")
-
-
-def _left_by_node(opinion: Opinion, topology: Topology | None) -> Mapping[int, int]:
-    """Return how many CPUs earlier containers of the pod left on each NUMA node, besides the free ones."""
-    asked = opinion.asked
-    if not isinstance(asked, CPUHintsAsked) or topology is None:
-        return {}
-    left = asked.reusable & ~asked.available
-    return {node: (topology.numa[node] & left).bit_count() for node in nodes_of(topology, left) if node >= 0}
-
-
-def _free_text(kind: str, free: int, here: Sequence[DeviceView]) -> str:
-    return f"{free}/{len(here)} free" if here else f"{_amount(kind, free)} free"
 
 
 def _unhealthy(here: Sequence[DeviceView]) -> str:
@@ -311,15 +300,6 @@ def _mark(opinion: Opinion, node: int) -> Mark:
     if opinion.together & bit:
         return Mark.WITH_OTHERS
     return Mark.POSSIBLE if opinion.nodes & bit and opinion.narrowest else Mark.BARRED
-
-
-def _merge_row(merge: HintsMerged, nodes: Sequence[int]) -> DecisionRow:
-    name = f"merged: {merge.policy}"
-    if merge.admitted:
-        everywhere = merge.result.mask is None
-        return DecisionRow(name, _chosen(mask_of(nodes) if everywhere else merge.result.mask or 0, nodes), "")
-    best = merge.result.mask or 0 if merge.rule == "narrowest" else 0
-    return DecisionRow(name, _chosen(best, nodes, mark=Mark.REFUSED), "rejected")
 
 
 def _chosen(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from mooring.lazy import dataclass
 
 _WHOLE = (96, 72, 56, 44, 36, 28)
 """Lengths to which a whole name is cut, in characters."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from mooring.lazy import dataclass, replace
 from mooring.views.devices import DeviceGroup, DeviceView
 from mooring.views.view import BoxKind, BoxView, CoreView, CPUView
 

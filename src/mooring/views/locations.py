@@ -15,13 +15,13 @@ a box is cut and its parts say so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mooring.engine.core.bits import mask_of, members
 from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.lazy import dataclass, field, replace
 from mooring.views.devices import DeviceView, grouped
 from mooring.views.view import BoxKind, BoxLabel, BoxView, CoreView, CPUView
 from mooring.views.wording import core_kind_name, numbers
@@ -80,15 +80,15 @@ class CPULocations:
 def locate_cpus(machine: Machine) -> CPULocations:
     """Return where everything sits."""
     told = _from_info(machine.info)
-    if machine.hardware is None:
-        return told
-    return _from_hardware(machine.hardware, told)
+    return told if machine.hardware is None else _from_hardware(machine.hardware, told)
 
 
 def _from_info(info: MachineInfo) -> CPULocations:
     by_cpu: dict[int, CPULocation] = {}
     for node in info.topology:
-        fallback = _only_l3(node)
+        # Of a node with exactly one L3 its id; with broken ids cAdvisor lists one cache many times.
+        ids = {cache.id for cache in node.caches if cache.level == 3}
+        fallback = ids.pop() if len(ids) == 1 else None
         for core in node.cores:
             l3 = core.uncore_caches[0].id if core.uncore_caches else fallback
             # A thread listed in two places keeps the last one, as in the kubelet's own topology.
@@ -106,12 +106,6 @@ def _from_info(info: MachineInfo) -> CPULocations:
         l3_ids={l3: l3 for l3 in _distinct(place.l3 for place in by_cpu.values())},
         offline=0,
     )
-
-
-def _only_l3(node: NUMANode) -> int | None:
-    """Return the id of the node's L3 when it has exactly one; with broken ids cAdvisor lists one cache many times."""
-    ids = {cache.id for cache in node.caches if cache.level == 3}
-    return ids.pop() if len(ids) == 1 else None
 
 
 def _nearest(node: NUMANode, info: MachineInfo) -> int:
@@ -133,7 +127,18 @@ def _from_hardware(hardware: Hardware, told: CPULocations) -> CPULocations:
     by_cpu = {
         cpu: replace(place, socket=None, l3=None) for cpu, place in told.by_cpu.items() if cpu not in hardware.offline
     }
-    by_cpu |= {cpu.id: _place(cpu, nodes, told) for cpu in hardware.cpus}
+    by_cpu |= {
+        cpu.id: CPULocation(
+            cpu=cpu.id,
+            core=cpu.id if cpu.core is None else cpu.core,
+            socket=_socket_key(cpu),
+            numa=_home(cpu, nodes, told),
+            l3=cpu.l3,
+            die=cpu.die,
+            rank=None if cpu.efficiency is None or cpu.efficiency < 0 else cpu.efficiency,
+        )
+        for cpu in hardware.cpus
+    }
     with_cpus = {place.numa for place in by_cpu.values()}
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     memory |= {node: told.memory[node] for node in told.memory if node in with_cpus and node not in memory}
@@ -145,18 +150,6 @@ def _from_hardware(hardware: Hardware, told: CPULocations) -> CPULocations:
         socket_ids=_socket_ids(hardware),
         l3_ids=_l3_ids(by_cpu, told),
         offline=hardware.offline.mask & ~mask_of(cpu.id for cpu in hardware.cpus),
-    )
-
-
-def _place(cpu: HardwareCPU, nodes: Mapping[int, HardwareNode], told: CPULocations) -> CPULocation:
-    return CPULocation(
-        cpu=cpu.id,
-        core=cpu.id if cpu.core is None else cpu.core,
-        socket=_socket_key(cpu),
-        numa=_home(cpu, nodes, told),
-        l3=cpu.l3,
-        die=cpu.die,
-        rank=None if cpu.efficiency is None or cpu.efficiency < 0 else cpu.efficiency,
     )
 
 
@@ -243,9 +236,14 @@ def _groups_of(places: CPULocations) -> list[_BoxSet]:
 
     Sockets and dies that only repeat the cores (every core its own socket, as hypervisors like to say) are left out.
     """
-    stand_in = {node: 1 << (_top(places) + offset) for offset, node in enumerate(places.near)}
+    top = max(places.by_cpu, default=-1) + 1
+    stand_in = {node: 1 << (top + offset) for offset, node in enumerate(places.near)}
     bare = places.masks(lambda place: place.socket)
-    sockets = {socket: mask | _memory_near(mask, places, stand_in) for socket, mask in bare.items()}
+    sockets = {
+        # With the NUMA nodes without CPUs that are local to CPUs of the socket only.
+        socket: mask | sum(bit for node, bit in stand_in.items() if (near := places.near[node]) and not near & ~mask)
+        for socket, mask in bare.items()
+    }
     whole = {mask: sockets[socket] for socket, mask in bare.items()}
     nodes = {**places.masks(lambda place: place.numa), **stand_in}
     # An L3 that is the whole socket stays the whole socket, so that both share one box.
@@ -258,7 +256,12 @@ def _groups_of(places: CPULocations) -> list[_BoxSet]:
     dies = places.masks(lambda place: place.die)
     # A socket with one die is that die.
     if not _repeats_cores(dies.values(), places) and not {*dies.values()} <= {*bare.values()}:
-        found += [_BoxSet(BoxKind.DIE, number, mask) for number, mask in _numbered(dies, places)]
+        # Numbered in their sockets, by ascending CPUs.
+        seen: Counter[int | None] = Counter()
+        for mask in sorted(dies.values(), key=_lowest):
+            socket = places.by_cpu[_lowest(mask)].socket
+            found.append(_BoxSet(BoxKind.DIE, seen[socket], mask))
+            seen[socket] += 1
     if len(ranks) > 1:
         found += [
             _BoxSet(BoxKind.CORE_KIND, rank, mask, core_kind_name(rank, sorted(ranks))) for rank, mask in ranks.items()
@@ -266,30 +269,11 @@ def _groups_of(places: CPULocations) -> list[_BoxSet]:
     return found
 
 
-def _numbered(dies: Mapping[int, int], places: CPULocations) -> Iterator[tuple[int, int]]:
-    """Yield the dies with their numbers in their sockets, by ascending CPUs."""
-    seen: Counter[int | None] = Counter()
-    for mask in sorted(dies.values(), key=_lowest):
-        socket = places.by_cpu[_lowest(mask)].socket
-        yield seen[socket], mask
-        seen[socket] += 1
-
-
-def _memory_near(socket: int, places: CPULocations, stand_in: Mapping[int, int]) -> int:
-    """Return the stand-ins of the NUMA nodes without CPUs that are local to CPUs of ``socket`` only."""
-    near = (bit for node, bit in stand_in.items() if places.near[node] and places.near[node] & ~socket == 0)
-    return sum(near)
-
-
 def _repeats_cores(masks: Iterable[int], places: CPULocations) -> bool:
     sets = list(masks)
     if len(sets) < 2:
         return False
     return all(len({places.by_cpu[cpu].core for cpu in members(mask) if cpu in places.by_cpu}) == 1 for mask in sets)
-
-
-def _top(places: CPULocations) -> int:
-    return max(places.by_cpu, default=-1) + 1
 
 
 def _insert(box: _Nest, group: _BoxSet, mask: int) -> None:
@@ -312,30 +296,22 @@ def _label(group: _BoxSet, mask: int) -> BoxLabel:
 
 def _views(nest: _Nest, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> tuple[BoxView, ...]:
     """Return the boxes inside ``nest``; CPUs outside all of them get a box without a label."""
-    inner = sorted(nest.children, key=_rank)
-    loose = nest.mask
-    for child in inner:
+
+    def rank(box: _Nest) -> tuple[int, int, int]:
+        # Among its siblings: ids as people count them, else by the smallest CPU.
+        first, lowest = min(box.labels, key=lambda label: _ORDER[label.kind]), _lowest(box.mask)
+        is_counted = first.id is not None and first.kind is not BoxKind.CORE_KIND
+        return _ORDER[first.kind], first.id if is_counted and first.id is not None else lowest, lowest
+
+    loose, found = nest.mask, []
+    for child in sorted(nest.children, key=rank):
         loose &= ~child.mask
-    found = [_view(child, places, cpus) for child in inner]
+        labels = tuple(sorted(child.labels, key=lambda label: _ORDER[label.kind]))
+        inner = _views(child, places, cpus) if child.children else ()
+        found.append(BoxView(labels, inner, () if inner else _cores(child.mask, places, cpus)))
     if loose:
         found.append(BoxView((), cores=_cores(loose, places, cpus)))
     return tuple(found)
-
-
-def _rank(nest: _Nest) -> tuple[int, int, int]:
-    """Return the place of a box among its siblings: ids as people count them, else by the smallest CPU."""
-    first = min(nest.labels, key=lambda label: _ORDER[label.kind])
-    lowest = _lowest(nest.mask)
-    if first.id is None or first.kind is BoxKind.CORE_KIND:
-        return (_ORDER[first.kind], lowest, lowest)
-    return (_ORDER[first.kind], first.id, lowest)
-
-
-def _view(nest: _Nest, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> BoxView:
-    labels = tuple(sorted(nest.labels, key=lambda label: _ORDER[label.kind]))
-    if nest.children:
-        return BoxView(labels, children=_views(nest, places, cpus))
-    return BoxView(labels, cores=_cores(nest.mask, places, cpus))
 
 
 def _cores(mask: int, places: Mapping[int, CPULocation], cpus: Mapping[int, CPUView]) -> tuple[CoreView, ...]:

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
+from mooring.lazy import dataclass
 from mooring.views.devices import DeviceView
 from mooring.views.layout import PictureLayout, PlacedBox, PlacedCell, PlacedDevice, PlacedGroup, PlacedRow, arrange
+from mooring.views.svg import picture
 from mooring.views.svg.elements import CELL_PAD, SMALL_SIZE, rect, text
-from mooring.views.svg.picture import (
-    CellSize,
-    DeviceCells,
-    box_elements,
-    cell_size,
-    device_cell,
-    device_cells,
-    device_heading,
-    map_metrics,
-    strip_elements,
-)
 from mooring.views.view import BoxKind, CPUUse, NodeView, PlacementRow, cpu_style, owner_style, use_style
 from mooring.views.wording import MARKS, cpu_mark
 
@@ -173,9 +163,9 @@ class MapDrawing:
 
     name: str
     layout: PictureLayout
-    cell: CellSize
+    cell: picture.CellSize
     view: NodeView
-    devices: DeviceCells
+    devices: picture.DeviceCells
 
     @property
     def width(self) -> int:
@@ -198,19 +188,19 @@ class MapDrawing:
 
     def frame(self, box: PlacedBox) -> str:
         """Return a box with its title and its memory bar."""
-        return "".join(box_elements(box, self.view))
+        return "".join(picture.box_elements(box, self.view))
 
     def heading(self, placed: PlacedGroup) -> str:
         """Return what stands above the devices of one resource."""
-        return device_heading(placed)
+        return picture.device_heading(placed)
 
     def device(self, placed: PlacedDevice) -> str:
         """Return the cell of a device."""
-        return device_cell(placed, self.devices, self.view)
+        return picture.device_cell(placed, self.devices, self.view)
 
     def strips(self, row: PlacedRow) -> str:
         """Return the brackets over the cores of a row that have one use."""
-        return "".join(strip_elements(row, self.cell, self.view, set()))
+        return "".join(picture.strip_elements(row, self.cell, self.view, set()))
 
     def cpu(self, placed: PlacedCell) -> str:
         """Return the cell of a CPU: its ground, its number and its mark."""
@@ -227,9 +217,9 @@ class MapDrawing:
 
 def map_drawings(view: NodeView) -> tuple[MapDrawing, ...]:
     """Return the map in all its arrangements."""
-    cell = cell_size(view)
-    metrics = map_metrics(view, cell, changes=bool(view.owners))
-    devices = device_cells(view)
+    cell = picture.cell_size(view)
+    metrics = picture.map_metrics(view, cell, changes=bool(view.owners))
+    devices = picture.device_cells(view)
     return tuple(
         MapDrawing(name, arrange(view.boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
     )

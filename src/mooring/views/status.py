@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from mooring.documents.plan import NUMANodePart
-from mooring.documents.status import AgentContainerPart, AgentPodPart, StatusDocument
+from mooring.documents.status import AgentPodPart, StatusDocument
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
@@ -27,16 +26,28 @@ def status_view(machine: Machine, document: StatusDocument) -> NodeView:
     """
     try:
         cpus, pods = document.cpus, document.pods
-        pools = Pools(_set(cpus.reserved), _set(cpus.shared) if _is_static(document) else None, _set(cpus.free))
+        # Under CPU manager policy none every container may run everywhere.
+        shared = _set(cpus.shared) if cpus.shared or cpus.exclusive or cpus.free else None
+        claimed = [
+            CPUOwner(f"claim {claim.namespace}/{claim.name} ({share.request})", claim.uid, _set(share.cpus))
+            for claim in document.claims or ()
+            for share in claim.shares
+        ]
+        # What is not allocatable is kept for the system.
+        memory = {
+            node.node: MemoryUse(max(node.memory_bytes - account.allocatable, 0), account.assigned)
+            for node in document.numa_nodes
+            if node.memory and (account := node.memory.get("memory"))
+        }
         held = [
             RejectedPod(f"{pod.namespace}/{pod.name}", pod.reason, f"The agent holds it back: {pod.message}")
             for pod in document.held
         ]
         return build_view(
             machine,
-            owners=[*(owner for pod in pods for owner in _owners(pod)), *_claims(document)],
-            pools=pools,
-            memory=_memory(document.numa_nodes),
+            owners=[*(owner for pod in pods for owner in _owners(pod)), *claimed],
+            pools=Pools(_set(cpus.reserved), shared, _set(cpus.free)),
+            memory=memory,
             rejected=held,
             subtitle=document.policies or "the engine does not run",
             caption=list(_caption(document)),
@@ -45,12 +56,6 @@ def status_view(machine: Machine, document: StatusDocument) -> NodeView:
     except (ValueError, CPUSetSyntaxError) as error:
         problem = f"the status lacks what a picture needs ({type(error).__name__}: {error})"
         raise InputError(problem, source="the agent", remedy="use the same version of mooring as the agent") from None
-
-
-def _is_static(document: StatusDocument) -> bool:
-    """Tell whether there is a shared pool: under CPU manager policy ``none`` every container may run everywhere."""
-    cpus = document.cpus
-    return bool(cpus.shared or cpus.exclusive or cpus.free)
 
 
 def _owners(pod: AgentPodPart) -> Iterator[CPUOwner]:
@@ -78,42 +83,21 @@ def _devices(document: StatusDocument) -> Iterator[DeviceView]:
     yield from sorted(known.values(), key=lambda view: (view.resource, view.id))
 
 
-def _claims(document: StatusDocument) -> Iterator[CPUOwner]:
-    """Yield what claims of dynamic resource allocation hold, share by share."""
-    for claim in document.claims or ():
-        for share in claim.shares:
-            label = f"claim {claim.namespace}/{claim.name} ({share.request})"
-            yield CPUOwner(label, claim.uid, _set(share.cpus))
-
-
-def _memory(nodes: list[NUMANodePart]) -> dict[int, MemoryUse]:
-    """Return the account of ordinary memory, where there is one; what is not allocatable is kept for the system."""
-    accounts = ((node, node.memory["memory"]) for node in nodes if node.memory and "memory" in node.memory)
-    return {
-        node.node: MemoryUse(max(node.memory_bytes - account.allocatable, 0), account.assigned)
-        for node, account in accounts
-    }
-
-
 def _caption(document: StatusDocument) -> Iterator[str]:
     """Yield what is wrong and what is under way, for under the picture."""
     for reason in document.reasons:
         yield f"Not ready: {reason}."
     for pod in document.pods:
         for container in pod.containers:
-            if container.baseline is not UNSET or container.pending is not UNSET:
-                yield f"{pod.namespace}/{pod.name}/{container.name} {_resizing(container)}."
-
-
-def _resizing(container: AgentContainerPart) -> str:
-    """Return in words what a resized container has, its baseline, and what it releases."""
-    first = f" (baseline {container.baseline})" if container.baseline is not UNSET else ""
-    pending = container.pending
-    if pending is UNSET:
-        return f"has CPUs {container.cpus}{first}"
-    left = pending.seconds_left
-    when = f"in {left:.1f} s or a little later" if left else "now"
-    return f"has CPUs {container.cpus}{first}; {pending.releases} of them are released {when}"
+            baseline, pending = container.baseline, container.pending
+            if baseline is UNSET and pending is UNSET:
+                continue
+            text = f"{pod.namespace}/{pod.name}/{container.name} has CPUs {container.cpus}"
+            text += f" (baseline {baseline})" if baseline is not UNSET else ""
+            if pending is not UNSET:
+                when = f"in {pending.seconds_left:.1f} s or a little later" if pending.seconds_left else "now"
+                text += f"; {pending.releases} of them are released {when}"
+            yield f"{text}."
 
 
 def _set(text: str) -> CPUSet:

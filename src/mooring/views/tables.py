@@ -10,7 +10,6 @@ It holds at 60 columns and without colour: lists break at commas only, and nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -21,9 +20,10 @@ from rich.text import Text
 
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import size
+from mooring.lazy import dataclass
 from mooring.views.console import BAR_WIDTH, NARROWEST_BAR, STYLES, Breaking, bar, new_table
 from mooring.views.devices import DeviceView, amounts_by_owner
-from mooring.views.view import CPUUse, NodeView, NUMAView, PlacementRow, device_style, owner_style, use_style
+from mooring.views.view import CPUUse, NodeView, PlacementRow, device_style, owner_style, use_style
 from mooring.views.wording import MARKS, device_mark, free_bytes, numbers
 
 _SIGNS = {**MARKS, CPUUse.EXCLUSIVE: "█"}
@@ -78,11 +78,15 @@ def numa_table(view: NodeView, width: int = 80) -> RenderableType:
     """Return the NUMA nodes in figures: CPUs per use, memory, and a bar for each where ``width`` columns leave room."""
     uses = [use for use in CPUUse if any(node.counts.get(use) for node in view.numa)]
     with_memory = any(node.memory for node in view.numa)
-    columns = [("NUMA", [str(node.id) for node in view.numa]), ("CPUs", [_dash(len(node.cpus)) for node in view.numa])]
-    columns += [(use.value, [_dash(node.counts.get(use, 0)) for node in view.numa]) for use in uses]
+    columns = [
+        ("NUMA", [str(node.id) for node in view.numa]),
+        ("CPUs", [str(len(node.cpus) or "–") for node in view.numa]),
+    ]
+    columns += [(use.value, [str(node.counts.get(use, 0) or "–") for node in view.numa]) for use in uses]
     columns.append(("memory", [size(node.memory_bytes) if node.memory_bytes else "–" for node in view.numa]))
     if with_memory:
-        columns.append(("unused", [_free_memory(node) for node in view.numa]))
+        told = [size(free_bytes(node)) if node.memory and node.memory_bytes else "–" for node in view.numa]
+        columns.append(("unused", told))
     held = _held_columns(view)
     apart = bool(held) and _width_of([*columns, *held]) > width
     spare = width - _width_of(columns if apart else [*columns, *held])
@@ -135,45 +139,26 @@ def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Tex
     if not names:
         return {}
     width = min(BAR_WIDTH, room // len(names) - 2)
+    # The full width stands for the CPUs of the largest node, so that smaller ones have shorter bars.
     most = max((len(node.cpus) for node in view.numa), default=0)
-    found = {"CPUs": [_cpu_bar(node, most, width) for node in view.numa]}
-    if "memory" in names:
-        found["memory"] = [_memory_bar(node, width) for node in view.numa]
+    styles = {use: "" if use is CPUUse.EXCLUSIVE else use_style(use) for use in CPUUse}
+    found = {"CPUs": [], "memory": []} if "memory" in names else {"CPUs": list[Text]()}
+    for node in view.numa:
+        cpus = [(count, _SIGNS[use], styles[use]) for use in CPUUse if (count := node.counts.get(use, 0))]
+        found["CPUs"].append(bar(cpus, most, width))
+        if "memory" in names and node.memory is not None:
+            amounts = (node.memory.reserved, node.memory.assigned, free_bytes(node))
+            uses = (CPUUse.RESERVED, CPUUse.EXCLUSIVE, CPUUse.FREE)
+            parts = [(amount, _SIGNS[use], styles[use]) for amount, use in zip(amounts, uses, strict=True)]
+            found["memory"].append(bar(parts, node.memory_bytes, width))
+        elif "memory" in names:
+            found["memory"].append(Text(""))
     return found
 
 
 def _of_all(free: str, total: str) -> str:
     number, _, unit = free.partition(" ")
     return "–" if total in ("0", "0 B") else f"{number if total.endswith(f' {unit}') else free} of {total}"
-
-
-def _dash(count: int) -> str:
-    return str(count or "–")
-
-
-def _cpu_bar(node: NUMAView, most: int, width: int) -> Text:
-    """Return a bar whose full width stands for ``most`` CPUs, so that smaller nodes have shorter bars."""
-    parts = [(count, _SIGNS[use], _bar_style(use)) for use in CPUUse if (count := node.counts.get(use, 0))]
-    return bar(parts, most, width)
-
-
-def _bar_style(use: CPUUse) -> str:
-    return "" if use is CPUUse.EXCLUSIVE else use_style(use)
-
-
-def _memory_bar(node: NUMAView, width: int) -> Text:
-    if node.memory is None:
-        return Text("")
-    parts = [
-        (node.memory.reserved, _SIGNS[CPUUse.RESERVED], "reserved"),
-        (node.memory.assigned, _SIGNS[CPUUse.EXCLUSIVE], ""),
-        (free_bytes(node), _SIGNS[CPUUse.FREE], "free"),
-    ]
-    return bar(parts, node.memory_bytes, width)
-
-
-def _free_memory(node: NUMAView) -> str:
-    return size(free_bytes(node)) if node.memory and node.memory_bytes else "–"
 
 
 _HEADINGS = ("container", "verdict", "CPUs", "NUMA", "memory", "hugepages", "devices", "alignment")
@@ -187,22 +172,20 @@ _NARROWEST_LIST = 18
 """Columns below which a CPU list moves to a line of its own."""
 
 
-def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> RenderableType:
-    """Return the answer of a plan. Rows of one pod must follow each other.
-
-    The usual form names a pod once, lists its containers below it and gives reasons on lines of their own; it adapts to
-    the width of the console. ``wide`` is one line per container with everything in it, as long as it needs to be.
-    """
-    return _wide(rows) if wide else _Listing(tuple(rows))
-
-
 def _whole(rows: Sequence[PlacementRow]) -> Iterator[tuple[str, ...]]:
     """Yield headings, and one line for each container with everything in it."""
     yield ("pod", *_HEADINGS, "CPU list", "why")
     yield from ((clean(row.pod), *_cells(row), str(row.cpus) or "–", clean(row.why) or "–") for row in rows)
 
 
-def _wide(rows: Sequence[PlacementRow]) -> RenderableType:
+def placements_table(rows: Sequence[PlacementRow], *, wide: bool = False) -> RenderableType:
+    """Return the answer of a plan. Rows of one pod must follow each other.
+
+    The usual form names a pod once, lists its containers below it and gives reasons on lines of their own; it adapts to
+    the width of the console. ``wide`` is one line per container with everything in it, as long as it needs to be.
+    """
+    if not wide:
+        return _Listing(tuple(rows))
     heading, *cells = _whole(rows)
     lines = [tuple(name.upper() for name in heading), *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
@@ -255,15 +238,11 @@ class _Listing:
                 # Of many pods most have the lines of others.
                 line = _cells(row) if row.holder else (), str(row.cpus), row.why
                 if line not in drawn:
-                    drawn[line] = list(console.render(Group(*_lines(row, columns)), options))
+                    parts = [columns.line(line[0], line[1])] if row.holder else []
+                    if row.why:
+                        parts.append(Padding(Text(clean(row.why), STYLES["quiet"]), (0, 0, 0, 2 * _INDENT)))
+                    drawn[line] = list(console.render(Group(*parts), options))
                 yield from drawn[line]
-
-
-def _lines(row: PlacementRow, columns: _Columns) -> Iterator[RenderableType]:
-    if row.holder:
-        yield columns.line(_cells(row), str(row.cpus))
-    if row.why:
-        yield Padding(Text(clean(row.why), STYLES["quiet"]), (0, 0, 0, 2 * _INDENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +260,10 @@ class _Columns:
         """Return one line; the CPU list breaks after commas, beside the other cells or below them."""
         below = [Padding(Breaking(cpus), (0, 0, 0, 2 * _INDENT))] if cpus and not self.list_width else []
         if not self.fits:
-            return Group(Padding(Text(_sentence(cells), STYLES[style]), (0, 0, 0, _INDENT)), *below)
+            named = zip(_HEADINGS, cells, strict=True)
+            words = [cell if name in _SPEAKING else f"{name} {cell}" for name, cell in named if cell != "–"]
+            sentence = Text(", ".join(dict.fromkeys(words)), STYLES[style])
+            return Group(Padding(sentence, (0, 0, 0, _INDENT)), *below)
         table = Table.grid(padding=(0, _GAP, 0, 0))
         found: list[RenderableType] = []
         for position, (cell, width) in enumerate(zip(cells, self.widths, strict=True)):
@@ -294,15 +276,6 @@ class _Columns:
             found.append(Breaking(cpus, ",", style))
         table.add_row(*found)
         return Group(Padding(table, (0, 0, 0, _INDENT)), *below)
-
-
-def _sentence(cells: Sequence[str]) -> str:
-    named = [
-        cell if name in _SPEAKING else f"{name} {cell}"
-        for name, cell in zip(_HEADINGS, cells, strict=True)
-        if cell != "–"
-    ]
-    return ", ".join(dict.fromkeys(named))
 
 
 def _columns(rows: Sequence[PlacementRow], width: int) -> _Columns:

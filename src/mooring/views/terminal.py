@@ -7,8 +7,7 @@ range. Letters and signs say the same without colour.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -17,9 +16,10 @@ from rich.text import Text
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import plural
+from mooring.lazy import dataclass, replace
 from mooring.views.console import STYLES
 from mooring.views.devices import device_names, most_of_one_kind
-from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedBox, PlacedGroup, PlacedRow, arrange
+from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedBox, PlacedGroup, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
 from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
 from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title
@@ -99,8 +99,15 @@ class Cells:
 
 def picture(view: NodeView, width: int) -> RenderableType:
     """Return the whole picture for ``width`` columns."""
+    heading = Text.assemble((view.name, "bold"), f": {view.title}" if view.name else view.title)
+    if view.subtitle:
+        heading.append(f"\n{view.subtitle}", STYLES["quiet"])
     caption = (Text(line, STYLES["quiet"]) for line in view.caption)
-    parts: list[RenderableType] = [_heading(view), "", _node_map(view, width), "", *caption, "", _legend(view)]
+    layout, cells = map_layout(view, width)
+    parts: list[RenderableType] = [heading, "", _drawn(layout, cells, view)]
+    if not cells.numbered:
+        parts.append(Text("Rows start with their CPU range; … marks gaps.", STYLES["quiet"]))
+    parts += ["", *caption, "", _legend(view)]
     if view.owners:
         parts += ["", owners_table(view)]
     if view.devices:
@@ -108,21 +115,10 @@ def picture(view: NodeView, width: int) -> RenderableType:
     if view.numa:
         parts += ["", numa_table(view, width)]
     if view.rejected:
-        parts += ["", _rejected(view)]
-    return Group(*parts)
-
-
-def _heading(view: NodeView) -> Text:
-    heading = Text.assemble((view.name, "bold"), f": {view.title}" if view.name else view.title)
-    return heading.append(f"\n{view.subtitle}", STYLES["quiet"]) if view.subtitle else heading
-
-
-def _node_map(view: NodeView, width: int) -> RenderableType:
-    """Return the map of the machine, at most ``width`` columns wide if it can be."""
-    layout, cells = map_layout(view, width)
-    parts = [_drawn(layout, cells, view)]
-    if not cells.numbered:
-        parts.append(Text("Rows start with their CPU range; … marks gaps.", STYLES["quiet"]))
+        parts += ["", Text("Not admitted", STYLES["title"])]
+    for pod in view.rejected:
+        parts.append(Padding(Text(f"{pod.name}: {pod.reason}" if pod.reason else pod.name), (0, 0, 0, 1)))
+        parts += [Padding(Text(pod.why), (0, 0, 0, 3))] if pod.why else []
     return Group(*parts)
 
 
@@ -144,11 +140,17 @@ def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
     for box in layout.boxes:
         _draw_box(canvas, box, view)
         for row in box.rows:
-            _draw_row(canvas, row, cells, view)
+            lines: dict[int, list[int]] = {}
+            for cell in chain(*row.cells):
+                lines.setdefault(cell.y - row.y, []).append(cell.view.cpu)
+                canvas.write(cell.x, cell.y, cells.text(cell.view, view), cpu_style(cell.view, view.owners))
+            for thread, ids in lines.items() if not cells.numbered else ():
+                listed = str(CPUSet.from_ids(ids))
+                words = f"{min(ids)}…{max(ids)}" if "," in listed else listed
+                canvas.write(row.x, row.y + thread, words.rjust(2 * cells.digits + 1), "quiet")
         for placed in box.devices:
             _draw_devices(canvas, placed, cells, view)
-    lines = (Text.assemble(*((run, STYLES[style]) for run, style in line)) for line in canvas.lines())
-    found = Text("\n").join(lines)
+    found = Text("\n").join(Text.assemble(*((run, STYLES[style]) for run, style in line)) for line in canvas.lines())
     found.no_wrap, found.overflow = True, "crop"
     return found
 
@@ -173,30 +175,17 @@ def _is_framed(box: BoxView) -> bool:
     return box.is_apart() or box.holds_numa_nodes()
 
 
-def _lines(box: BoxView) -> tuple[str, ...]:
-    if box.is_apart():
-        return FRAMES["dashed"]
-    return FRAMES["heavy" if box.labels[0].kind is BoxKind.SOCKET else "light"]
-
-
 def _draw_box(canvas: _Canvas, box: PlacedBox, view: NodeView) -> None:
     framed = _is_framed(box.view)
     titles = [str(title) for title in box_titles(box.view, view)]
     title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
     if framed:
-        canvas.frame(box.x, box.y, box.width, box.height, _lines(box.view), "quiet")
+        frame = "heavy" if box.view.labels[0].kind is BoxKind.SOCKET else "light"
+        frame = "dashed" if box.view.is_apart() else frame
+        canvas.frame(box.x, box.y, box.width, box.height, FRAMES[frame], "quiet")
         canvas.write(box.x + 1, box.y, f" {title} ", "title")
     else:
         canvas.write(box.x, box.y, title, "quiet")
-
-
-def _draw_row(canvas: _Canvas, row: PlacedRow, cells: Cells, view: NodeView) -> None:
-    if not cells.numbered:
-        for thread, cpus in _lines_of(row).items():
-            canvas.write(row.x, row.y + thread, _range_text(cpus).rjust(2 * cells.digits + 1), "quiet")
-    for core in row.cells:
-        for cell in core:
-            canvas.write(cell.x, cell.y, cells.text(cell.view, view), cpu_style(cell.view, view.owners))
 
 
 def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: NodeView) -> None:
@@ -208,23 +197,6 @@ def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: Node
         words = f" {name}" if name else ""
         mark = device_mark(device.view, view.owners)
         canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))
-
-
-def _lines_of(row: PlacedRow) -> dict[int, CPUSet]:
-    lines: dict[int, list[int]] = {}
-    for core in row.cells:
-        for cell in core:
-            lines.setdefault(cell.y - row.y, []).append(cell.view.cpu)
-    return {line: CPUSet.from_ids(cpus) for line, cpus in lines.items()}
-
-
-def _range_text(cpus: CPUSet) -> str:
-    """Return ``first-last`` for CPUs without holes, ``first…last`` with holes."""
-    listed = str(cpus)
-    if "," not in listed:
-        return listed
-    ids = list(cpus)
-    return f"{ids[0]}…{ids[-1]}"
 
 
 def _legend(view: NodeView) -> RenderableType:
@@ -240,11 +212,3 @@ def _legend(view: NodeView) -> RenderableType:
         words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
         table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
     return table
-
-
-def _rejected(view: NodeView) -> RenderableType:
-    parts: list[RenderableType] = [Text("Not admitted", STYLES["title"])]
-    for pod in view.rejected:
-        parts.append(Padding(Text(f"{pod.name}: {pod.reason}" if pod.reason else pod.name), (0, 0, 0, 1)))
-        parts += [Padding(Text(pod.why), (0, 0, 0, 3))] if pod.why else []
-    return Group(*parts)

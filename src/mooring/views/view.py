@@ -15,10 +15,10 @@ contrast (WCAG 2 relative _luminance).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 
 from mooring.engine.core.cpuset import CPUSet
+from mooring.lazy import dataclass, field
 from mooring.views.devices import DeviceGroup, DeviceView
 
 NO_CPUS = CPUSet()

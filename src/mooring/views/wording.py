@@ -7,9 +7,9 @@ files and may hold anything: what a terminal or an XML reader could take for a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from mooring.explanations.phrases import plural, size
+from mooring.lazy import dataclass
 from mooring.views.devices import UNHEALTHY, DeviceView
 from mooring.views.view import BoxKind, BoxLabel, BoxView, CPUUse, CPUView, NodeView, NUMAView, OwnerView
 

@@ -12,20 +12,7 @@ from typing import Any
 import grpc
 
 from mooring.engine.devicemanager.state import Device
-from mooring.service.messages import (
-    PODRESOURCES_SERVICE,
-    AllocatableResourcesRequestMessage,
-    AllocatableResourcesResponseMessage,
-    ContainerDevicesMessage,
-    DynamicResourceMessage,
-    GetPodResourcesRequestMessage,
-    GetPodResourcesResponseMessage,
-    ListPodResourcesRequestMessage,
-    ListPodResourcesResponseMessage,
-    NUMANodeMessage,
-    PodResourcesMessage,
-    TopologyInfoMessage,
-)
+from mooring.service import messages
 
 Held = Mapping[str, Mapping[str, tuple[Device, ...]]]
 """Container -> resource -> devices."""
@@ -67,11 +54,13 @@ class PodResources:
         self.goes.set()
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
         handlers = {
-            "List": self._handler(ListPodResourcesRequestMessage, self._list),
-            "Get": self._handler(GetPodResourcesRequestMessage, self._get, "Get"),
-            "GetAllocatableResources": self._handler(AllocatableResourcesRequestMessage, self._allocatable),
+            "List": self._handler(messages.ListPodResourcesRequestMessage, self._list),
+            "Get": self._handler(messages.GetPodResourcesRequestMessage, self._get, "Get"),
+            "GetAllocatableResources": self._handler(messages.AllocatableResourcesRequestMessage, self._allocatable),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(PODRESOURCES_SERVICE, handlers),))
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(messages.PODRESOURCES_SERVICE, handlers),)
+        )
         self._server.add_insecure_port(f"unix:{self.path}")
         self._server.start()
 
@@ -97,39 +86,41 @@ class PodResources:
             response_serializer=lambda message: message.SerializeToString(),
         )
 
-    def _list(self, _asked: Any, _context: Any) -> ListPodResourcesResponseMessage:
+    def _list(self, _asked: Any, _context: Any) -> messages.ListPodResourcesResponseMessage:
         names = {**self.pods, **self.claims}
-        return ListPodResourcesResponseMessage(pod_resources=[self._pod(name) for name in names])
+        return messages.ListPodResourcesResponseMessage(pod_resources=[self._pod(name) for name in names])
 
-    def _get(self, asked: GetPodResourcesRequestMessage, context: grpc.ServicerContext) -> Any:
+    def _get(self, asked: messages.GetPodResourcesRequestMessage, context: grpc.ServicerContext) -> Any:
         if asked.pod_name not in self.pods and asked.pod_name not in self.claims:
             text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
             context.abort(grpc.StatusCode.UNKNOWN, text)
-        return GetPodResourcesResponseMessage(pod_resources=self._pod(asked.pod_name))
+        return messages.GetPodResourcesResponseMessage(pod_resources=self._pod(asked.pod_name))
 
-    def _allocatable(self, _asked: Any, _context: Any) -> AllocatableResourcesResponseMessage:
-        return AllocatableResourcesResponseMessage(devices=_entries(self.plugins))
+    def _allocatable(self, _asked: Any, _context: Any) -> messages.AllocatableResourcesResponseMessage:
+        return messages.AllocatableResourcesResponseMessage(devices=_entries(self.plugins))
 
-    def _pod(self, name: str) -> PodResourcesMessage:
+    def _pod(self, name: str) -> messages.PodResourcesMessage:
         held, claims = self.pods.get(name, {}), self.claims.get(name, {})
-        message = PodResourcesMessage(name=name, namespace=self.namespace)
+        message = messages.PodResourcesMessage(name=name, namespace=self.namespace)
         for container in dict.fromkeys((*held, *claims)):
             made = message.containers.add(name=container)
             made.devices.extend(_entries(held.get(container, {})))
             for one in claims.get(container, ()):
-                claim = DynamicResourceMessage(claim_name=one.claim, claim_namespace=self.namespace)
+                claim = messages.DynamicResourceMessage(claim_name=one.claim, claim_namespace=self.namespace)
                 claim.claim_resources.add(driver_name=one.driver, pool_name=one.pool, device_name=one.name)
                 made.dynamic_resources.append(claim)
         return message
 
 
-def _entries(devices: Mapping[str, tuple[Device, ...]]) -> list[ContainerDevicesMessage]:
+def _entries(devices: Mapping[str, tuple[Device, ...]]) -> list[messages.ContainerDevicesMessage]:
     """Return devices as the kubelet tells them: one entry for each."""
     return [
-        ContainerDevicesMessage(
+        messages.ContainerDevicesMessage(
             resource_name=resource,
             device_ids=[device.id],
-            topology=TopologyInfoMessage(nodes=[NUMANodeMessage(ID=node) for node in device.numa or ()]),
+            topology=messages.TopologyInfoMessage(
+                nodes=[messages.NUMANodeMessage(ID=node) for node in device.numa or ()]
+            ),
         )
         for resource, each in devices.items()
         for device in each

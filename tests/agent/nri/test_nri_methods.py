@@ -13,19 +13,9 @@ from hypothesis import strategies as st
 from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
 from tests.service.message_tables import build_messages
 
-from mooring.agent.nri import messages
+from mooring.agent.nri import messages, types
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import adjustment_to, container_from, pod_from, resources_from, resources_to, update_to
-from mooring.agent.nri.types import (
-    ContainerAdjustment,
-    ContainerState,
-    ContainerUpdate,
-    Event,
-    LinuxResources,
-    Mount,
-    PodSandbox,
-    RuntimeContainer,
-)
 
 WIRE = Path(__file__).parent / "wire"
 REQUESTS = {
@@ -43,16 +33,27 @@ texts = st.text(max_size=12)
 maps = st.dictionaries(texts, texts, max_size=3)
 unsigned = st.none() | st.integers(0, 2**64 - 1)
 signed = st.none() | st.integers(-(2**63), 2**63 - 1)
-resources = st.builds(LinuxResources, texts, texts, unsigned, signed, unsigned, signed)
+resources = st.builds(types.LinuxResources, texts, texts, unsigned, signed, unsigned, signed)
 pods = st.builds(
-    PodSandbox, texts, texts, texts, texts, maps, maps, texts, texts, st.integers(0, 2**32 - 1), resources, resources
+    types.PodSandbox,
+    texts,
+    texts,
+    texts,
+    texts,
+    maps,
+    maps,
+    texts,
+    texts,
+    st.integers(0, 2**32 - 1),
+    resources,
+    resources,
 )
 containers = st.builds(
-    RuntimeContainer,
+    types.RuntimeContainer,
     texts,
     texts,
     texts,
-    st.sampled_from(ContainerState),
+    st.sampled_from(types.ContainerState),
     st.integers(0, 2**32 - 1),
     maps,
     maps,
@@ -63,8 +64,8 @@ containers = st.builds(
 
 def numbered(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object with the numbers of its enums, which samples write as names."""
-    states = {f"CONTAINER_{one.name}": one.value for one in ContainerState}
-    numbers = {**states, **{one.name: one.value for one in Event}}
+    states = {f"CONTAINER_{one.name}": one.value for one in types.ContainerState}
+    numbers = {**states, **{one.name: one.value for one in types.Event}}
     return {name: numbers[value] if name in ("state", "event") else value for name, value in pairs}
 
 
@@ -82,38 +83,38 @@ def again(message: Any) -> Any:
 
 @settings(deadline=None, max_examples=60)
 @given(pods)
-def test_a_pod_is_the_same_after_the_wire_but_for_a_uid_that_nobody_gave(pod: PodSandbox) -> None:
+def test_a_pod_is_the_same_after_the_wire_but_for_a_uid_that_nobody_gave(pod: types.PodSandbox) -> None:
     assert pod_from(again(pod_to(pod))) == replace(pod, uid=pod.uid or pod.id)
 
 
 @settings(deadline=None, max_examples=60)
 @given(containers)
-def test_a_container_is_the_same_after_the_wire(container: RuntimeContainer) -> None:
+def test_a_container_is_the_same_after_the_wire(container: types.RuntimeContainer) -> None:
     assert container_from(again(container_to(container))) == container
 
 
 @settings(deadline=None, max_examples=40)
 @given(texts, resources, st.booleans())
-def test_an_update_is_the_same_after_the_wire(container: str, wanted: LinuxResources, ignore: bool) -> None:
-    update = ContainerUpdate(container, wanted, ignore)
+def test_an_update_is_the_same_after_the_wire(container: str, wanted: types.LinuxResources, ignore: bool) -> None:
+    update = types.ContainerUpdate(container, wanted, ignore)
     assert update_from(again(update_to(update))) == update
 
 
 def test_what_is_not_set_is_absent_and_a_zero_is_present() -> None:
-    assert resources_to(LinuxResources()).SerializeToString() == b""
-    assert not resources_to(LinuxResources(cpus="1")).HasField("memory")
-    zero = again(resources_to(LinuxResources(quota=0, memory_limit=0)))
+    assert resources_to(types.LinuxResources()).SerializeToString() == b""
+    assert not resources_to(types.LinuxResources(cpus="1")).HasField("memory")
+    zero = again(resources_to(types.LinuxResources(quota=0, memory_limit=0)))
     assert zero.cpu.HasField("quota")
-    assert resources_from(zero) == LinuxResources(quota=0, memory_limit=0)
+    assert resources_from(zero) == types.LinuxResources(quota=0, memory_limit=0)
 
 
 def test_an_adjustment_carries_its_parts_and_nothing_else() -> None:
-    assert adjustment_to(ContainerAdjustment()).SerializeToString() == b""
+    assert adjustment_to(types.ContainerAdjustment()).SerializeToString() == b""
     message = adjustment_to(
-        ContainerAdjustment(
-            LinuxResources(cpus="2-3", mems="1", quota=-1),
+        types.ContainerAdjustment(
+            types.LinuxResources(cpus="2-3", mems="1", quota=-1),
             environment={"A": "1"},
-            mounts=[Mount("/etc/x", "/run/x")],
+            mounts=[types.Mount("/etc/x", "/run/x")],
             annotations={"k": "v"},
         )
     )
@@ -126,7 +127,7 @@ def test_an_adjustment_carries_its_parts_and_nothing_else() -> None:
 
 
 def test_a_state_of_a_later_release_is_unknown() -> None:
-    assert container_from(NRIContainerMessage(id="c", state=99)).state is ContainerState.UNKNOWN
+    assert container_from(NRIContainerMessage(id="c", state=99)).state is types.ContainerState.UNKNOWN
 
 
 def test_fields_of_a_later_release_are_skipped_and_kept() -> None:
@@ -143,13 +144,13 @@ def test_a_guaranteed_container_as_containerd_tells_it() -> None:
     assert (pod.name, pod.namespace) == ("guar", "default")
     assert pod.cgroup_parent == f"/mytest/kubepods/pod{pod.uid}"
     assert pod.labels["io.kubernetes.pod.uid"] == pod.uid
-    assert pod.pod_resources == LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
+    assert pod.pod_resources == types.LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
     # The CRI fills in zeros where nothing is set.
-    assert pod.overhead == LinuxResources(shares=0, quota=0, period=0, memory_limit=0)
+    assert pod.overhead == types.LinuxResources(shares=0, quota=0, period=0, memory_limit=0)
     assert container.pod_sandbox_id == pod.id
     assert container.name == "a"
-    assert (container.state, container.pid) == (ContainerState.UNKNOWN, 0)
-    assert container.resources == LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
+    assert (container.state, container.pid) == (types.ContainerState.UNKNOWN, 0)
+    assert container.resources == types.LinuxResources(shares=1024, quota=100000, period=100000, memory_limit=64 << 20)
     assert container.cgroups_path == f"{pod.cgroup_parent}/{container.id}"
 
 
@@ -164,5 +165,5 @@ def test_synchronize_tells_assignments_and_pids() -> None:
     found = [container_from(container) for container in message.containers]
     assert found
     assert {container.resources.cpus for container in found} == {"0", "1"}
-    assert all(container.state is ContainerState.RUNNING and container.pid for container in found)
+    assert all(container.state is types.ContainerState.RUNNING and container.pid for container in found)
     assert {container.pod_sandbox_id for container in found} <= {pod.id for pod in message.pods}

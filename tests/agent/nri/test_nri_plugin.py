@@ -12,7 +12,7 @@ import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, RuntimeSide
 from tests.patience import until
 
-from mooring.agent.nri import plugin
+from mooring.agent.nri import plugin, types
 from mooring.agent.nri.plugin import (
     StopSignal,
     connect_to,
@@ -23,14 +23,6 @@ from mooring.agent.nri.plugin import (
 )
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.ttrpc import TTRPCServer
-from mooring.agent.nri.types import (
-    CallTimeoutError,
-    ConnectionLostError,
-    ContainerUpdate,
-    LinuxResources,
-    MisuseError,
-    RemoteError,
-)
 
 OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
 
@@ -46,7 +38,7 @@ class Runtimes:
     def connect(self) -> socket.socket:
         if self._down:
             self._down -= 1
-            raise ConnectionLostError("cannot connect: Connection refused")
+            raise types.ConnectionLostError("cannot connect: Connection refused")
         ours, theirs = socket.socketpair()
         self.made.put(RuntimeSide(theirs, refuse_registration=self._refuse))
         return ours
@@ -125,7 +117,7 @@ def test_a_runtime_that_no_longer_answers_is_given_up_and_connected_to_again(mon
     monkeypatch.setattr(TTRPCServer, "refuse", lambda *_: None)
     runtimes, stop, observer = Runtimes(), StopSignal(), Listening()
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
-    assert [type(told[1]) for told in observer.told] == [CallTimeoutError]
+    assert [type(told[1]) for told in observer.told] == [types.CallTimeoutError]
     runtimes.made.get(timeout=TIMEOUT).close()
 
 
@@ -133,7 +125,7 @@ def test_a_refused_registration_is_reported_and_tried_again() -> None:
     stop, observer = StopSignal(), Listening()
     runtimes = Runtimes(refuse_registration="invalid plugin index")
     run_plugin(runtimes.connect, Pinning(), OPTIONS, observer, stop, wait=lambda _: stop.set())
-    assert [type(told[1]) for told in observer.told] == [RemoteError]
+    assert [type(told[1]) for told in observer.told] == [types.RemoteError]
     runtimes.made.get(timeout=TIMEOUT).close()
 
 
@@ -141,13 +133,13 @@ def test_a_plugin_connects_by_path(tmp_path: Path) -> None:
     path = tmp_path / "nri.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        with pytest.raises(ConnectionLostError, match=r"nri.sock: Connection refused"):
+        with pytest.raises(types.ConnectionLostError, match=r"nri.sock: Connection refused"):
             connect_to(str(path))
         listener.listen()
         connect_to(str(path)).close()
-    with pytest.raises(ConnectionLostError, match=r"cannot connect to .*: No such file"):
+    with pytest.raises(types.ConnectionLostError, match=r"cannot connect to .*: No such file"):
         connect_to(str(tmp_path / "none"))
-    with pytest.raises(ConnectionLostError, match="cannot connect to"):
+    with pytest.raises(types.ConnectionLostError, match="cannot connect to"):
         connect_to(str(tmp_path / ("x" * 200)))
 
 
@@ -162,7 +154,7 @@ def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_env
     answers: queue.SimpleQueue[int] = queue.SimpleQueue()
     asking = threading.Thread(target=lambda: answers.put(runtime.configure().events))
     asking.start()
-    with pytest.raises(MisuseError, match="a session without a handler answers nothing"):
+    with pytest.raises(types.MisuseError, match="a session without a handler answers nothing"):
         given.step(0)
     ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: ended.put(run_given_plugin(given, Pinning(), OPTIONS, Listening())))
@@ -170,7 +162,7 @@ def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_env
     assert answers.get(timeout=TIMEOUT) > 0
     asking.join(TIMEOUT)
     runtime.close()
-    assert isinstance(ended.get(timeout=TIMEOUT), ConnectionLostError)
+    assert isinstance(ended.get(timeout=TIMEOUT), types.ConnectionLostError)
     thread.join(TIMEOUT)
 
 
@@ -186,7 +178,7 @@ def test_a_plugin_that_needs_longer_than_the_runtime_waits_is_kept_and_gets_the_
     assert runtime.configure().events.bit_count() > 10
     assert runtime.synchronize([POD], more=True).more
     assert list(runtime.synchronize([], [CONTAINER]).update) == []
-    with pytest.raises(RemoteError, match="no answer to CreateContainer"):
+    with pytest.raises(types.RemoteError, match="no answer to CreateContainer"):
         runtime.create()
     handler, observer = Pinning(), Listening()
     thread = threading.Thread(target=run_given_plugin, args=(given, handler, OPTIONS, observer))
@@ -207,12 +199,12 @@ def test_without_a_socket_in_the_environment_nothing_is_given() -> None:
 
 @pytest.mark.parametrize("number", ["x", "-1", "99999999999999999999", "1000000"])
 def test_a_socket_number_that_is_none_is_misuse(number: str) -> None:
-    with pytest.raises(MisuseError, match="is not a socket"):
+    with pytest.raises(types.MisuseError, match="is not a socket"):
         given_by({"NRI_PLUGIN_SOCKET": number})
 
 
 def test_a_file_is_no_socket(tmp_path: Path) -> None:
-    with (tmp_path / "file").open("w") as file, pytest.raises(MisuseError, match="is not a socket"):
+    with (tmp_path / "file").open("w") as file, pytest.raises(types.MisuseError, match="is not a socket"):
         given_by({"NRI_PLUGIN_SOCKET": str(os.dup(file.fileno()))})
 
 
@@ -232,7 +224,7 @@ def test_updates_between_events_travel_as_the_answer_to_a_synchronize() -> None:
     thread.start()
     update_by_synchronizing(
         runtimes.connect,
-        lambda _, containers: [ContainerUpdate(found.id, LinuxResources(cpus="0")) for found in containers],
+        lambda _, containers: [types.ContainerUpdate(found.id, types.LinuxResources(cpus="0")) for found in containers],
         OPTIONS,
         linger=0.0,
     )
@@ -245,6 +237,6 @@ def test_a_runtime_that_never_synchronizes_is_given_up(monkeypatch: pytest.Monke
     runtimes = Runtimes()
     # The same time would count for the answer to the registration, which comes.
     monkeypatch.setattr(Session, "register", lambda _session: None)
-    with pytest.raises(ConnectionLostError, match=r"no Synchronize within 0.05 s"):
+    with pytest.raises(types.ConnectionLostError, match=r"no Synchronize within 0.05 s"):
         update_by_synchronizing(runtimes.connect, lambda *_: [], PluginOptions(call_timeout=0.05))
     runtimes.made.get(timeout=TIMEOUT).close()

@@ -7,14 +7,7 @@ import socket
 
 from tests.agent.wire.fault_proxy import Act, Pipe, frame_of
 
-from mooring.agent.nri.connection import (
-    BODY_LIMIT,
-    PLUGIN_CONNECTION,
-    RECEIVED_FRAME_LIMIT,
-    RUNTIME_CONNECTION,
-    TTRPCMessage,
-    encode_message,
-)
+from mooring.agent.nri import connection
 
 
 def cut_before(pipe: Pipe, _frame: bytes) -> None:
@@ -90,21 +83,32 @@ def go_silent(pipe: Pipe, _frame: bytes) -> None:
     pipe.wire.is_silent = True
 
 
-garbage = preceded_by(frame_of(PLUGIN_CONNECTION, b"\xde\xad\xbe\xef" * 20))
+garbage = preceded_by(frame_of(connection.PLUGIN_CONNECTION, b"\xde\xad\xbe\xef" * 20))
 """A frame without sense."""
 unknown_connection = preceded_by(frame_of(7, b"who is there"))
 """A frame of a connection that nobody opened."""
-endless_frame = preceded_by(frame_of(PLUGIN_CONNECTION, b"", announced=RECEIVED_FRAME_LIMIT + 1))
+endless_frame = preceded_by(frame_of(connection.PLUGIN_CONNECTION, b"", announced=connection.RECEIVED_FRAME_LIMIT + 1))
 """A frame that announces more than there may be."""
 endless_message = preceded_by(
-    frame_of(PLUGIN_CONNECTION, (BODY_LIMIT + 1).to_bytes(4, "big") + (3).to_bytes(4, "big") + b"\x01\x00")
+    frame_of(
+        connection.PLUGIN_CONNECTION,
+        (connection.BODY_LIMIT + 1).to_bytes(4, "big") + (3).to_bytes(4, "big") + b"\x01\x00",
+    )
 )
 """A message that announces more than there may be."""
 eats_what_follows = preceded_by(
-    frame_of(PLUGIN_CONNECTION, BODY_LIMIT.to_bytes(4, "big") + (9999).to_bytes(4, "big") + b"\x01\x00")
+    frame_of(
+        connection.PLUGIN_CONNECTION, connection.BODY_LIMIT.to_bytes(4, "big") + (9999).to_bytes(4, "big") + b"\x01\x00"
+    )
 )
 """A message that announces as much as there may be: what follows counts as its body."""
-large_request = preceded_by(frame_of(PLUGIN_CONNECTION, encode_message(TTRPCMessage(99_999, 1, b"\x08" * 1_000_000))))
+large_request = preceded_by(
+    frame_of(
+        connection.PLUGIN_CONNECTION, connection.encode_message(connection.TTRPCMessage(99_999, 1, b"\x08" * 1_000_000))
+    )
+)
 """A request of a megabyte, of no method."""
-answer_to_nobody = preceded_by(frame_of(RUNTIME_CONNECTION, encode_message(TTRPCMessage(77, 2, b""))))
+answer_to_nobody = preceded_by(
+    frame_of(connection.RUNTIME_CONNECTION, connection.encode_message(connection.TTRPCMessage(77, 2, b"")))
+)
 """An answer to a call that was never made."""

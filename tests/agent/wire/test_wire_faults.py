@@ -13,27 +13,8 @@ from functools import partial
 from itertools import count
 
 import pytest
+from tests.agent.wire import faults
 from tests.agent.wire.fault_proxy import Act, Fault, Way
-from tests.agent.wire.faults import (
-    answer_to_nobody,
-    cut_after,
-    cut_before,
-    cut_within,
-    deafen,
-    duplicate,
-    eats_what_follows,
-    endless_frame,
-    endless_message,
-    garbage,
-    go_silent,
-    half_close,
-    large_request,
-    late,
-    lose,
-    overwritten,
-    swap,
-    unknown_connection,
-)
 from tests.agent.wire.faulty_node import FaultyNode, faulty_node
 from tests.agent.wire.wire_process import until
 from tests.agent.wire.wired_runtime import NEW, OLD, Manners
@@ -52,13 +33,13 @@ SHORT = 0.3
 """Seconds that a runtime waits here where it is to be kept waiting."""
 
 INTRUDERS = [
-    garbage,
-    unknown_connection,
-    endless_frame,
-    endless_message,
-    eats_what_follows,
-    large_request,
-    answer_to_nobody,
+    faults.garbage,
+    faults.unknown_connection,
+    faults.endless_frame,
+    faults.endless_message,
+    faults.eats_what_follows,
+    faults.large_request,
+    faults.answer_to_nobody,
 ]
 
 
@@ -81,7 +62,7 @@ def suffer_at(node: FaultyNode, way: Way, act: Act, *numbers: int, frames: int =
         assert is_suffered(number), f"frame {number} was never reached"
 
 
-@pytest.mark.parametrize("act", [cut_before, cut_within, cut_after], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [faults.cut_before, faults.cut_within, faults.cut_after], ids=lambda act: act.__name__)
 def test_a_connection_may_be_cut_at_any_frame(act: Act) -> None:
     with faulty_node(OLD) as node:
         suffer_at(node, Way.TO_RUNTIME, act, 2, 8)
@@ -89,7 +70,7 @@ def test_a_connection_may_be_cut_at_any_frame(act: Act) -> None:
         suffer_at(node, Way.TO_PLUGIN, act, 12, 27)
 
 
-@pytest.mark.parametrize("act", [duplicate, swap, overwritten], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [faults.duplicate, faults.swap, faults.overwritten], ids=lambda act: act.__name__)
 def test_frames_may_come_twice_in_another_order_or_as_nonsense(act: Act) -> None:
     with faulty_node(replace(NEW, timeout=SHORT)) as node:
         node.kubelet.annotations.update(LONG)
@@ -103,7 +84,9 @@ def test_something_that_nobody_sent_may_come_between_frames() -> None:
             suffer_at(node, Way.TO_PLUGIN, act, 5 * place)
 
 
-@pytest.mark.parametrize("act", [late(2 * SHORT), lose, deafen, half_close], ids=["late", "lost", "deaf", "half"])
+@pytest.mark.parametrize(
+    "act", [faults.late(2 * SHORT), faults.lose, faults.deafen, faults.half_close], ids=["late", "lost", "deaf", "half"]
+)
 def test_a_runtime_that_waited_too_long_goes_on_and_takes_the_agent_back(act: Act) -> None:
     with faulty_node(replace(NEW, timeout=SHORT, registration_timeout=1.0)) as node:
         suffer_at(node, Way.TO_RUNTIME, act, 5)
@@ -117,7 +100,7 @@ def test_an_agent_that_does_not_hear_its_runtime_hang_up_asks_and_comes_back(
     monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.3)
     monkeypatch.setattr(plugin, "PATIENCE_SECONDS", 0.3)
     with faulty_node(replace(manners, timeout=SHORT, registration_timeout=1.0)) as node:
-        suffer_at(node, Way.TO_PLUGIN, go_silent, 3)
+        suffer_at(node, Way.TO_PLUGIN, faults.go_silent, 3)
 
 
 def lives_by_chance(node: FaultyNode, chance: random.Random, name: str) -> None:
@@ -145,7 +128,18 @@ def lives_by_chance(node: FaultyNode, chance: random.Random, name: str) -> None:
 @pytest.mark.parametrize("manners", [OLD, NEW], ids=["nri-0.8", "nri-0.12"])
 def test_one_fault_after_another_among_pods_that_stay_leaves_nothing_wrong(manners: Manners) -> None:
     chance = random.Random(manners.introduction.version)  # noqa: S311 - the same faults in every run
-    acts = [cut_before, cut_within, cut_after, duplicate, swap, overwritten, late(2 * SHORT), lose, deafen, half_close]
+    acts = [
+        faults.cut_before,
+        faults.cut_within,
+        faults.cut_after,
+        faults.duplicate,
+        faults.swap,
+        faults.overwritten,
+        faults.late(2 * SHORT),
+        faults.lose,
+        faults.deafen,
+        faults.half_close,
+    ]
     with faulty_node(replace(manners, timeout=SHORT, registration_timeout=1.0)) as node:
         for number in range(200 if IS_ALL else 3):
             fault = Fault(chance.choice([*Way]), chance.randrange(FRAMES), chance.choice([*acts, *INTRUDERS]))

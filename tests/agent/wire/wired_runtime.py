@@ -21,13 +21,7 @@ from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide, about
 from tests.agent.simulated_runtime import KilledError, Runtime
 
-from mooring.agent.nri.messages import (
-    ConfigureRequestMessage,
-    ContainerRequestMessage,
-    StateChangeEventMessage,
-    SynchronizeRequestMessage,
-    UpdateContainerRequestMessage,
-)
+from mooring.agent.nri import messages
 from mooring.agent.nri.methods import EVENT_METHODS, resources_from, resources_to
 from mooring.agent.nri.types import (
     CallTimeoutError,
@@ -95,7 +89,7 @@ class Link:
                 raise KilledError
             threading.Event().wait(0.002)
         said = self.manners.introduction
-        message = ConfigureRequestMessage(
+        message = messages.ConfigureRequestMessage(
             runtime_name=said.name,
             runtime_version=said.version,
             NRI_version=said.nri_version,
@@ -111,7 +105,7 @@ class Link:
         parts = [things[start : start + size] for start in range(0, len(things), size)] or [[]]
         reply: Any = None
         for number, part in enumerate(parts):
-            message = SynchronizeRequestMessage(
+            message = messages.SynchronizeRequestMessage(
                 pods=[pod_to(one) for one in part if isinstance(one, PodSandbox)],
                 containers=[container_to(one) for one in part if isinstance(one, RuntimeContainer)],
                 more=number + 1 < len(parts),
@@ -129,7 +123,7 @@ class Link:
     def update_container(
         self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
     ) -> Sequence[ContainerUpdate]:
-        message = UpdateContainerRequestMessage(
+        message = messages.UpdateContainerRequestMessage(
             pod=pod_to(pod), container=container_to(container), linux_resources=resources_to(resources)
         )
         reply = self._call("UpdateContainer", message, "UpdatesResponse")
@@ -144,7 +138,11 @@ class Link:
         return [update_from(one) for one in reply.update]
 
     def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
-        message = ContainerRequestMessage() if self.manners.has_event_methods else StateChangeEventMessage(event=event)
+        message = (
+            messages.ContainerRequestMessage()
+            if self.manners.has_event_methods
+            else messages.StateChangeEventMessage(event=event)
+        )
         if pod is not None:
             message.pod.CopyFrom(pod_to(pod))
         if container is not None:

@@ -227,7 +227,7 @@ def test_cpus_of_the_machine_are_spread_over_numa_nodes_and_the_pod_knows_attrib
     everything = online.read_text(encoding="ascii")
 
     def health() -> list[tuple[str, str]]:
-        pod = claimed.api.pod("user")
+        pod = api.pod("user")
         [container] = [] if pod is None else pod["status"]["containerStatuses"]
         return [
             (one["health"], one.get("message", ""))

@@ -187,7 +187,11 @@ class InterruptJournal:
 
     def write(self, memory: Memory) -> bool:
         """Remember; tell whether that is on the disk."""
-        text = _text(memory, self._boot)
+        rows = {
+            number: _Row(one.name, str(one.original), [str(cpus) for cpus in one.ours])
+            for number, one in sorted(memory.kept.items())
+        }
+        text = msgspec.json.encode(_Document(KIND, VERSION, self._boot, rows)).decode()
         if text == self._text or (self._text is None and not memory.kept):
             return True
         try:
@@ -198,14 +202,6 @@ class InterruptJournal:
             return False
         self._text, self.problem = text, ""
         return True
-
-
-def _text(memory: Memory, boot: str) -> str:
-    rows = {
-        number: _Row(one.name, str(one.original), [str(cpus) for cpus in one.ours])
-        for number, one in sorted(memory.kept.items())
-    }
-    return msgspec.json.encode(_Document(KIND, VERSION, boot, rows)).decode()
 
 
 def _memory(text: str, boot: str) -> Memory:

@@ -197,9 +197,16 @@ def start_container(
         placed = place_existing(state, sandbox, container, pod, observer, devices, now)
         unread = placing.opt_out_unread(state, pod)
         if placed.rejection is not None:
-            refused, write = _kept_in_pool(recorded(placed.state, sandbox, container, Phase.REFUSED), container.id)
+            # It stays off the CPUs of others on a runtime that starts it nevertheless.
+            refused = recorded(placed.state, sandbox, container, Phase.REFUSED)
+            known = refused.containers[container.id]
+            wanted = DesiredSettings.now(refused).of(known.uid, known.name)
+            refused = refused.with_container(response.with_write(known, wanted))
             return response.outcome(
-                before, refused, response.Refused(placing.text_of(placed.rejection)), (*write, *unread, *placed.effects)
+                before,
+                refused,
+                response.Refused(placing.text_of(placed.rejection)),
+                (write_of(known, wanted), *unread, *placed.effects),
             )
         state, effects = placed.state, (*unread, *placed.effects)
     state = recorded(state, sandbox, container, Phase.STARTING)
@@ -221,13 +228,6 @@ def start_container(
         *lift_of_pod(state, sandbox.uid),
     )
     return replace(response.outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
-
-
-def _kept_in_pool(state: AgentState, container_id: str) -> tuple[AgentState, tuple[Effect, ...]]:
-    """Return what keeps a refused container off the CPUs of others on a runtime that starts it nevertheless."""
-    known = state.containers[container_id]
-    wanted = DesiredSettings.now(state).of(known.uid, known.name)
-    return state.with_container(response.with_write(known, wanted)), (write_of(known, wanted),)
 
 
 def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:

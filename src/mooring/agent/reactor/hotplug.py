@@ -18,18 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mooring.agent.effects import AgentReport, Effect, ReportKind, ReturnCPUs, reported, said
+from mooring.agent.reactor import devices
 from mooring.agent.reactor.desired import DesiredSettings, write_of
-from mooring.agent.reactor.devices import (
-    CHANGED_CODE,
-    DEVICES_CHANGED,
-    DEVICES_ELSEWHERE,
-    ELSEWHERE_CODE,
-    can_be_placed_anew,
-    devices_of,
-    elsewhere,
-    with_devices,
-    without_question,
-)
 from mooring.agent.reactor.placing import Placed, place, place_waiting, started
 from mooring.agent.reactor.response import EventOutcome, enforced, outcome
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound
@@ -81,15 +71,12 @@ def cpus_changed(state: AgentState, online: int, observer: Observer | None = Non
     rest = f"; offline are {list_text(offline)}" if offline else "; all are online"
     told = AgentReport(ReportKind.CPUS_CHANGED, f"{' and '.join(parts)}{rest}")
     effects = [effect for change in (gained, lost) for effect in _change_said(after, change)]
-    returned = (_returned(after, back),) if back else ()
+    wanted = DesiredSettings.now(after)
+    live = [one for one in after.containers.values() if one.phase in HAS_CGROUP]
+    writes = tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live)
+    # The groups above containers, without which the containers cannot have them
+    returned = (ReturnCPUs(CPUSet(CPUMask(back)), writes),) if back else ()
     return outcome(state, after, None, (*returned, *changed, *placed.effects, told, *effects))
-
-
-def _returned(state: AgentState, back: int) -> ReturnCPUs:
-    """Return what gives CPUs to the groups above containers, without which the containers cannot have them."""
-    wanted = DesiredSettings.now(state)
-    live = [one for one in state.containers.values() if one.phase in HAS_CGROUP]
-    return ReturnCPUs(CPUSet(CPUMask(back)), tuple(write_of(one, wanted.of(one.uid, one.name)) for one in live))
 
 
 def _change_said(state: AgentState, change: CPUsChanged) -> Iterator[Effect]:
@@ -111,7 +98,7 @@ def _change_said(state: AgentState, change: CPUsChanged) -> Iterator[Effect]:
 def is_news_of_devices(state: AgentState, found: Mapping[str, DevicesFound]) -> bool:
     """Tell whether :func:`devices_learned` would change anything."""
     return any(
-        with_devices(state, uid, _seen(state.kubelet, uid, each)) is not state
+        devices.with_devices(state, uid, _seen(state.kubelet, uid, each)) is not state
         or (uid in state.without_devices and not each.unknown)
         for uid, each in _known(state, found)
     )
@@ -130,7 +117,7 @@ def devices_learned(
     effects: list[Effect] = []
     after = state
     for uid, each in _known(state, found):
-        if can_be_placed_anew(after, uid, each):
+        if devices.can_be_placed_anew(after, uid, each):
             step = _placed_anew(after, after.kubelet.node.active[uid], each, observer)
         else:
             step = _recorded(after, after.kubelet.node.active[uid], each)
@@ -160,19 +147,21 @@ def _recorded(state: AgentState, pod: Pod, found: DevicesFound) -> Placed:
     """Write down what a pod holds, and report what is not as it was, and what is elsewhere than was decided."""
     was_unknown = pod.uid in state.without_devices
     seen = _seen(state.kubelet, pod.uid, found)
-    after = with_devices(state, pod.uid, seen)
+    after = devices.with_devices(state, pod.uid, seen)
     effects: list[Effect] = []
     changed = False
     for what in _changes(state.kubelet, pod.uid, seen):
         changed = True
-        text = f"{what} ({CHANGED_CODE})"
-        effects += reported(pod, ReportKind.DEVICES_CHANGED, DEVICES_CHANGED, text, CHANGED_CODE)
+        text = f"{what} ({devices.CHANGED_CODE})"
+        effects += reported(pod, ReportKind.DEVICES_CHANGED, devices.DEVICES_CHANGED, text, devices.CHANGED_CODE)
     if not found.unknown:
-        after = without_question(after, pod.uid)
+        after = devices.without_question(after, pod.uid)
     if changed or (was_unknown and not found.unknown):
-        for _, what in elsewhere(after, pod):
-            text = f"{what}; nothing moves while it runs ({ELSEWHERE_CODE})"
-            effects += reported(pod, ReportKind.DEVICES_ELSEWHERE, DEVICES_ELSEWHERE, text, ELSEWHERE_CODE)
+        for _, what in devices.elsewhere(after, pod):
+            text = f"{what}; nothing moves while it runs ({devices.ELSEWHERE_CODE})"
+            effects += reported(
+                pod, ReportKind.DEVICES_ELSEWHERE, devices.DEVICES_ELSEWHERE, text, devices.ELSEWHERE_CODE
+            )
     return Placed(after, None, tuple(effects))
 
 
@@ -185,7 +174,7 @@ def _seen(kubelet: Kubelet, uid: str, found: DevicesFound) -> DevicesFound:
     ending = {one.name for one in pod.containers if one.kind is ContainerKind.INIT}
     held = {name: dict(resources) for name, resources in found.held.items()}
     for container in kubelet.node.providers.devices.held.get(uid, {}):
-        for resource, known in devices_of(kubelet, uid, container).items():
+        for resource, known in devices.devices_of(kubelet, uid, container).items():
             told = {one.id for one in held.get(container, {}).get(resource, ())}
             lost = tuple(
                 one if found.unknown or container in ending else replace(one, healthy=False)
@@ -201,10 +190,10 @@ def _seen(kubelet: Kubelet, uid: str, found: DevicesFound) -> DevicesFound:
 def _changes(kubelet: Kubelet, uid: str, seen: DevicesFound) -> Iterator[str]:
     """Yield in words what is not as it was of devices that were known."""
     for container, resources in seen.held.items():
-        before = devices_of(kubelet, uid, container)
-        for resource, devices in resources.items():
+        before = devices.devices_of(kubelet, uid, container)
+        for resource, reported_now in resources.items():
             known = {one.id: one for one in before.get(resource, ())}
-            for one in devices:
+            for one in reported_now:
                 if one.id not in known or known[one.id] == one:
                     continue
                 name = f"{resource} {one.id} of {container}"

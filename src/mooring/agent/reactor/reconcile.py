@@ -21,15 +21,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from mooring.agent.effects import (
-    AgentReport,
-    Effect,
-    LiftQuota,
-    Occasion,
-    ReportKind,
-    WriteCPUSet,
-    said,
-)
+from mooring.agent import effects
 from mooring.agent.reactor.desired import DesiredSettings, expected_lifts, write_of
 from mooring.agent.reactor.placing import text_of
 from mooring.agent.reactor.response import EventOutcome, Refused, outcome, report_refusal, without_refusal
@@ -63,7 +55,7 @@ class Compliance(Enum):
 class WriteOutcome:
     """What came of a :class:`~mooring.agent.effects.WriteCPUSet`."""
 
-    write: WriteCPUSet
+    write: effects.WriteCPUSet
     standing: Compliance
     had: str = ""
     """In words, what was there before something was written; empty when nothing was."""
@@ -79,14 +71,16 @@ def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> Eve
         results: of its writes, in their order; the last one of a container counts.
     """
     state, answer = outcome.state, outcome.answer
-    effects: list[Effect] = []
+    told: list[effects.Effect] = []
     for one in results:
         known = state.containers.get(one.write.container_id)
         if known is None:
             continue
-        if one.had and one.standing is Compliance.RIGHT and one.write.occasion is Occasion.CHECK:
-            report = AgentReport(ReportKind.DEVIATION, f"{known.name} had {one.had}", known.uid, known.id)
-            effects += said(state, report, "CPUSetRepaired")
+        if one.had and one.standing is Compliance.RIGHT and one.write.occasion is effects.Occasion.CHECK:
+            report = effects.AgentReport(
+                effects.ReportKind.DEVIATION, f"{known.name} had {one.had}", known.uid, known.id
+            )
+            told += effects.said(state, report, "CPUSetRepaired")
     for one in {each.write.container_id: each for each in results}.values():
         known = state.containers.get(one.write.container_id)
         if known is None:
@@ -96,20 +90,22 @@ def writes_done(outcome: EventOutcome, results: Collection[WriteOutcome]) -> Eve
             state = without_refusal(state, known.uid, known.name) if known.phase is Phase.RUNNING else state
         if known.id != outcome.starts or one.standing is Compliance.WITHIN:
             lasting = report_deviation(state, known.id, one.problem, is_known=one.standing is not Compliance.UNKNOWN)
-            state, effects = lasting.state, [*effects, *lasting.effects]
+            state, told = lasting.state, [*told, *lasting.effects]
         if known.id != outcome.starts:
             continue
         # Without a process, a container that has ended looks like one whose group has another name.
         unsure = one.standing is Compliance.ENDED and not one.write.pid
         if unsure or one.standing in (Compliance.BEYOND, Compliance.UNKNOWN):
             rejection = Rejection(CPUSET_NOT_ENFORCED, f"{known.name} {one.problem or _NO_PROCESS}")
-            refused = report_refusal(state, known.uid, known.name, rejection, ReportKind.START_REFUSED, known.id)
+            refused = report_refusal(
+                state, known.uid, known.name, rejection, effects.ReportKind.START_REFUSED, known.id
+            )
             # containerd ends it now; a runtime that starts it nevertheless says so by PostStartContainer.
             state = refused.state.with_container(replace(known, phase=Phase.REFUSED))
-            answer, effects = Refused(text_of(rejection)), [*effects, *refused.effects]
+            answer, told = Refused(text_of(rejection)), [*told, *refused.effects]
         elif one.standing is not Compliance.ENDED:
             state = without_refusal(state, known.uid, known.name)
-    return EventOutcome(state, answer, tuple(effects))
+    return EventOutcome(state, answer, tuple(told))
 
 
 def report_deviation(state: AgentState, container_id: str, problem: str, *, is_known: bool = True) -> EventOutcome:
@@ -127,8 +123,10 @@ def report_deviation(state: AgentState, container_id: str, problem: str, *, is_k
         return EventOutcome(state)
     there = {one: told for one, told in state.deviating.items() if one in state.containers}
     text = f"{known.name} {problem}"
-    effects = said(state, AgentReport(ReportKind.DEVIATION_LASTS, text, known.uid, container_id), "CPUSetDiffers")
-    return EventOutcome(replace(state, deviating={**there, container_id: now}), effects=effects)
+    told = effects.said(
+        state, effects.AgentReport(effects.ReportKind.DEVIATION_LASTS, text, known.uid, container_id), "CPUSetDiffers"
+    )
+    return EventOutcome(replace(state, deviating={**there, container_id: now}), effects=told)
 
 
 def without_deviation(state: AgentState, container_ids: Collection[str]) -> AgentState:
@@ -162,10 +160,10 @@ def correct_deviation(state: AgentState, container_id: str, cpus: CPUSet, mems: 
         return outcome(state, state)
     # Perhaps an update failed, and the runtime's record is as wrong as the cgroup was.
     after = state.with_container(replace(known, record=Setting(), written=wanted))
-    return outcome(state, after, None, (write_of(known, wanted, Occasion.CHECK),))
+    return outcome(state, after, None, (write_of(known, wanted, effects.Occasion.CHECK),))
 
 
-def correct_quota(state: AgentState, lift: LiftQuota, quota: int) -> EventOutcome:
+def correct_quota(state: AgentState, lift: effects.LiftQuota, quota: int) -> EventOutcome:
     """Lift a CFS quota again that is back where none should be.
 
     Args:
@@ -177,5 +175,8 @@ def correct_quota(state: AgentState, lift: LiftQuota, quota: int) -> EventOutcom
         return outcome(state, state)
     text = f"the {lift.of.value} had a CFS quota of {quota} microseconds"
     return outcome(
-        state, state, None, (lift, AgentReport(ReportKind.QUOTA_DEVIATION, text, lift.uid, lift.container_id))
+        state,
+        state,
+        None,
+        (lift, effects.AgentReport(effects.ReportKind.QUOTA_DEVIATION, text, lift.uid, lift.container_id)),
     )

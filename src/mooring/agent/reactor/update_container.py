@@ -18,15 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from mooring.agent.effects import (
-    AgentReport,
-    Effect,
-    ReportKind,
-    ResizeAnswered,
-    WriteAssigned,
-    WriteCPUSet,
-    warning_about,
-)
+from mooring.agent import effects
 from mooring.agent.nri.types import ContainerState, ContainerUpdate, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resolve import resized
 from mooring.agent.quota import lift_of_pod
@@ -98,8 +90,8 @@ def update_container(
     )
     mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)
     answered = (mine,) if answer != Setting() else ()
-    effects: tuple[Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
-    return outcome(before, rest.state, Accepted((*answered, *rest.updates)), effects)
+    others: tuple[effects.Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
+    return outcome(before, rest.state, Accepted((*answered, *rest.updates)), others)
 
 
 def asked(
@@ -117,22 +109,22 @@ def asked(
     name = f"{pod.namespace}/{pod.name}"
     if answer.rejection is not None:
         text = f"{answer.reason}: {answer.message}"
-        answered = ResizeAnswered(answer.reason.lower(), f"{name}: {text}", pod.uid, container_id)
+        answered = effects.ResizeAnswered(answer.reason.lower(), f"{name}: {text}", pod.uid, container_id)
         events = tuple(
-            warning_about(pod, event, f"{answer.rejection.reason}: {answer.message}") for event in answer.events
+            effects.warning_about(pod, event, f"{answer.rejection.reason}: {answer.message}") for event in answer.events
         )
         # The request is remembered, nothing else: a kubelet that tries again is no news.
         is_news = kubelet.node.waiting[pod.uid] != state.kubelet.node.waiting.get(pod.uid)
         return EventOutcome(replace(state, kubelet=kubelet) if is_news else state, Refused(text), (answered, *events))
     if pool_is_missed(state, kubelet, pod):
-        answered = ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
+        answered = effects.ResizeAnswered(DEFERRED.lower(), f"{name}: {EMPTY_POOL_MESSAGE}", pod.uid, container_id)
         return EventOutcome(state, Refused(f"{DEFERRED}: {EMPTY_POOL_MESSAGE}"), (answered,))
     after = replace(state, kubelet=kubelet)
-    placed: tuple[Effect, ...] = ()
+    placed: tuple[effects.Effect, ...] = ()
     if kubelet.node.cpu is not state.kubelet.node.cpu:
         waiting = place_waiting(after, observer)
         after, placed = waiting.state, waiting.effects
-    answered = ResizeAnswered("accepted", f"{name}: {_said(after.kubelet, pod.uid)}", pod.uid, container_id)
+    answered = effects.ResizeAnswered("accepted", f"{name}: {_said(after.kubelet, pod.uid)}", pod.uid, container_id)
     return EventOutcome(after, effects=(answered, *placed))
 
 
@@ -184,7 +176,7 @@ def resize_missed(
     if not isinstance(found.answer, Refused):
         return found
     text = f"{container.name} was resized while the agent was disconnected: {found.answer.text}"
-    report = AgentReport(ReportKind.RESIZE_MISSED, text, uid, container.id)
+    report = effects.AgentReport(effects.ReportKind.RESIZE_MISSED, text, uid, container.id)
     after = replace(found.state, missed=found.state.missed | {uid})
     return EventOutcome(after, effects=(*found.effects, report))
 
@@ -193,15 +185,15 @@ def resizes_missed(
     state: AgentState, containers: Sequence[RuntimeContainer], now: Moment, observer: Observer | None = None
 ) -> EventOutcome:
     """Make up for resizes of listed containers (:func:`resize_missed`)."""
-    effects: list[Effect] = []
+    told: list[effects.Effect] = []
     for one in containers:
         known = state.containers.get(one.id)
         # Of two with one name the other has come further: this one is left over, with the sizes of its time.
         if known is not None and by_name(state.containers_of(known.uid))[known.name].id == known.id:
             found = resize_missed(state, known.uid, one, now, observer)
             state = found.state
-            effects += found.effects
-    return EventOutcome(state, effects=tuple(effects))
+            told += found.effects
+    return EventOutcome(state, effects=tuple(told))
 
 
 def releases_resumed(state: AgentState, observer: Observer | None = None) -> AgentState:
@@ -226,7 +218,7 @@ def is_due(state: AgentState, now: Moment) -> bool:
     return any(uid in state.kubelet.node.active for uid, _, _ in _due(state, now))
 
 
-def reclaiming_writes(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[WriteCPUSet, ...]]:
+def reclaiming_writes(state: AgentState, now: Moment) -> dict[tuple[str, str], tuple[effects.WriteCPUSet, ...]]:
     """Return what takes CPUs from containers whose delay is over, by pod uid and container."""
     wanted = DesiredSettings.now(state)
     return {
@@ -262,7 +254,7 @@ def released(
     return outcome(state, after, None, (*changed, *placed.effects, *_written_again(after, lessened)))
 
 
-def _written_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Iterator[WriteAssigned]:
+def _written_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> Iterator[effects.WriteAssigned]:
     """Yield what makes containers read their files again although these say what they said before.
 
     Kernels before 6.2 undo the pins of all threads when a cpuset changes. Here that is later than the files, so that
@@ -270,7 +262,7 @@ def _written_again(state: AgentState, lessened: Collection[tuple[str, str]]) -> 
     """
     for one in state.containers.values():
         if (one.uid, one.name) in lessened and one.phase in LIVE and one.shown is not None and has_files(state, one):
-            yield WriteAssigned(one.id, one.shown, makes=False, again=True)
+            yield effects.WriteAssigned(one.id, one.shown, makes=False, again=True)
 
 
 def _due(state: AgentState, now: Moment) -> list[tuple[str, str, int]]:

@@ -89,7 +89,12 @@ class JournalWriter:
         # Until the first Synchronize the pods are remembered and not active, and what runs is only what ran.
         pods = {**state.remembered, **state.kubelet.node.active}
         boxes = {**state.last_seen.sandboxes, **state.sandboxes}
-        made = {uid: self._document(pod) for uid, pod in pods.items()}
+        made = {
+            uid: known
+            if (known := self._made.get(uid)) is not None and known[0] is pod
+            else (pod, msgspec.Raw(msgspec.json.encode(text_of_pod(pod))))
+            for uid, pod in pods.items()
+        }
         self._made = made
         body = msgspec.json.encode(
             _Body(
@@ -122,12 +127,6 @@ class JournalWriter:
                 made[one.id] = known
         self._rows = made
         return {id_: row for id_, (_, row) in made.items()}
-
-    def _document(self, pod: Pod) -> tuple[Pod, msgspec.Raw]:
-        known = self._made.get(pod.uid)
-        if known is not None and known[0] is pod:
-            return known
-        return pod, msgspec.Raw(msgspec.json.encode(text_of_pod(pod)))
 
 
 def read_newest(text: str) -> tuple[Stored, str]:

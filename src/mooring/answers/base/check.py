@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -54,6 +54,11 @@ class Case:
     """Whether node selector, required node affinity, tolerations and devices let the scheduler bind the pod there."""
 
     @property
+    def name(self) -> str:
+        """``namespace/pod``."""
+        return f"{self.pod.namespace}/{self.pod.name}"
+
+    @property
     def admitted(self) -> bool:
         """Tell whether the pod can run on the node type."""
         return self.allowed and self.answer is not None and self.answer.admitted
@@ -94,13 +99,13 @@ class Check:
     @cached_property
     def cases(self) -> tuple[Case, ...]:
         """Every pod of the manifests on every node type, one node type after another."""
-        return tuple(case for node_type in self.node_types for case in self._cases(node_type))
-
-    def _cases(self, node_type: NodeType) -> Iterator[Case]:
-        asked = [(answer.pod, answer) for answer in node_type.plan.answers]
-        for pod, answer in (*asked, *((pod, None) for pod in node_type.plan.unasked)):
-            if pod.uid in self.origins:
-                yield Case(pod, node_type, answer, not self.alone or self._allows(pod, node_type))
+        found = []
+        for one in self.node_types:
+            asked = [(answer.pod, answer) for answer in one.plan.answers]
+            for pod, answer in (*asked, *((pod, None) for pod in one.plan.unasked)):
+                if pod.uid in self.origins:
+                    found.append(Case(pod, one, answer, not self.alone or self._allows(pod, one)))
+        return tuple(found)
 
     def _allows(self, pod: Pod, node_type: NodeType) -> bool:
         fields = self._fields[id(self.origins[pod.uid])]

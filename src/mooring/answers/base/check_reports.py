@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -20,11 +20,10 @@ from xml.etree import ElementTree as ET
 
 from mooring import __version__
 from mooring.answers.base.answering import Answer
-from mooring.answers.base.check import Case, Check, NodeType
+from mooring.answers.base.check import Case, Check
 from mooring.answers.base.plan import Plan, RefusedPlan
 from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Place
-from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.facts import WholeCoresChecked
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
@@ -55,14 +54,16 @@ class Remark:
 
 def remarks_of(check: Check) -> tuple[Remark, ...]:
     """Return what a check says, rejections first."""
-    return (*_rejections(check), *_not_started(check), *_warnings(check))
+    return tuple(_remarks(check))
 
 
-def _rejections(check: Check) -> Iterator[Remark]:
-    """Yield a remark for each rejected pod and node type; replicas that are rejected alike share one.
+def _remarks(check: Check) -> Iterator[Remark]:
+    """Yield a remark for each rejected pod and node type, refused start and warning.
 
-    A node type on which a pod may not run is passed over, unless the pod fails everywhere.
+    Replicas that are rejected alike share one. A node type on which a pod may not run is passed over, unless the pod
+    fails everywhere.
     """
+    settings = Place(check.settings, 1, 1) if check.settings else None
     alike: dict[tuple[int, str, str, str], list[Case]] = {}
     for case in check.cases:
         has_answer = not case.allowed or isinstance(case.node_type.plan, Plan)
@@ -76,9 +77,23 @@ def _rejections(check: Check) -> Iterator[Remark]:
             "error" if any(check.is_failure(case) for case in cases) else "warning",
             rejection_words(check, first, len(cases)),
             place_of(first, check.origins[first.pod.uid]),
-            _name(first),
+            first.name,
             (first.node_type.name,),
         )
+    for one in check.node_types:
+        if isinstance(one.plan, RefusedPlan):
+            text = clean(f"The kubelet of node type {one.name} would not start: {one.plan.refusal.message}")
+            gravity: Gravity = "warning" if check.is_yes else "error"
+            yield Remark(one.plan.refusal.code, gravity, text, settings, one.name, (one.name,))
+    files = {origin.document.file for origin in check.origins.values()} | {check.settings}
+    for finding in check.findings:
+        if finding.code and finding.severity == "warning":
+            known = finding.place if finding.place and finding.place.line and finding.place.file in files else None
+            place = replace(known, column=known.column or 1) if known else settings
+            text = finding.message if known else f"{finding.subject}: {finding.message}"
+            gravity = "error" if finding.code == POOL_EMPTY else "warning"
+            node_types = tuple(one.name for one in check.node_types if finding in one.plan.findings)
+            yield Remark(finding.code, gravity, clean(text), place, finding.subject, node_types)
 
 
 def rejection_words(check: Check, case: Case, replicas: int = 1) -> str:
@@ -89,7 +104,7 @@ def rejection_words(check: Check, case: Case, replicas: int = 1) -> str:
         case: of the pod.
         replicas: how many pods are rejected alike, this one included.
     """
-    who = f"{_name(case)} and {replicas - 1} more of its replicas are" if replicas > 1 else f"{_name(case)} is"
+    who = f"{case.name} and {replicas - 1} more of its replicas are" if replicas > 1 else f"{case.name} is"
     verb = "rejected on" if case.allowed else "kept away from"
     answer = case.answer if case.allowed else None
     reason = f" ({answer.decision.reason})" if answer is not None and answer.decision.reason else ""
@@ -99,34 +114,6 @@ def rejection_words(check: Check, case: Case, replicas: int = 1) -> str:
     if admitted := check.admitted_by(case.pod):
         sentences.append(f"Node type {joined(admitted)} admits it.")
     return clean(" ".join(sentences))
-
-
-def _name(case: Case) -> str:
-    return f"{case.pod.namespace}/{case.pod.name}"
-
-
-def _not_started(check: Check) -> Iterator[Remark]:
-    for one in check.node_types:
-        if isinstance(one.plan, RefusedPlan):
-            text = clean(f"The kubelet of node type {one.name} would not start: {one.plan.refusal.message}")
-            gravity: Gravity = "warning" if check.is_yes else "error"
-            yield Remark(one.plan.refusal.code, gravity, text, _settings(check), one.name, (one.name,))
-
-
-def _warnings(check: Check) -> Iterator[Remark]:
-    files = {origin.document.file for origin in check.origins.values()} | {check.settings}
-    for finding in check.findings:
-        if finding.code and finding.severity == "warning":
-            known = finding.place if finding.place and finding.place.line and finding.place.file in files else None
-            place = replace(known, column=known.column or 1) if known else _settings(check)
-            text = finding.message if known else f"{finding.subject}: {finding.message}"
-            gravity: Gravity = "error" if finding.code == POOL_EMPTY else "warning"
-            node_types = tuple(one.name for one in check.node_types if finding in one.plan.findings)
-            yield Remark(finding.code, gravity, clean(text), place, finding.subject, node_types)
-
-
-def _settings(check: Check) -> Place | None:
-    return Place(check.settings, 1, 1) if check.settings else None
 
 
 _TEMPLATE = re.compile(r"(?:^|\.)spec\b")
@@ -166,21 +153,16 @@ def _fields(answer: Answer | None, origin: PodOrigin) -> Iterator[str]:
     if answer is None or answer.admitted:
         return
     container, resource = decided_by(answer)
-    container = container or _largest(answer.pod, resource)
+    asking = [one for one in answer.pod.containers if resource in one.requests]
+    container = container or max(asking, key=lambda one: one.requests[resource]).name if asking else container
     base = f"{origin.field}.spec" if origin.field else "spec"
     spec = origin.content.get("spec")
     for kind in ("containers", "initContainers"):
         for index, one in enumerate(spec.get(kind, ()) if isinstance(spec, dict) else ()):
             if one.get("name") == container:
-                yield f"{base}.{kind}[{index}]{_resource_field(one, resource)}"
-
-
-def _resource_field(container: Mapping[str, Any], resource: str) -> str:
-    resources = container.get("resources") or {}
-    for part in ("limits", "requests"):
-        if resource in (resources.get(part) or {}):
-            return f".resources.{part}.{resource}"
-    return ""
+                resources = one.get("resources") or {}
+                parts = (part for part in ("limits", "requests") if resource in (resources.get(part) or {}))
+                yield f"{base}.{kind}[{index}]{next((f'.resources.{part}.{resource}' for part in parts), '')}"
 
 
 def decided_by(answer: Answer) -> tuple[str, str]:
@@ -202,12 +184,6 @@ def decided_by(answer: Answer) -> tuple[str, str]:
     return chapter.container, stuck
 
 
-def _largest(pod: Pod, resource: str) -> str:
-    """Return the container that requests most of a resource; empty if none requests it."""
-    asking = [one for one in pod.containers if resource in one.requests]
-    return max(asking, key=lambda one: one.requests[resource]).name if asking else ""
-
-
 def sarif_document(check: Check) -> dict[str, Any]:
     """Return a check as SARIF 2.1.0, for code scanning: a sarifLog (section 3.13) with the parts that a check fills.
 
@@ -215,7 +191,21 @@ def sarif_document(check: Check) -> dict[str, Any]:
     """
     remarks = remarks_of(check)
     codes = sorted({remark.code for remark in remarks})
-    driver = {"name": "mooring", "version": __version__, "rules": [_rule(code) for code in codes]}
+    rules = []
+    for code in codes:
+        found = page(code)
+        meaning = found.text.partition("## What it means")[2].partition("\n## ")[0]
+        # A reportingDescriptor (3.49); codes of rejections end with NOT_SERVED.
+        rules.append(
+            {
+                "id": code,
+                "shortDescription": {"text": found.title},
+                "fullDescription": {"text": " ".join(meaning.split())},
+                "help": {"text": found.text, "markdown": found.text},
+                "defaultConfiguration": {"level": "error" if code <= NOT_SERVED else "warning"},
+            }
+        )
+    driver = {"name": "mooring", "version": __version__, "rules": rules}
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": True}],
@@ -231,6 +221,9 @@ def _result(remark: Remark, codes: Sequence[str]) -> dict[str, Any]:
     if place is not None and _uri(place):
         region = {"startLine": place.line, "startColumn": place.column}
         location["physicalLocation"] = {"artifactLocation": {"uri": _uri(place)}, "region": region}
+    # What stays the same while lines are added above, and while sentences change.
+    parts = (remark.code, remark.subject, *((_uri(place), place.field) if place is not None else ()))
+    digest = hashlib.sha256("\0".join((*parts, *remark.node_types)).encode("utf-8", "replace")).hexdigest()
     subject = {"fullyQualifiedName": clean(remark.subject), "kind": "resource"}
     return {
         "ruleId": remark.code,
@@ -238,28 +231,8 @@ def _result(remark: Remark, codes: Sequence[str]) -> dict[str, Any]:
         "level": remark.gravity,
         "message": {"text": remark.text},
         "locations": [{**location, "logicalLocations": [subject]}],
-        "partialFingerprints": {"mooring/v1": _fingerprint(remark)},
+        "partialFingerprints": {"mooring/v1": digest[:32]},
         "properties": {"nodeTypes": list(remark.node_types)},
-    }
-
-
-def _fingerprint(remark: Remark) -> str:
-    """Return what stays the same while lines are added above, and while sentences change."""
-    place = (_uri(remark.place), remark.place.field) if remark.place is not None else ()
-    parts = (remark.code, remark.subject, *place, *remark.node_types)
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
-
-
-def _rule(code: str) -> dict[str, Any]:
-    """Return a reportingDescriptor (3.49), a code with its page; codes of rejections end with :data:`NOT_SERVED`."""
-    found = page(code)
-    meaning = found.text.partition("## What it means")[2].partition("\n## ")[0]
-    return {
-        "id": code,
-        "shortDescription": {"text": found.title},
-        "fullDescription": {"text": " ".join(meaning.split())},
-        "help": {"text": found.text, "markdown": found.text},
-        "defaultConfiguration": {"level": "error" if code <= NOT_SERVED else "warning"},
     }
 
 
@@ -271,21 +244,16 @@ def junit_text(check: Check) -> str:
     """Return the XML of a check."""
     top = ET.Element("testsuites", name="mooring")
     for node_type in check.node_types:
-        top.append(_suite(check, node_type))
+        cases = [_case(check, case) for case in check.cases if case.node_type is node_type]
+        suite = ET.SubElement(top, "testsuite", name=_xml(node_type.name), tests=str(len(cases)))
+        for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
+        suite.set("time", "0")
+        suite.extend(cases)
     for count in ("tests", "failures", "errors"):
         top.set(count, str(sum(int(suite.get(count, "0")) for suite in top)))
     ET.indent(top)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(top, "unicode")
-
-
-def _suite(check: Check, node_type: NodeType) -> ET.Element:
-    cases = [_case(check, case) for case in check.cases if case.node_type is node_type]
-    suite = ET.Element("testsuite", name=_xml(node_type.name), tests=str(len(cases)))
-    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
-    suite.set("time", "0")
-    suite.extend(cases)
-    return suite
 
 
 def _case(check: Check, case: Case) -> ET.Element:
@@ -293,7 +261,7 @@ def _case(check: Check, case: Case) -> ET.Element:
     found = ET.Element(
         "testcase",
         classname=_xml(case.node_type.name),
-        name=_xml(f"{case.pod.namespace}/{case.pod.name}"),
+        name=_xml(case.name),
         time="0",
         file=_xml(origin.document.file),
     )

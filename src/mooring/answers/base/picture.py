@@ -6,20 +6,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from mooring.answers.base import rows
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, decided_by
-from mooring.answers.base.rows import (
-    HUGEPAGES,
-    device_holders,
-    devices_by_holder,
-    hugepage_lines,
-    mixed_lines,
-    named_pods,
-    plan_counts,
-    pod_name,
-    pool_lines,
-    resize_lines,
-    verdict_of,
-)
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine, PCIDevice
@@ -68,7 +56,7 @@ def plan_view(
         )
     kubelet = plan.kubelet
     rejected = [
-        RejectedPod(pod_name(answer), answer.decision.reason or verdict_of(answer), answer.why)
+        RejectedPod(rows.pod_name(answer), answer.decision.reason or rows.verdict_of(answer), answer.why)
         for answer in plan.answers
         if not answer.admitted
     ]
@@ -83,15 +71,15 @@ def plan_view(
         rejected=rejected,
         subtitle=policies(kubelet.settings),
         caption=[
-            *pool_lines(plan),
-            *hugepage_lines(plan),
-            *resize_lines(plan, now),
-            *mixed_lines(plan),
+            *rows.pool_lines(plan),
+            *rows.hugepage_lines(plan),
+            *rows.resize_lines(plan, now),
+            *rows.mixed_lines(plan),
             *(f"{one.subject} {one.message}." for one in hotplug_findings(kubelet.node)),
         ],
         devices=device_views(plan, kubelet),
     )
-    return replace(view, headline=plan_counts(plan))
+    return replace(view, headline=rows.plan_counts(plan))
 
 
 def machine_view(machine: Machine) -> NodeView:
@@ -114,7 +102,7 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
         node: {
             kind: (table.free, table.allocatable)
             for kind, table in sorted(state.memory.items())
-            if kind.startswith(HUGEPAGES) and table.allocatable
+            if kind.startswith(rows.HUGEPAGES) and table.allocatable
         }
         for node, state in nodes.items()
     }
@@ -127,8 +115,8 @@ def _memory(kubelet: Kubelet) -> dict[int, MemoryUse]:
 
 def owners_of(plan: Plan, kubelet: Kubelet) -> Iterator[CPUOwner]:
     """Yield the holders of CPUs and devices: of a pod first what it holds as a whole, then its containers in order."""
-    pods = named_pods(plan, kubelet)
-    state, memory, devices = kubelet.node.cpu, kubelet.node.memory, devices_by_holder(plan, kubelet)
+    pods = rows.named_pods(plan, kubelet)
+    state, memory, devices = kubelet.node.cpu, kubelet.node.memory, rows.devices_by_holder(plan, kubelet)
     for uid in dict.fromkeys([*state.pods, *state.assignments, *kubelet.node.providers.devices.held]):
         root = state_owner(uid).root
         pod = pods.get(root)
@@ -157,7 +145,7 @@ def device_views(plan: Plan, kubelet: Kubelet) -> tuple[DeviceView, ...]:
         plan: that names the pods.
         kubelet: at the time to show.
     """
-    offered = _offered(kubelet.node.providers.devices.devices, plan.machine, device_holders(plan, kubelet))
+    offered = _offered(kubelet.node.providers.devices.devices, plan.machine, rows.device_holders(plan, kubelet))
     return offered or machine_devices(plan.machine)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from mooring.answers.base import plan_findings as notes
 from mooring.answers.base.answering import (
     Answer,
     answer_of,
@@ -20,25 +21,6 @@ from mooring.answers.base.answering import (
     corrected,
     restart_findings,
     with_assumed,
-)
-from mooring.answers.base.plan_findings import (
-    chance_findings,
-    claim_findings,
-    crash_findings,
-    device_findings,
-    idle_findings,
-    machine_findings,
-    order_findings,
-    plugin_findings,
-    pool_findings,
-    preference_findings,
-    recorded_findings,
-    release_finding,
-    reserved_findings,
-    twice_findings,
-    unasked_finding,
-    uncore_findings,
-    wrap_findings,
 )
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -308,16 +290,20 @@ def make_plan(question: Question) -> AnyPlan:
     Raises:
         InputError: CPUs go offline without the extension cpu-hotplug, or the machine does not have them.
     """
-    noticed = [*question.findings, *machine_findings(question.machine, question.config)]
-    noticed += device_findings((*question.active, *question.pods), question.devices)
-    noticed += preference_findings(question.pods, question.preferences)
+    noticed = [*question.findings, *notes.machine_findings(question.machine, question.config)]
+    noticed += notes.device_findings((*question.active, *question.pods), question.devices)
+    noticed += notes.preference_findings(question.pods, question.preferences)
     facts: list[object] = []
     begun = opened_for(question, facts.append)
     start = begun.start
-    noticed += chance_findings(facts)
+    noticed += notes.chance_findings(facts)
     if isinstance(start, NotStarted):
         return RefusedPlan(question, start.refusal, start.files, tuple(noticed))
-    noticed += [*wrap_findings(start.settings), *uncore_findings(start.settings), *idle_findings(start.settings)]
+    noticed += [
+        *notes.wrap_findings(start.settings),
+        *notes.uncore_findings(start.settings),
+        *notes.idle_findings(start.settings),
+    ]
     given = {pod.uid: pod for pod in question.pods}
     noticed += held_findings(begun.others, given)
     check_known(start.node, question.offline, "--offline")
@@ -328,23 +314,23 @@ def make_plan(question: Question) -> AnyPlan:
     events = tuple(happening(queue, question.leaving, alone=question.alone))
     made = _Run(start)
     made.take_all(events, stop_at_crash=question.stop_at_crash)
-    noticed += [*order_findings(failures), *made.findings, *plugin_findings(made.answers)]
-    noticed += pool_findings(start, made.answers, made.kubelet)
-    noticed += reserved_findings(made.answers, made.kubelet)
-    noticed += [*twice_findings(made.kubelet), *core_list_findings(made.answers)]
+    noticed += [*notes.order_findings(failures), *made.findings, *notes.plugin_findings(made.answers)]
+    noticed += notes.pool_findings(start, made.answers, made.kubelet)
+    noticed += notes.reserved_findings(made.answers, made.kubelet)
+    noticed += [*notes.twice_findings(made.kubelet), *core_list_findings(made.answers)]
     noticed += restart_findings(
         start, made.answers, made.kubelet, lambda other: opened_for(replace(question, pods=(), mooring=other)).start
     )
-    noticed += recorded_findings(made.answers, question.recorded)
-    noticed += claim_findings(made.answers, made.kubelet, question.claimed)
+    noticed += notes.recorded_findings(made.answers, question.recorded)
+    noticed += notes.claim_findings(made.answers, made.kubelet, question.claimed)
     if not question.stop_at_crash:
-        noticed += crash_findings(made.answers, question.machine.info)
+        noticed += notes.crash_findings(made.answers, question.machine.info)
     reserved = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)
     answers = tuple(with_assumed(made.answers, question.machine, question.config, reservation=reserved))
     noticed += assumed_findings(answers)
     unasked = pods_in(queue)[len(made.answers) :]
     if unasked and made.answers:
-        noticed.append(unasked_finding(made.answers[-1], unasked))
+        noticed.append(notes.unasked_finding(made.answers[-1], unasked))
     return Plan(
         machine=question.machine,
         answers=answers,
@@ -381,7 +367,7 @@ class _Run:
         try:
             self.kubelet = self.kubelet.settled()
         except KubeletCrashError as error:
-            self.findings.append(release_finding(str(error)))
+            self.findings.append(notes.release_finding(str(error)))
         self.findings += hotplug_findings(self.kubelet.node)
 
     def _take(self, one: Happened, facts: Sequence[object]) -> None:
@@ -391,7 +377,7 @@ class _Run:
             self.answers.append(answer)
             self.facts += answer.facts
         elif result.crash:
-            self.findings.append(release_finding(result.crash))
+            self.findings.append(notes.release_finding(result.crash))
         else:
             if isinstance(event, Remove) and event.uid in one.before.node.active:
                 self.left.add(event.uid)

@@ -13,19 +13,9 @@ from msgspec import UNSET
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
 from mooring.cli.output import json_text
+from mooring.documents import plan as parts
 from mooring.documents.facts import affinity_parts, hint_lists
 from mooring.documents.of_kubelet import numa_parts
-from mooring.documents.plan import (
-    BrokenSetPart,
-    DisplacedSetPart,
-    HeldDevicesPart,
-    HeldDeviceTable,
-    PlacementPart,
-    PlanDocument,
-    PlannedPodPart,
-    PodPart,
-    finding_parts,
-)
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.moment import Moment
@@ -127,11 +117,11 @@ def differing(one: AnyPlan, other: AnyPlan) -> set[str]:
     return {uid for uid in {*left, *right} if left.get(uid) != right.get(uid)}
 
 
-def held_devices(decision: Decision) -> HeldDeviceTable:
+def held_devices(decision: Decision) -> parts.HeldDeviceTable:
     """Return the devices of each container: ids, and the NUMA nodes of each device."""
     return {
         container: {
-            resource: HeldDevicesPart(
+            resource: parts.HeldDevicesPart(
                 [device.id for device in devices],
                 # Sorted as text, as the recordings have it.
                 sorted((sorted(device.numa or ()) for device in devices), key=str),
@@ -142,9 +132,9 @@ def held_devices(decision: Decision) -> HeldDeviceTable:
     }
 
 
-def placement_part(placement: Placement) -> PlacementPart:
+def placement_part(placement: Placement) -> parts.PlacementPart:
     """Return CPUs and NUMA nodes as texts, empty for none."""
-    return PlacementPart(str(placement.cpus), ",".join(map(str, placement.mems)))
+    return parts.PlacementPart(str(placement.cpus), ",".join(map(str, placement.mems)))
 
 
 _Set = TypeVar("_Set")
@@ -164,11 +154,11 @@ def _offline_members(node: Node) -> dict[str, Any]:
         "offline": list_text(cpu.offline),
         "usable_pool": list_text(effective_pool(cpu)),
         "broken": _by_owner(
-            (one.pod, one.container, BrokenSetPart(list_text(one.cpus), list_text(one.lost)))
+            (one.pod, one.container, parts.BrokenSetPart(list_text(one.cpus), list_text(one.lost)))
             for one in broken_sets(cpu)
         ),
         "displaced": _by_owner(
-            (one.pod, one.container, DisplacedSetPart(list_text(one.cpus), list_text(one.original)))
+            (one.pod, one.container, parts.DisplacedSetPart(list_text(one.cpus), list_text(one.original)))
             for one in displaced_sets(cpu)
         ),
     }
@@ -195,7 +185,7 @@ def _by_owner(found: Iterable[tuple[str, str, _Set]]) -> dict[str, dict[str, _Se
     return sets
 
 
-def plan_document(plan: AnyPlan) -> PlanDocument:
+def plan_document(plan: AnyPlan) -> parts.PlanDocument:
     """Return the document of a plan.
 
     Each pod has the members of an admit result of the recordings (docs/reference/scenarios.md).
@@ -220,15 +210,15 @@ def plan_json(plan: AnyPlan) -> Iterator[str]:
 _NO_PODS = '\n  "pods": []'
 
 
-def _without_pods(plan: AnyPlan) -> PlanDocument:
+def _without_pods(plan: AnyPlan) -> parts.PlanDocument:
     head: dict[str, Any] = {
         "kubelet": plan.release.tag,
         "machine": plan.machine.name,
-        "findings": finding_parts(plan.findings),
+        "findings": parts.finding_parts(plan.findings),
         "pods": [],
     }
     if isinstance(plan, RefusedPlan):
-        return PlanDocument(
+        return parts.PlanDocument(
             **head,
             shared_pool="",
             start_error=plan.refusal.message,
@@ -237,7 +227,7 @@ def _without_pods(plan: AnyPlan) -> PlanDocument:
             remedy=plan.remedy,
         )
     node = plan.kubelet.node
-    return PlanDocument(
+    return parts.PlanDocument(
         **head,
         **(_offline_members(node) if node.cpu.offline or node.cpu.displaced else {}),
         shared_pool=str(node.shared_pool),
@@ -247,15 +237,15 @@ def _without_pods(plan: AnyPlan) -> PlanDocument:
     )
 
 
-def pod_part(pod: Pod) -> PodPart:
+def pod_part(pod: Pod) -> parts.PodPart:
     """Return the name of a pod."""
-    return PodPart(pod.uid, pod.namespace, pod.name)
+    return parts.PodPart(pod.uid, pod.namespace, pod.name)
 
 
-def _planned_pod(plan: Plan, answer: Answer) -> PlannedPodPart:
+def _planned_pod(plan: Plan, answer: Answer) -> parts.PlannedPodPart:
     decision, settings, providers = answer.decision, plan.kubelet.settings, plan.kubelet.node.providers
     mixed = mixed_containers(settings, providers, answer.pod) if answer.admitted else ()
-    return PlannedPodPart(
+    return parts.PlannedPodPart(
         uid=decision.uid,
         namespace=decision.namespace,
         name=decision.name,

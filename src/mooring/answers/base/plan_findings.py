@@ -15,13 +15,7 @@ from mooring.engine.core.decision import Rejection, is_admission_reason, is_deci
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.options import (
-    ALIGN_BY_SOCKET,
-    DISTRIBUTE_CORES,
-    DISTRIBUTE_NUMA,
-    FULL_PCPUS_ONLY,
-    UNCORE,
-)
+from mooring.engine.cpumanager import options
 from mooring.engine.devicemanager.state import Preference
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -57,7 +51,7 @@ OF_A_STORY = frozenset({RECORDED, RESTART, OTHER_CORES})
 
 def machine_findings(machine: Machine, config: KubeletConfig) -> list[Finding]:
     """Return what was noticed about a machine; caches of one that is typed in decide with one option alone."""
-    aligns = config.cpu_manager_policy_options.get(UNCORE, "false") not in _OFF
+    aligns = config.cpu_manager_policy_options.get(options.UNCORE, "false") not in _OFF
     is_idle = machine.origin.format == "compact text" and not aligns
     return [one for one in machine.findings if not (is_idle and one.code == "MOOR-445")]
 
@@ -144,10 +138,10 @@ def idle_findings(settings: Settings) -> list[Finding]:
             "restricted"
         )
         rows += [
-            (ALIGN_BY_SOCKET, rules.align_by_socket and not apart, by_none or one_each),
-            (DISTRIBUTE_NUMA, rules.distribute, (single and _BY_SINGLE) or one),
-            (FULL_PCPUS_ONLY, rules.whole_cores, cores),
-            (DISTRIBUTE_CORES, rules.spread, cores),
+            (options.ALIGN_BY_SOCKET, rules.align_by_socket and not apart, by_none or one_each),
+            (options.DISTRIBUTE_NUMA, rules.distribute, (single and _BY_SINGLE) or one),
+            (options.FULL_PCPUS_ONLY, rules.whole_cores, cores),
+            (options.DISTRIBUTE_CORES, rules.spread, cores),
         ]
     return [Finding("info", name, f"has no effect: {why}", IDLE_OPTION) for name, is_on, why in rows if is_on and why]
 

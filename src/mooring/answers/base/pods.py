@@ -125,11 +125,16 @@ def find_containers(pods: Sequence[Pod], text: str) -> list[Named]:
         InputError: there is none, or the container has to be named.
     """
     if called(pods, text):
-        return [Named(pod, _only_container(pod)) for pod in find_pods(pods, text)]
+        named = find_pods(pods, text)
+        unclear = next((pod for pod in named if not pod.is_pod_level and len(pod.containers) != 1), None)
+        if unclear is not None:
+            problem = f"{Named(unclear).full} has several containers"
+            raise InputError(problem, remedy=f"name one of {names_of(unclear)}")
+        return [Named(pod, "" if pod.is_pod_level else pod.containers[0].name) for pod in named]
     found = _containers(pods, text)
     if not found:
         raise unknown(pods, text)
-    if "*" not in text and len({named.pod.uid for named in found}) > 1:
+    if "*" not in text and len({one.pod.uid for one in found}) > 1:
         raise several(found, text)
     return found
 
@@ -177,14 +182,6 @@ def _containers(pods: Sequence[Pod], text: str) -> list[Named]:
     ]
 
 
-def _only_container(pod: Pod) -> str:
-    if pod.is_pod_level:
-        return ""
-    if len(pod.containers) == 1:
-        return pod.containers[0].name
-    raise InputError(f"{Named(pod).full} has several containers", remedy=f"name one of {names_of(pod)}")
-
-
 def enumerated(names: Sequence[str]) -> str:
     """Return names; of many the first, and how many more there are."""
     more = len(names) - _MOST_NAMED
@@ -218,13 +215,6 @@ def explain(plan: AnyPlan, pod: Pod, container: str = "") -> Story:
     )
 
 
-def _before(plan: Plan, place: int) -> Kubelet:
-    """Return the kubelet that gave an answer, as it was then; CPUs go offline after the pods that ran already."""
-    kubelet = next(islice(plan.kubelets(), place, None))
-    gone = plan.kubelet.node.cpu.offline & ~kubelet.node.cpu.offline
-    return kubelet.offline(gone)[0] if gone and not plan.answers[place].running else kubelet
-
-
 def story_of(answer: Answer, container: str = "") -> Story:
     """Return the story of an answer.
 
@@ -238,6 +228,8 @@ def story_of(answer: Answer, container: str = "") -> Story:
     of_pod = Reason(answer.code, answer.why, answer.remedy)
     of_container = why_container(answer.decision, circumstances, container) if answer.admitted and container else None
     remarks = all_remarks(answer.decision, circumstances)
+    begun = next((at for at, fact in enumerate(facts) if isinstance(fact, AdmissionBegun)), 0)
+    dropped = [uid for fact in facts[begun:] if isinstance(fact, StaleStateRemoved) for uid in fact.pods]
     return Story(
         pod=pod,
         container=container,
@@ -251,17 +243,10 @@ def story_of(answer: Answer, container: str = "") -> Story:
         remarks=tuple(one for one in remarks if of_container is None or one.code != code.NEIGHBOURS_SHARE),
         chapters=tuple(one for one in chapters if not container or one.container in ("", container)),
         unreached=tuple(one.name for one in pod.containers if one.name not in told) if chapters else (),
-        dropped=_dropped(facts),
+        dropped=tuple(dict.fromkeys(dropped)),
         facts=facts,
         shortage=answer.decision.rejection.shortage if answer.decision.rejection else None,
     )
-
-
-def _dropped(facts: tuple[object, ...]) -> tuple[str, ...]:
-    """Return the pods whose leftovers were dropped before this one was decided about."""
-    begun = next((at for at, fact in enumerate(facts) if isinstance(fact, AdmissionBegun)), 0)
-    found = [uid for fact in facts[begun:] if isinstance(fact, StaleStateRemoved) for uid in fact.pods]
-    return tuple(dict.fromkeys(found))
 
 
 def _not_asked(plan: AnyPlan, pod: Pod, container: str) -> Story:
@@ -293,11 +278,6 @@ def _not_asked(plan: AnyPlan, pod: Pod, container: str) -> Story:
         circumstances=_circumstances(
             plan, decided_by(plan) if isinstance(plan, RefusedPlan) else policies(plan.kubelet.settings)
         ),
-        remarks=(),
-        chapters=(),
-        unreached=(),
-        dropped=(),
-        facts=(),
     )
 
 
@@ -314,27 +294,23 @@ def _claims_involved(plan: Plan, place: int) -> ClaimsInvolved:
     by_name = {(claim.namespace, claim.name): claim for claim in held.values()}
     own = [by_name.get((answer.pod.namespace, name)) for name in answer.pod.claims]
     nowhere = tuple(name for name, claim in zip(answer.pod.claims, own, strict=True) if claim is None)
+    gone: list[HeldClaim] = []
+    if held and not answer.admitted:
+        # The kubelet that gave the answer, as it was then; CPUs go offline after the pods that ran already.
+        before = next(islice(plan.kubelets(), place, None))
+        offline = plan.kubelet.node.cpu.offline & ~before.node.cpu.offline
+        before = before.offline(offline)[0] if offline and not answer.running else before
+        gone = list(held.values()) if _is_admitted(answer, before, held.values()) else []
+        # Small claims are the first that are left where they are, so that few large ones remain.
+        for claim in sorted(gone, key=lambda one: (one.cpus.bit_count(), one.namespace, one.name, one.uid)):
+            rest = [one for one in gone if one is not claim]
+            gone = rest if _is_admitted(answer, before, rest) else gone
     return ClaimsInvolved(
         own=tuple(claim for claim in own if claim is not None),
         nowhere=nowhere,
-        in_the_way=()
-        if answer.admitted or not held
-        else _in_the_way(answer, _before(plan, place), tuple(held.values())),
+        in_the_way=tuple(sorted(gone, key=lambda one: (one.namespace, one.name, one.uid))),
         held=sum(claim.cpus.bit_count() for claim in held.values()),
     )
-
-
-def _in_the_way(answer: Answer, before: Kubelet, held: tuple[HeldClaim, ...]) -> tuple[HeldClaim, ...]:
-    """Return a set of claims without which the pod is admitted, and no smaller part of it; empty when none helps."""
-    if not _is_admitted(answer, before, held):
-        return ()
-    gone = list(held)
-    # Small claims are the first that are left where they are, so that few large ones remain.
-    for claim in sorted(held, key=lambda one: (one.cpus.bit_count(), one.namespace, one.name, one.uid)):
-        rest = [one for one in gone if one is not claim]
-        if _is_admitted(answer, before, rest):
-            gone = rest
-    return tuple(sorted(gone, key=lambda one: (one.namespace, one.name, one.uid)))
 
 
 def _is_admitted(answer: Answer, before: Kubelet, without: Iterable[HeldClaim]) -> bool:

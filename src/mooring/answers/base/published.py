@@ -18,21 +18,18 @@ from mooring.answers.base.inputs.checks import check_folder
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.checkpoint.store import read_state_file
 from mooring.engine.core.bits import CPUMask, mask_of, members
-from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.machine import Finding, PublishedNode
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Container, Pod, PodLevelGates, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import exclusive_cpus
-from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, charge
-from mooring.engine.node.settings import Settings
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, size
-from mooring.inputs.configuration.devices import DumpedContainer, ResourcesDump, listed_resources
+from mooring.inputs.configuration.devices import ResourcesDump, listed_resources
 from mooring.inputs.decoding.fields import Document, within
 
 if TYPE_CHECKING:
@@ -114,8 +111,25 @@ def with_listed(question: Question, listed: Iterable[ResourcesDump]) -> Question
     started = None if isinstance(start, NotStarted) or question.files != StateTexts() else start
     cpu, memory = (started.node.cpu, started.node.memory) if started else (None, None)
     for (namespace, name), containers in found:
-        pod = known.get((namespace, name)) or _listed_pod(namespace, name, containers)
-        if started and _is_spread(started.settings, question.devices, containers):
+        made, is_spread = [], False
+        for container, one in containers.items():
+            amounts = {resource: len(ids) for resource, ids in one.devices.items()}
+            amounts |= {"cpu": len(one.cpus)} if one.cpus else {}
+            near = {node for _, _, listed_ in one.memory for node in listed_}
+            for kind, amount, _ in one.memory:
+                amounts[kind] = amounts.get(kind, 0) + amount
+            requests = {resource: Quantity.parse(str(amount)) for resource, amount in amounts.items()}
+            made.append(Container(container, requests=requests, limits=requests))
+            if started and started.settings.cpu is not None:
+                near |= {node for node, mask in started.settings.cpu.topology.numa.items() if mask & one.cpus.mask}
+            for resource, ids in one.devices.items():
+                held_here = (device for device in question.devices.get(resource, ()) if device.id in ids)
+                near |= {node for device in held_here for node in device.numa or ()}
+            is_spread = is_spread or len(near) > 1
+        qos = QoS.GUARANTEED if any(one.cpus for one in containers.values()) else QoS.BURSTABLE
+        listed_pod = Pod(f"{namespace}/{name}", name, namespace, tuple(made), qos)
+        pod = known.get((namespace, name)) or listed_pod
+        if started and is_spread:
             # A kubelet that starts would reject it; it runs, and holds what it holds.
             pod = replace(pod, containers=tuple(Container(one) for one in containers), qos=QoS.BEST_EFFORT)
         pods += [] if (namespace, name) in known else [pod]
@@ -132,43 +146,11 @@ def with_listed(question: Question, listed: Iterable[ResourcesDump]) -> Question
                 for container, one in containers.items()
                 if one.memory
             }
-            nodes = memory.nodes
-            for block in chain(*blocks.values()):
-                nodes = charge(nodes, block.numa, block.type, block.size)
-            if blocks:
-                memory = replace(memory, nodes=nodes, assignments={**memory.assignments, pod.uid: blocks})
+            memory = _charged(memory, pod.uid, blocks)
     files = question.files
     if started and cpu is not None and memory is not None:
         files = StateTexts(cpu_text(started.settings, cpu), memory_text(started.settings, memory))
     return replace(question, active=tuple(pods), held=held, files=files)
-
-
-def _is_spread(
-    settings: Settings, devices: Mapping[str, Sequence[Device]], containers: Mapping[str, DumpedContainer]
-) -> bool:
-    """Tell whether a container holds parts of different NUMA nodes."""
-    for one in containers.values():
-        nodes = {node for _, _, listed in one.memory for node in listed}
-        if settings.cpu is not None:
-            nodes |= {node for node, mask in settings.cpu.topology.numa.items() if mask & one.cpus.mask}
-        for resource, ids in one.devices.items():
-            nodes |= {node for device in devices.get(resource, ()) if device.id in ids for node in device.numa or ()}
-        if len(nodes) > 1:
-            return True
-    return False
-
-
-def _listed_pod(namespace: str, name: str, containers: Mapping[str, DumpedContainer]) -> Pod:
-    made = []
-    for container, one in containers.items():
-        amounts = {resource: len(ids) for resource, ids in one.devices.items()}
-        amounts |= {"cpu": len(one.cpus)} if one.cpus else {}
-        for kind, amount, _ in one.memory:
-            amounts[kind] = amounts.get(kind, 0) + amount
-        requests = {resource: Quantity.parse(str(amount)) for resource, amount in amounts.items()}
-        made.append(Container(container, requests=requests, limits=requests))
-    exclusive = any(one.cpus for one in containers.values())
-    return Pod(f"{namespace}/{name}", name, namespace, tuple(made), QoS.GUARANTEED if exclusive else QoS.BURSTABLE)
 
 
 def with_published(question: Question, sets: Callable[[str], bool], running: Collection[str] = frozenset()) -> Question:
@@ -182,8 +164,14 @@ def with_published(question: Question, sets: Callable[[str], bool], running: Col
     published = question.machine.published
     if published is None:
         return question
-    config, findings = _configured(question.config, published, sets)
-    findings = [*question.findings, *findings]
+    config, findings = question.config, list(question.findings)
+    for field, value in published.fields.items():
+        own = getattr(config, _MEMBERS[field])
+        if field in _TAKEN_OVER and not sets(field):
+            config = replace(config, **{_MEMBERS[field]: value})  # type: ignore[arg-type]
+        elif own != value:
+            message = f"the NodeResourceTopology says {value}, the configuration {own}, which counts"
+            findings.append(Finding("warning", field, message, PUBLISHED))
     given = [*question.active, *(pod for pod in question.pods if pod.uid in running)]
     known = question.files != StateTexts() or bool(given)
     if published.taken:
@@ -210,21 +198,6 @@ def with_published(question: Question, sets: Callable[[str], bool], running: Col
     return found if known or not published.taken else _with_holders(found, published.taken)
 
 
-def _configured(
-    config: KubeletConfig, published: PublishedNode, sets: Callable[[str], bool]
-) -> tuple[KubeletConfig, list[Finding]]:
-    """Return a configuration with what the object says where the given one is silent, and in what they differ."""
-    findings = []
-    for field, value in published.fields.items():
-        own = getattr(config, _MEMBERS[field])
-        if field in _TAKEN_OVER and not sets(field):
-            config = replace(config, **{_MEMBERS[field]: value})  # type: ignore[arg-type]
-        elif own != value:
-            message = f"the NodeResourceTopology says {value}, the configuration {own}, which counts"
-            findings.append(Finding("warning", field, message, PUBLISHED))
-    return config, findings
-
-
 def _with_holders(question: Question, taken: Mapping[int, Mapping[str, int]]) -> Question:
     """Return the question with a running pod for each zone in which something is not available."""
     start = start_on(question.machine, question.config, question.mooring, StateTexts())
@@ -234,10 +207,18 @@ def _with_holders(question: Question, taken: Mapping[int, Mapping[str, int]]) ->
     pods, held = [], dict(question.held)
     for node, amounts in sorted(taken.items()):
         uid, asked = f"held-on-node-{node}", dict(amounts)
-        if cpus := _highest(settings, cpu.default, node, asked.pop("cpu", 0)):
+        # The highest CPUs that can be exclusive; none without the static policy.
+        count, policy = asked.pop("cpu", 0), settings.cpu
+        usable = policy and list(members(cpu.default & policy.topology.numa.get(node, 0) & ~policy.reserved))
+        if usable and (cpus := CPUMask(mask_of(usable[max(len(usable) - count, 0) :]))):
             cpu = replace(cpu, default=cpu.default & ~cpus, assignments={**cpu.assignments, uid: {_HOLDER: cpus}})
             asked["cpu"] = cpus.bit_count()
-        memory = _charged(settings, memory, uid, node, asked)
+        blocks = []
+        for resource in sorted(filter(is_memory, asked)) if settings.memory is not None else ():
+            table = memory.nodes[node].memory.get(resource)
+            asked[resource] = min(asked[resource], table.free if table else 0)
+            blocks.append(Block((node,), resource, asked[resource]))
+        memory = _charged(memory, uid, {_HOLDER: tuple(blocks)} if blocks else {})
         ids = {
             resource: frozenset([one.id for one in question.devices[resource] if one.numa == (node,)][:count])
             for resource, count in asked.items()
@@ -254,25 +235,10 @@ def _with_holders(question: Question, taken: Mapping[int, Mapping[str, int]]) ->
     return replace(question, active=tuple(pods), held=held, files=files)
 
 
-def _highest(settings: Settings, free: CPUMask, node: int, count: int) -> CPUMask:
-    """Return the highest CPUs of a NUMA node that can be exclusive; none without the static policy."""
-    if settings.cpu is None:
-        return CPUMask(0)
-    usable = list(members(free & settings.cpu.topology.numa.get(node, 0) & ~settings.cpu.reserved))
-    return CPUMask(mask_of(usable[max(len(usable) - count, 0) :]))
-
-
-def _charged(settings: Settings, memory: MemoryState, uid: str, node: int, asked: dict[str, int]) -> MemoryState:
-    """Return the state in which a pod holds memory of a node; what it asks for becomes what is there."""
-    if settings.memory is None:
-        return memory
-    blocks = []
-    for resource in sorted(filter(is_memory, asked)):
-        table = memory.nodes[node].memory.get(resource)
-        asked[resource] = min(asked[resource], table.free if table else 0)
-        blocks.append(Block((node,), resource, asked[resource]))
+def _charged(memory: MemoryState, uid: str, blocks: Mapping[str, tuple[Block, ...]]) -> MemoryState:
+    """Return the state in which a pod's containers hold memory too."""
     nodes = memory.nodes
-    for block in blocks:
+    for block in chain(*blocks.values()):
         nodes = charge(nodes, block.numa, block.type, block.size)
-    assignments = {**memory.assignments, uid: {_HOLDER: tuple(blocks)}} if blocks else memory.assignments
+    assignments = {**memory.assignments, uid: blocks} if blocks else memory.assignments
     return replace(memory, nodes=nodes, assignments=assignments)

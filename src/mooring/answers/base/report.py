@@ -20,23 +20,14 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.settings import Settings
+from mooring.views import report as reports
 from mooring.views.build import CPUOwner, cpu_views, owner_views
 from mooring.views.devices import DeviceView
 from mooring.views.locations import locate_cpus
-from mooring.views.report import (
-    Account,
-    AccountState,
-    ReportCPU,
-    ReportDistances,
-    ReportPod,
-    ReportStep,
-    ReportView,
-    changes_between,
-)
 from mooring.views.view import CPUUse, NodeView
 
 
-def report_of(plan: AnyPlan) -> ReportView:
+def report_of(plan: AnyPlan) -> reports.ReportView:
     """Return the report about a plan; without steps when the kubelet would not start."""
     if isinstance(plan, RefusedPlan):
         return _refused(plan)
@@ -46,13 +37,13 @@ def report_of(plan: AnyPlan) -> ReportView:
     everything = CPUSet.from_ids({cpu for state in states for cpu in state})
     for state in states:
         # What the machine does not have is shown only while something names it.
-        state.update((cpu, ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
+        state.update((cpu, reports.ReportCPU(CPUUse.OFFLINE)) for cpu in everything if cpu not in state)
     accounts, caches = _accounts(plan.kubelet, plan.machine), l3_caches(plan)
     devices = device_views(plan, plan.kubelet)
     told_elsewhere = {clean(line) for line in hugepage_lines(plan)}
     last = {(owner.label, owner.uid): owner for owner in owners_of(plan, plan.kubelet)}
     node = plan_view(plan, [last.get((owner.label, owner.uid), owner) for owner in owners], everything)
-    return ReportView(
+    return reports.ReportView(
         kubelet=plan.release.tag,
         node=replace(node, caption=tuple(line for line in node.caption if line not in told_elsewhere)),
         steps=tuple(_steps(plan, kubelets, states, accounts, devices)),
@@ -66,17 +57,17 @@ def report_of(plan: AnyPlan) -> ReportView:
     )
 
 
-def machine_report(machine: Machine) -> ReportView:
+def machine_report(machine: Machine) -> reports.ReportView:
     """Return the report about a machine without a kubelet."""
     return _bare(machine, machine_view(machine))
 
 
-def _bare(machine: Machine, node: NodeView) -> ReportView:
-    state = {cpu.cpu: ReportCPU(cpu.use) for cpu in node.cpus()}
-    return ReportView(
+def _bare(machine: Machine, node: NodeView) -> reports.ReportView:
+    state = {cpu.cpu: reports.ReportCPU(cpu.use) for cpu in node.cpus()}
+    return reports.ReportView(
         kubelet=KUBELET_VERSION,
         node=node,
-        steps=(ReportStep(None, changes_between({}, state)),),
+        steps=(reports.ReportStep(None, reports.changes_between({}, state)),),
         accounts=_totals(machine),
         devices=node.devices,
         distances=distances_of(machine),
@@ -84,7 +75,7 @@ def _bare(machine: Machine, node: NodeView) -> ReportView:
     )
 
 
-def _refused(plan: RefusedPlan) -> ReportView:
+def _refused(plan: RefusedPlan) -> reports.ReportView:
     node = replace(plan_view(plan), caption=machine_view(plan.machine).caption)
     refusal = f"{plan.refusal.message}. {plan.remedy}".strip()
     return replace(
@@ -126,7 +117,9 @@ def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:
     return ordered
 
 
-def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]) -> Iterator[dict[int, ReportCPU]]:
+def _cpu_states(
+    plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwner]
+) -> Iterator[dict[int, reports.ReportCPU]]:
     """Yield every CPU's use and owners at each step, by the rules of the picture."""
     places = locate_cpus(plan.machine)
     idle = owner_views(owners, places)
@@ -136,7 +129,7 @@ def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwn
         views = [view if cpus is None else replace(view, cpus=cpus) for view, cpus in zip(idle, now, strict=True)]
         drawn = cpu_views(places, views, pools_of(kubelet))
         yield {
-            cpu: ReportCPU(view.use, () if view.owner is None else (view.owner, *view.other_owners))
+            cpu: reports.ReportCPU(view.use, () if view.owner is None else (view.owner, *view.other_owners))
             for cpu, view in drawn.items()
         }
 
@@ -144,44 +137,44 @@ def _cpu_states(plan: Plan, kubelets: Sequence[Kubelet], owners: Sequence[CPUOwn
 def _steps(
     plan: Plan,
     kubelets: Sequence[Kubelet],
-    states: Sequence[dict[int, ReportCPU]],
-    accounts: Sequence[Account],
+    states: Sequence[dict[int, reports.ReportCPU]],
+    accounts: Sequence[reports.Account],
     devices: Sequence[DeviceView],
-) -> Iterator[ReportStep]:
-    cpus: Mapping[int, ReportCPU] = {}
-    memory: Mapping[int, AccountState] = {}
+) -> Iterator[reports.ReportStep]:
+    cpus: Mapping[int, reports.ReportCPU] = {}
+    memory: Mapping[int, reports.AccountState] = {}
     held: Mapping[int, str] = dict.fromkeys(range(len(devices)), "")
     for number, (kubelet, state) in enumerate(zip(kubelets, states, strict=True)):
         memory_now = _account_states(kubelet, accounts)
         holders = device_holders(plan, kubelet)
         held_now = {index: holders.get((device.resource, device.id), "") for index, device in enumerate(devices)}
-        yield ReportStep(
+        yield reports.ReportStep(
             pod=number - 1 if number else None,
-            cpus=changes_between(cpus, state),
+            cpus=reports.changes_between(cpus, state),
             accounts=tuple((index, now) for index, now in memory_now.items() if memory.get(index) != now),
             devices=tuple((index, now) for index, now in held_now.items() if held[index] != now),
         )
         cpus, memory, held = state, memory_now, held_now
 
 
-def _accounts(kubelet: Kubelet, machine: Machine) -> tuple[Account, ...]:
+def _accounts(kubelet: Kubelet, machine: Machine) -> tuple[reports.Account, ...]:
     nodes = kubelet.node.memory.nodes
     if not nodes:
         return _totals(machine)
     return tuple(
-        Account(node, resource, table.total, table.system_reserved, table.allocatable)
+        reports.Account(node, resource, table.total, table.system_reserved, table.allocatable)
         for node, state in sorted(nodes.items())
         for resource, table in sorted(state.memory.items(), key=lambda item: (item[0] != "memory", item[0]))
         if table.total
     )
 
 
-def _totals(machine: Machine) -> tuple[Account, ...]:
+def _totals(machine: Machine) -> tuple[reports.Account, ...]:
     """Return how much memory there is where no manager accounts for it."""
-    return tuple(Account(node, "memory", size) for node, size in locate_cpus(machine).memory.items() if size)
+    return tuple(reports.Account(node, "memory", size) for node, size in locate_cpus(machine).memory.items() if size)
 
 
-def _account_states(kubelet: Kubelet, accounts: Sequence[Account]) -> dict[int, AccountState]:
+def _account_states(kubelet: Kubelet, accounts: Sequence[reports.Account]) -> dict[int, reports.AccountState]:
     nodes = kubelet.node.memory.nodes
     if not nodes:
         return {}
@@ -189,14 +182,14 @@ def _account_states(kubelet: Kubelet, accounts: Sequence[Account]) -> dict[int, 
     for index, account in enumerate(accounts):
         node = nodes[account.node]
         table = node.memory[account.resource]
-        states[index] = AccountState(table.reserved, table.free, node.cells)
+        states[index] = reports.AccountState(table.reserved, table.free, node.cells)
     return states
 
 
-def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> ReportPod:
+def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> reports.ReportPod:
     admitted = "runs already" if answer.running else "admitted"
     rows = admitted_rows(plan, answer, caches, why="") if answer.admitted else ()
-    return ReportPod(
+    return reports.ReportPod(
         name=pod_name(answer),
         uid=answer.pod.uid,
         verdict=admitted if answer.admitted else verdict_of(answer),
@@ -211,9 +204,9 @@ def _pod(plan: Plan, step: int, answer: Answer, caches: Sequence[int]) -> Report
     )
 
 
-def _unasked(plan: AnyPlan) -> Iterator[ReportPod]:
+def _unasked(plan: AnyPlan) -> Iterator[reports.ReportPod]:
     for pod in plan.unasked:
-        yield ReportPod(f"{pod.namespace}/{pod.name}", pod.uid, "not asked", admitted=False)
+        yield reports.ReportPod(f"{pod.namespace}/{pod.name}", pod.uid, "not asked", admitted=False)
 
 
 def settings_facts(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -246,14 +239,14 @@ def _pairs(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={values[name]}" for name in sorted(values)) or "none"
 
 
-def distances_of(machine: Machine) -> ReportDistances | None:
+def distances_of(machine: Machine) -> reports.ReportDistances | None:
     """Return the distances between the NUMA nodes: the hardware's, else those that the kubelet knows."""
     hardware = machine.hardware
     if hardware is not None and hardware.distances:
-        return ReportDistances(hardware.distance_nodes, hardware.distances)
+        return reports.ReportDistances(hardware.distance_nodes, hardware.distances)
     # A node's row is by ascending node id, with no entry for absent ids (cAdvisor 0.60.5).
     told = sorted(machine.info.topology, key=lambda node: node.node_id)
     rows = tuple(node.distances for node in told if node.distances is not None)
     if not told or len(rows) != len(told) or any(len(row) != len(told) for row in rows):
         return None
-    return ReportDistances(tuple(node.node_id for node in told), rows)
+    return reports.ReportDistances(tuple(node.node_id for node in told), rows)

@@ -6,7 +6,7 @@ The lines stand under the picture and under the tables of a plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain, groupby
@@ -16,19 +16,14 @@ from mooring import DISTRIBUTION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
 from mooring.engine.core.bits import list_text, mask_of
-from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Placement
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
-from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.state import PreAssignment
-from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
-from mooring.engine.memorymanager.state import Block
 from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
-from mooring.explanations.phrases import nodes_of, plural, size
+from mooring.explanations.phrases import cpus_text, nodes_of, plural, size
 from mooring.explanations.story import PodVerdict
 from mooring.views.locations import locate_cpus
 from mooring.views.view import PlacementRow
@@ -46,13 +41,23 @@ def plan_rows(plan: Plan, *, wide: bool) -> list[PlacementRow]:
     """
     caches = l3_caches(plan)
     rows: list[PlacementRow] = []
-    for _, group in groupby(enumerate(plan.answers), key=lambda item: _likeness(*item, wide=wide)):
-        answers = [answer for _, answer in group]
-        if answers[0].admitted:
-            why = f"{answers[0].why} [{answers[0].code}]" if wide else ""
-            rows.extend(admitted_rows(plan, answers[0], caches, why=why))
-        else:
-            rows.extend(_refused_rows(answers))
+
+    def likeness(item: tuple[int, Answer]) -> object:
+        position, answer = item
+        return position if wide or answer.admitted else (verdict_of(answer), _full_why(answer))
+
+    for _, group in groupby(enumerate(plan.answers), likeness):
+        first, *others = [answer for _, answer in group]
+        name, verdict = pod_name(first), verdict_of(first)
+        if first.admitted:
+            rows += admitted_rows(plan, first, caches, why=f"{first.why} [{first.code}]" if wide else "")
+            continue
+        rows.append(PlacementRow(name, "", verdict, admitted=False, why=_full_why(first)))
+        if others:
+            again = pod_name(others[0])
+            if len(others) > 1:
+                again = f"{again} to {pod_name(others[-1])} ({len(others)} pods)"
+            rows.append(PlacementRow(again, "", verdict, admitted=False, why=f"For the same reason as {name}."))
     return rows
 
 
@@ -70,22 +75,6 @@ def dataframe(plan: Plan) -> Any:
     values = {column: [getattr(row, column) for row in rows] for column in columns}
     values |= {"cpus": [str(row.cpus) for row in rows], "cpu_count": [len(row.cpus) for row in rows]}
     return import_module(name).DataFrame(values)
-
-
-def _likeness(position: int, answer: Answer, *, wide: bool) -> object:
-    """Return what neighbours share that are one row: pods refused for the same reason, such as replicas."""
-    return position if wide or answer.admitted else (verdict_of(answer), _full_why(answer))
-
-
-def _refused_rows(answers: list[Answer]) -> Iterator[PlacementRow]:
-    first, *others = answers
-    yield PlacementRow(pod_name(first), "", verdict_of(first), admitted=False, why=_full_why(first))
-    if others:
-        name = pod_name(others[0])
-        if len(others) > 1:
-            name = f"{name} to {pod_name(others[-1])} ({len(others)} pods)"
-        why = f"For the same reason as {pod_name(first)}."
-        yield PlacementRow(name, "", verdict_of(first), admitted=False, why=why)
 
 
 def l3_caches(plan: Plan) -> tuple[int, ...]:
@@ -107,53 +96,43 @@ def admitted_rows(plan: Plan, answer: Answer, caches: Sequence[int], *, why: str
     held = plan.kubelet.node.providers.devices.held.get(uid, {})
     blocks = {"": memory.pods.get(uid, ()), **memory.assignments.get(uid, {})}
     name = f"{pod_name(answer)} (runs already)" if answer.running else pod_name(answer)
-    for position, (container, verdict, placement) in enumerate(_held(plan, answer)):
-        cpus = placement.cpus
-        known = topology is not None and bool(cpus)
+    whole = answer.decision.pod
+    has = [("", "exclusive" if whole.cpus else "shared", whole)] if whole.cpus or whole.mems else []
+    for position, (container, placement) in enumerate(answer.decision.containers.items()):
+        has.append((container, _holding(plan, answer, position), placement))
+    for position, (container, verdict, placement) in enumerate(has):
+        cpus, devices = placement.cpus, held.get(container, {})
+        sizes: Counter[str] = Counter()
+        for block in blocks.get(container, ()):
+            if block.type.startswith(HUGEPAGES):
+                sizes[block.type.removeprefix(HUGEPAGES)] += block.size
+        pages = (f"{size(amount)}{f' of {kind}' if len(sizes) > 1 else ''}" for kind, amount in sorted(sizes.items()))
+        ids = ",".join(sorted(chain(*devices.values())))
+        counts = (f"{len(found)} {resource.rpartition('/')[2]}" for resource, found in sorted(devices.items()) if found)
+        words: list[str] = []
+        if topology is not None and cpus:
+            is_whole = topology.core_siblings(cpus.mask) == cpus.mask
+            hides = hidden_of(plan.kubelet.node.cpu, uid, container)
+            words = ["one thread of a core" if hides else "whole cores" if is_whole else "part of a core"]
+            if len(caches) > 1 and any(not cpus.mask & ~mask for mask in caches):
+                words.append("one L3")
         yield PlacementRow(
             pod=name,
             container=container,
             verdict=verdict,
             admitted=True,
             cpus=cpus,
-            cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and known else (),
+            cpu_nodes=tuple(nodes_of(topology, cpus.mask)) if topology is not None and cpus else (),
             memory_nodes=placement.mems,
-            hugepages=_pages(blocks.get(container, ())),
-            devices=_devices(held.get(container, {})),
-            alignment=_alignment(topology, caches, cpus, hidden_of(plan.kubelet.node.cpu, answer.pod.uid, container))
-            if topology and known
-            else "",
+            hugepages=", ".join(pages),
+            devices=ids if len(ids) <= _MOST_IDS else ", ".join(counts),
+            alignment=", ".join(words),
             why=why if position == 0 else "",
         )
 
 
-def _pages(blocks: Iterable[Block]) -> str:
-    sizes: Counter[str] = Counter()
-    for block in blocks:
-        if block.type.startswith(HUGEPAGES):
-            sizes[block.type.removeprefix(HUGEPAGES)] += block.size
-    return ", ".join(
-        f"{size(amount)}{f' of {kind}' if len(sizes) > 1 else ''}" for kind, amount in sorted(sizes.items())
-    )
-
-
 _MOST_IDS = 24
 """Characters of the ids of devices that are named one by one."""
-
-
-def _devices(held: Mapping[str, Collection[str]]) -> str:
-    ids = ",".join(sorted(chain(*held.values())))
-    counts = (f"{len(found)} {resource.rpartition('/')[2]}" for resource, found in sorted(held.items()) if found)
-    return ids if len(ids) <= _MOST_IDS else ", ".join(counts)
-
-
-def _held(plan: Plan, answer: Answer) -> Iterator[tuple[str, str, Placement]]:
-    """Yield names, verdicts and placements: of the pod as a whole, whose name is empty, and of its containers."""
-    whole = answer.decision.pod
-    if whole.cpus or whole.mems:
-        yield "", "exclusive" if whole.cpus else "shared", whole
-    for position, (container, placement) in enumerate(answer.decision.containers.items()):
-        yield container, _holding(plan, answer, position), placement
 
 
 def _holding(plan: Plan, answer: Answer, position: int) -> str:
@@ -181,15 +160,6 @@ def _full_why(answer: Answer) -> str:
 def pod_name(answer: Answer) -> str:
     """Return ``namespace/pod``."""
     return f"{answer.pod.namespace}/{answer.pod.name}"
-
-
-def _alignment(topology: Topology, caches: Sequence[int], cpus: CPUSet, hidden: int) -> str:
-    """Say in a few words what the CPUs keep to themselves."""
-    cores = topology.core_siblings(cpus.mask)
-    words = ["one thread of a core" if hidden else "whole cores" if cores == cpus.mask else "part of a core"]
-    if len(caches) > 1 and any(not cpus.mask & ~mask for mask in caches):
-        words.append("one L3")
-    return ", ".join(words)
 
 
 HUGEPAGES = "hugepages-"
@@ -244,14 +214,13 @@ def device_lines(plan: Plan) -> Iterator[str]:
     devices = plan.kubelet.node.providers.devices
     holders = device_holders(plan, plan.kubelet)
     for resource, offered in sorted(devices.devices.items()):
-        parts = [_device(one, holders.get((resource, one.id), "")) for one in offered]
+        parts = []
+        for one in offered:
+            near = f" (NUMA {', '.join(map(str, one.numa))})" if one.numa else ""
+            free = "free" if one.healthy else "unhealthy"
+            holder = holders.get((resource, one.id), "")
+            parts.append(f"{one.id}{near} {f'held by {holder}' if holder else free}")
         yield f"{resource}: {'; '.join(parts) or 'no device'}."
-
-
-def _device(device: Device, holder: str) -> str:
-    near = f" (NUMA {', '.join(map(str, device.numa))})" if device.numa else ""
-    state = f"held by {holder}" if holder else "free" if device.healthy else "unhealthy"
-    return f"{device.id}{near} {state}"
 
 
 def named_pods(plan: Plan, kubelet: Kubelet) -> dict[str, Pod]:
@@ -311,43 +280,35 @@ def resize_lines(plan: Plan, now: Moment | None = None) -> list[str]:
         plan: what was decided.
         now: of the machine's present boot, where that is known.
     """
-    kubelet = plan.kubelet
+    kubelet, state, lines = plan.kubelet, plan.kubelet.node.cpu, list[str]()
     if kubelet.settings.cpu is None or not kubelet.settings.cpu.resizes:
-        return []
-    return list(_lines(plan, kubelet, now))
-
-
-def _lines(plan: Plan, kubelet: Kubelet, now: Moment | None) -> Iterator[str]:
-    pods = {answer.pod.uid: answer.pod for answer in plan.answers}
-    state = kubelet.node.cpu
+        return lines
+    names = {answer.pod.uid: pod_name(answer) for answer in plan.answers}
     for uid, held in state.assignments.items():
-        pod = pods.get(uid)
-        name = f"{pod.namespace}/{pod.name}" if pod is not None else uid
         for container, cpus in held.items():
             baseline = state.baselines.get(uid, {}).get(container, cpus)
             pre = state.pre_assignments.get(uid, {}).get(container)
             if baseline == cpus and pre is None:
                 continue
-            first = f" (baseline {list_text(baseline)})" if baseline != cpus else ""
-            pending = f"; {_leaving(cpus, pre, (now, kubelet.node.moment))}" if pre is not None else ""
-            yield f"{name}/{container} has CPUs {list_text(cpus)}{first}{pending}."
-
-
-def _leaving(cpus: int, pre: PreAssignment, clocks: tuple[Moment | None, ...]) -> str:
-    leaving = cpus & ~pre.cpus
-    one = leaving.bit_count() == 1
-    return f"{'CPU' if one else 'CPUs'} {list_text(leaving)} {'is' if one else 'are'} released {_when(pre, clocks)}"
+            text = f"{names.get(uid, uid)}/{container} has CPUs {list_text(cpus)}"
+            text += f" (baseline {list_text(baseline)})" if baseline != cpus else ""
+            if pre is not None:
+                leaving = cpus & ~pre.cpus
+                are = "is" if leaving.bit_count() == 1 else "are"
+                text += f"; {cpus_text(leaving)} {are} released {_when(pre, (now, kubelet.node.moment))}"
+            lines.append(f"{text}.")
+    return lines
 
 
 def _when(pre: PreAssignment, clocks: tuple[Moment | None, ...]) -> str:
     """Say when a delay is over: from now where a clock of the same boot is known."""
+
+    def seconds(nanoseconds: int) -> str:
+        return f"{nanoseconds / SECOND:.1f}".removesuffix(".0") + " s"
+
     now = next((clock for clock in clocks if clock is not None and clock.boot == pre.apply_at.boot), None)
     if now is None:
-        return f"{_seconds(pre.apply_at.since_boot)} after the machine started (boot {pre.apply_at.boot:.8})"
+        return f"{seconds(pre.apply_at.since_boot)} after the machine started (boot {pre.apply_at.boot:.8})"
     if pre.apply_at.has_come(now):
         return "at the next reconciliation"
-    return f"in {_seconds(pre.apply_at.since_boot - now.since_boot)} or a little later"
-
-
-def _seconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / SECOND:.1f}".removesuffix(".0") + " s"
+    return f"in {seconds(pre.apply_at.since_boot - now.since_boot)} or a little later"

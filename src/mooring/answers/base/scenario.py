@@ -21,15 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import to_builtins
 
-from mooring.answers.base.plan_document import (
-    change_fields,
-    decision_fields,
-    held_devices,
-    resize_fields,
-    span_text,
-    standing_fields,
-    state_fields,
-)
+from mooring.answers.base import plan_document as documents
 from mooring.engine.core.bits import NUMAMask, mask_of
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import Cause, StartRefusal
@@ -38,22 +30,8 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.kubelet import events
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, readmit
-from mooring.engine.kubelet.events import (
-    Admit,
-    Advance,
-    Happened,
-    Living,
-    Offline,
-    Online,
-    PodUpdate,
-    Reboot,
-    ResizeTo,
-    Resizing,
-    Restart,
-    check_known,
-    run,
-)
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Decision
@@ -163,7 +141,7 @@ class _ScenarioRun:
             start["readmitted"] = self._readmission_fields(results)
             start["afterReadmission"] = _start_fields(kubelet)
         self._kubelet, steps = kubelet, []
-        happening = run(kubelet, self._events(), AdmitMode.MANAGERS)
+        happening = events.run(kubelet, self._events(), AdmitMode.MANAGERS)
         for number in range(0 if self._endless else len(scenario.steps)):
             with within(f"steps[{number}]", source=scenario.id):
                 one = next(happening, None)
@@ -178,28 +156,30 @@ class _ScenarioRun:
             outcome["endless"] = True
         return outcome
 
-    def _events(self) -> Iterator[Living]:
+    def _events(self) -> Iterator[events.Living]:
         """Yield what happens at each step, in the life that it finds."""
         boots = 1
         for step in self._scenario.steps:
             match step:
-                case Offline(cpus) | Online(cpus):
-                    check_known(self._kubelet.node, cpus, "offline" if isinstance(step, Offline) else "online")
+                case events.Offline(cpus) | events.Online(cpus):
+                    events.check_known(
+                        self._kubelet.node, cpus, "offline" if isinstance(step, events.Offline) else "online"
+                    )
                     yield step
-                case Resizing(uid):
+                case events.Resizing(uid):
                     self._check_runs(uid, "resize.uid")
                     gates = PodGates.of_node(self._kubelet.settings.config, self._kubelet.mooring)
                     # Amounts that are not named stay what they are in the specification, also where not granted.
                     wanted = self._wanting.get(uid, self._kubelet.node.active[uid])
                     with within("resize"):
                         wanted = resized_pod(wanted, step, gates)
-                    yield PodUpdate(wanted)
-                case ResizeTo(pod):
+                    yield events.PodUpdate(wanted)
+                case events.ResizeTo(pod):
                     self._check_runs(pod.uid, "resize.metadata.uid")
                     yield step
-                case Reboot():
+                case events.Reboot():
                     boots += 1
-                    yield Restart(boot=BOOT.format(boots))
+                    yield events.Restart(boot=BOOT.format(boots))
                 case _:
                     yield step
 
@@ -207,41 +187,41 @@ class _ScenarioRun:
         if uid not in self._kubelet.node.active:
             raise InputError("no such pod runs", field=field, remedy="admit it first")
 
-    def _fields(self, one: Happened) -> dict[str, Any] | None:
+    def _fields(self, one: events.Happened) -> dict[str, Any] | None:
         """Return the result of a step; None of an admission that never ends."""
         result, after = one.result, one.after
         if result.crash:
             raise KubeletCrashError(result.crash)
         if result.not_started is not None:
-            return {**_refusal_fields(result.not_started.refusal), **state_fields(result.not_started.files)}
+            return {**_refusal_fields(result.not_started.refusal), **documents.state_fields(result.not_started.files)}
         now, fields = after.node.moment, dict[str, Any]()
         match one.event:
-            case Restart():
+            case events.Restart():
                 fields = {"start": _start_fields(result.started)} if result.started else {}
                 return fields | {"readmitted": self._readmission_fields(result.admissions), **_start_fields(after)}
-            case ResizeTo():
+            case events.ResizeTo():
                 fields = self._decision_fields(result.admissions[0].decision) | _start_fields(after)
                 if result.infeasible:
                     del fields["affinity"]
                 return fields | {"handler": "resize" if result.infeasible else "topologyManager"}
-            case PodUpdate(pod) if result.resize is not None:
+            case events.PodUpdate(pod) if result.resize is not None:
                 # The answer may be older than what the resizes of other pods led to.
-                standing = resize_fields(resize_state(after.node, pod.uid), now)
+                standing = documents.resize_fields(resize_state(after.node, pod.uid), now)
                 fields = {"accepted": result.resize.accepted, "events": list(result.resize.events), **standing}
-            case Advance():
-                pods = {uid: resize_fields(resize_state(after.node, uid), now) for uid in after.node.active}
-                fields = {"sinceBoot": span_text(now.since_boot), "pods": pods}
-            case Admit():
+            case events.Advance():
+                pods = {uid: documents.resize_fields(resize_state(after.node, uid), now) for uid in after.node.active}
+                fields = {"sinceBoot": documents.span_text(now.since_boot), "pods": pods}
+            case events.Admit():
                 admission = _returned(result.admissions[0])
                 self._endless = admission.never_returns
                 if self._endless:
                     return None
                 fields = self._decision_fields(admission.decision) | _start_fields(after)
-                fields |= state_fields(one.at_once.files, admission.decided.files)
+                fields |= documents.state_fields(one.at_once.files, admission.decided.files)
         fields |= _start_fields(after)
         if result.retried:
-            fields["retried"] = {uid: resize_fields(answer, now) for uid, answer in result.retried.items()}
-        return fields if result.cpus is None else {**fields, **change_fields(after.node, result.cpus)}
+            fields["retried"] = {uid: documents.resize_fields(answer, now) for uid, answer in result.retried.items()}
+        return fields if result.cpus is None else {**fields, **documents.change_fields(after.node, result.cpus)}
 
     def _readmission_fields(self, results: Iterable[AdmitResult]) -> list[dict[str, Any]]:
         decisions = [_returned(one).decision for one in results]
@@ -255,9 +235,9 @@ class _ScenarioRun:
         return found
 
     def _decision_fields(self, decision: Decision) -> dict[str, Any]:
-        fields = decision_fields(decision)
+        fields = documents.decision_fields(decision)
         if self._scenario.devices:
-            fields["devices"] = held_devices(decision)
+            fields["devices"] = documents.held_devices(decision)
         return fields
 
 
@@ -272,8 +252,8 @@ def _refusal_fields(refusal: StartRefusal) -> dict[str, Any]:
 
 
 def _start_fields(kubelet: Kubelet) -> dict[str, Any]:
-    standing = standing_fields(kubelet.node)
-    return {"sharedPool": str(kubelet.node.shared_pool), **state_fields(kubelet.files), **standing}
+    standing = documents.standing_fields(kubelet.node)
+    return {"sharedPool": str(kubelet.node.shared_pool), **documents.state_fields(kubelet.files), **standing}
 
 
 def refusal_alternatives(

@@ -85,16 +85,18 @@ def _remove(question: Question, field: str, name: str) -> Iterator[StartChange]:
         yield StartChange(words, replace(question, config=config))
 
 
-def _group_off(question: Question, fault: Fault) -> Iterator[StartChange]:
-    """The gate of an option's group is off."""
-    yield _put(question, "featureGates", fault.values[0], value=True)
+def _option(question: Question, fault: Fault) -> Iterator[StartChange]:
+    """An option has no boolean value, or the gate of its group is off; CPU manager options need the static policy."""
+    if fault.cause is Cause.OPTION_VALUE:
+        yield _put(question, fault.field, fault.names[0], "true")
+    elif fault.cause is Cause.OPTIONS_WITHOUT_POLICY:
+        config = replace(question.config, cpu_manager_policy_options={})
+        yield StartChange(f"remove {CPU_OPTIONS}", replace(question, config=config))
+        yield _set(question, "cpuManagerPolicy", "static")
+        return
+    else:
+        yield _put(question, "featureGates", fault.values[0], value=True)
     yield from _remove(question, fault.field, fault.names[0])
-
-
-def _options_without_policy(question: Question, _: Fault) -> Iterator[StartChange]:
-    config = replace(question.config, cpu_manager_policy_options={})
-    yield StartChange(f"remove {CPU_OPTIONS}", replace(question, config=config))
-    yield _set(question, "cpuManagerPolicy", "static")
 
 
 def _unknown_option(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -115,11 +117,6 @@ def _excluded_option(question: Question, fault: Fault) -> Iterator[StartChange]:
     if fault.cause is Cause.SOCKET_AND_POLICY:
         for policy in ("restricted", "best-effort"):
             yield _set(question, "topologyManagerPolicy", policy)
-
-
-def _bad_value(question: Question, fault: Fault) -> Iterator[StartChange]:
-    yield _put(question, fault.field, fault.names[0], "true")
-    yield from _remove(question, fault.field, fault.names[0])
 
 
 def _options_gate(question: Question, _: Fault) -> Iterator[StartChange]:
@@ -150,8 +147,13 @@ def _too_much_reserved(question: Question, fault: Fault) -> Iterator[StartChange
     yield from _remove(question, "evictionHard", f"{resource}.available")
 
 
-def _more_nodes(question: Question, _: Fault) -> Iterator[StartChange]:
-    yield _put(question, TOPOLOGY_OPTIONS, MAX_ALLOWABLE, str(max(len(question.machine.info.topology), 8)))
+def _nodes(question: Question, fault: Fault) -> Iterator[StartChange]:
+    """``reservedMemory`` names a NUMA node that is not there, or there are more than the topology manager takes."""
+    if fault.cause is Cause.RESERVED_NODE:
+        entries = _without_memory(question.config, lambda one, _: one == fault.node)
+        yield _memory(question, f"remove NUMA node {fault.node} from reservedMemory", entries)
+    else:
+        yield _put(question, TOPOLOGY_OPTIONS, MAX_ALLOWABLE, str(max(len(question.machine.info.topology), 8)))
 
 
 def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
@@ -170,9 +172,11 @@ def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
     shares = _shares(held, amount, 2**20 if resource == "memory" else Quantity.parse(resource[10:]).units)
     node = next(iter(held), min((one.node_id for one in question.machine.info.topology), default=0))
     for divided in (shares, {node: amount}) if len(shares) > 1 else ({node: amount},):
-        texts = [f"{_amount_words(text)} of {resource} on NUMA node {one}" for one, text in divided.items()]
-        if len(divided) > 1 and len(set(divided.values())) == 1:
-            same = _amount_words(next(iter(divided.values())))
+        # One without a unit also in its largest unit.
+        words = {one: f"{one} bytes ({size(int(one))})" if one.isdecimal() else one for one in divided.values()}
+        texts = [f"{words[text]} of {resource} on NUMA node {one}" for one, text in divided.items()]
+        if len(divided) > 1 and len(words) == 1:
+            (same,) = words.values()
             texts = [f"{same} of {resource} on each of NUMA nodes {joined([str(one) for one in divided])}"]
         entries = [*others, *((one, {resource: text}) for one, text in divided.items())]
         yield _memory(question, f"reserve {joined(texts)} in reservedMemory", entries)
@@ -202,16 +206,6 @@ def _default_threshold(question: Question, given: str, amount: str) -> Iterator[
             f"default of evictionHard {_THRESHOLD}, which counts with a file alone), or "
         )
         yield change if thresholds else replace(change, words=f"{file}{change.words}")
-
-
-def _amount_words(amount: str) -> str:
-    """Return an amount of memory as reservedMemory takes it; one without a unit also in its largest unit."""
-    return f"{amount} bytes ({size(int(amount))})" if amount.isdecimal() else amount
-
-
-def _unknown_node(question: Question, fault: Fault) -> Iterator[StartChange]:
-    entries = _without_memory(question.config, lambda one, _: one == fault.node)
-    yield _memory(question, f"remove NUMA node {fault.node} from reservedMemory", entries)
 
 
 _Entries = list[tuple[int, Mapping[str, str]]]
@@ -302,30 +296,30 @@ _BY_CAUSE: Mapping[Cause, Callable[[Question, Fault], Iterator[StartChange]]] = 
     Cause.GATE: _gate,
     Cause.FIELD: _field,
     Cause.RESERVATION: _eviction,
-    Cause.TOPOLOGY_MANAGER: _more_nodes,
+    Cause.TOPOLOGY_MANAGER: _nodes,
     Cause.CPU_MANAGER: _field,
     Cause.MEMORY_MANAGER: _field,
     Cause.FLAG: _flag,
-    Cause.ALPHA_CPU_OPTION: _group_off,
-    Cause.BETA_CPU_OPTION: _group_off,
-    Cause.OPTIONS_WITHOUT_POLICY: _options_without_policy,
+    Cause.ALPHA_CPU_OPTION: _option,
+    Cause.BETA_CPU_OPTION: _option,
+    Cause.OPTIONS_WITHOUT_POLICY: _option,
     Cause.UNKNOWN_CPU_OPTION: _unknown_option,
     Cause.UNKNOWN_TOPOLOGY_OPTION: _unknown_option,
     Cause.OPTIONS_EXCLUDE: _excluded_option,
     Cause.SOCKET_AND_POLICY: _excluded_option,
     Cause.SOCKET_AND_MACHINE: _excluded_option,
-    Cause.OPTION_VALUE: _bad_value,
+    Cause.OPTION_VALUE: _option,
     Cause.OPTIONS_GATE: _options_gate,
     Cause.NO_RESERVED_CPUS: _reserve_a_core,
     Cause.TOO_FEW_CPUS: _reserve_a_core,
     Cause.CPUS_NOT_ONLINE: _not_online,
     Cause.NOT_RESERVABLE: lambda question, fault: _remove(question, fault.field, fault.names[0]),
     Cause.OVERCOMMITTED: _too_much_reserved,
-    Cause.TOO_MANY_NODES: _more_nodes,
+    Cause.TOO_MANY_NODES: _nodes,
     Cause.NO_DISTANCES: lambda question, _: _remove(question, TOPOLOGY_OPTIONS, PREFER_CLOSEST),
-    Cause.TOPOLOGY_OPTION_GROUP: _group_off,
+    Cause.TOPOLOGY_OPTION_GROUP: _option,
     Cause.RESERVED_SUM: _reserved_sum,
-    Cause.RESERVED_NODE: _unknown_node,
+    Cause.RESERVED_NODE: _nodes,
     Cause.POLICY_CHANGED: _no_file,
     Cause.FILE_DAMAGED: _no_file,
     Cause.CPUS_CHANGED: _no_file,
@@ -342,24 +336,6 @@ _MOST_STARTS = 80
 """Starts after which the search ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartAdvice:
-    """Changes with which a kubelet starts."""
-
-    changes: tuple[StartChange, ...]
-    question: Question
-    """With the changes made."""
-
-    @property
-    def sentence(self) -> str:
-        """The changes as an instruction, and that they were run."""
-        files = [change.words for change in self.changes if change.drains]
-        fields = [change.words for change in self.changes if not change.drains]
-        steps = [*fields, *([f"drain the node and delete {joined(files)}"] if files else [])]
-        text = joined(steps)
-        return f"{text[0].upper()}{text[1:]}: the kubelet then starts (run here)."
-
-
 def start_advice(question: Question, refusal: StartRefusal) -> str:
     """Return what to do: changes that were run, else general advice marked as such, or nothing.
 
@@ -367,28 +343,30 @@ def start_advice(question: Question, refusal: StartRefusal) -> str:
         question: whose kubelet does not start.
         refusal: why it does not.
     """
-    found = advice_to_start(question, refusal)
-    if found is not None:
-        return found.sentence
+    if found := advice_to_start(question, refusal):
+        files = [change.words for change in found if change.drains]
+        fields = [change.words for change in found if not change.drains]
+        text = joined([*fields, *([f"drain the node and delete {joined(files)}"] if files else [])])
+        return f"{text[0].upper()}{text[1:]}: the kubelet then starts (run here)."
     if unknown := not_known(question, refusal):
         return f"What decides is not known: {unknown}."
     general = remedy(refusal)
     return f"{GENERAL}{general}" if general else ""
 
 
-def advice_to_start(question: Question, refusal: StartRefusal) -> StartAdvice | None:
-    """Return the fewest changes with which the kubelet starts; None when the search finds none."""
+def advice_to_start(question: Question, refusal: StartRefusal) -> tuple[StartChange, ...]:
+    """Return the fewest changes with which the kubelet starts, the last with all of them; none when none are found."""
     waiting: list[tuple[tuple[StartChange, ...], Question, StartRefusal]] = [((), question, refusal)]
     starts = 0
     for made, asked, why in waiting:
         for change in changes_for(asked, why):
             if starts == _MOST_STARTS:
-                return None
+                return ()
             starts += 1
             changed, changes = change.question, (*made, change)
             again = refusal_of(start_on(changed.machine, changed.config, changed.mooring, changed.files))
             if again is None:
-                return StartAdvice(changes, changed)
+                return changes
             if again.message != why.message and len(changes) < _MOST_FAULTS:
                 waiting.append((changes, changed, again))
-    return None
+    return ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import field, structs
 
@@ -38,7 +38,7 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.node import Decision
 from mooring.engine.node.resources import pod_requests
 from mooring.explanations.chapters import Circumstances
-from mooring.explanations.probes import PodPlace, place_of, placed
+from mooring.explanations.probes import place_of, placed
 
 ADMITTED = "admitted"
 ALIGNED = "aligned"
@@ -68,6 +68,9 @@ class ReplicaPart(DocumentPart):
     aligned: Annotated[bool | None, told("Whether it touches no more NUMA nodes than it would on an empty node.")]
     containers: dict[str, PlacementPart]
     devices: HeldDeviceTable
+
+
+Replica: TypeAlias = tuple[Pod, Decision, ReplicaPart]
 
 
 class NextReplicaPart(DocumentPart):
@@ -205,42 +208,61 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
     limit = default_limit(now) if limit is None else limit
     on_empty = placed(empty, pod) if empty is not None else None
     fewest = max(len(on_empty.nodes), 1) if on_empty is not None else 1
-    count = _count(now, pod, limit, fewest)
-    stopped = answered(count.after, count.refused, AdmitMode.TRIAL)[1] if count.refused is not None else None
-    after = _with_replicas(plan, count, stopped)
-    found = [*plan.findings]
-    if after.emptied_pool is not None and after.emptied_pool not in found:
-        found.append(after.emptied_pool)
+    found, full, refused, before_spread = _count(now, pod, limit, fewest)
+    stopped = answered(full, refused, AdmitMode.TRIAL)[1] if refused is not None else None
+    after = _with_replicas(plan, found, full, stopped)
+    findings = [*plan.findings]
+    if after.emptied_pool is not None and after.emptied_pool not in findings:
+        findings.append(after.emptied_pool)
+    running, advice = list(now.node.active.values()), list[AdvicePart]()
+    spread = next((number for number, (*_, part) in enumerate(found, 1) if not part.aligned), 0)
+    if spread and before_spread is not None:
+        wanted = found[spread - 1][0]
+
+        def is_aligned(kubelet: Kubelet) -> bool:
+            place = placed(kubelet, wanted)
+            return place is not None and len(place.nodes) <= fewest
+
+        options = evictions(before_spread, running, wanted, is_aligned)
+        advice.append(AdvicePart(ALIGNED, spread, options, _remark(options, running)))
+    if refused is not None and on_empty is None:
+        advice.append(AdvicePart(ADMITTED, len(found) + 1, [], EMPTY_REFUSES))
+    elif refused is not None:
+        options = evictions(full, running, refused, lambda kubelet: placed(kubelet, refused) is not None)
+        advice.append(AdvicePart(ADMITTED, len(found) + 1, options, _remark(options, running)))
     document = structs.replace(
         document,
-        count=len(count.replicas),
-        enough=len(count.replicas) >= at_least,
+        count=len(found),
+        enough=len(found) >= at_least,
         limit=limit,
         limited=stopped is None,
-        replicas=[part for *_, part in count.replicas],
-        next=_next(stopped) if stopped is not None else None,
+        replicas=[part for *_, part in found],
+        next=None
+        if stopped is None
+        else NextReplicaPart(
+            name=stopped.pod.name,
+            reason=stopped.decision.reason,
+            message=stopped.decision.message,
+            why=stopped.why,
+            code=stopped.code,
+            endless=stopped.decision.endless.defect if stopped.decision.endless is not None else "",
+            crash=stopped.crash,
+        ),
         fragmentation=fragmentation(now, empty),
-        advice=list(_advice(list(now.node.active.values()), count, on_empty, fewest)),
-        findings=finding_parts(found),
+        advice=advice,
+        findings=finding_parts(findings),
     )
     return Capacity(pod, plan, after, document, itself=subject.itself)
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """How many fit, and the node at the points of interest."""
-
-    replicas: list[tuple[Pod, Decision, ReplicaPart]]
-    after: Kubelet
-    """The node with all replicas."""
-    refused: Pod | None
-    """The replica that no longer fits; None when the limit came first."""
-    before_spread: Kubelet | None
-    """The node before the first replica that is not aligned; None when all are."""
-
-
-def _count(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) -> _Count:
+def _count(
+    kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int
+) -> tuple[list[Replica], Kubelet, Pod | None, Kubelet | None]:
     """Admit replicas until one is refused or ``limit`` is reached.
+
+    Returns:
+        Those that fit; the node with all of them; the one that no longer fits, or None when the limit came first; the
+        node before the first that is not aligned, or None when all are.
 
     Args:
         kubelet: of the node now.
@@ -248,13 +270,13 @@ def _count(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) -> _Count:
         limit: how many at most.
         fewest_nodes: NUMA nodes that the pod touches on an empty node.
     """
-    found: list[tuple[Pod, Decision, ReplicaPart]] = []
+    found: list[Replica] = []
     before_spread: Kubelet | None = None
     for number in range(1, limit + 1):
         one = replica(pod, number, kubelet.node.active)
         after, result = admit(kubelet, one, AdmitMode.TRIAL)
         if not result.admitted:
-            return _Count(found, kubelet, one, before_spread)
+            return found, kubelet, one, before_spread
         place = place_of(result.decision, kubelet.settings.topology)
         aligned = len(place.nodes) <= fewest_nodes
         if not aligned and before_spread is None:
@@ -271,23 +293,10 @@ def _count(kubelet: Kubelet, pod: Pod, limit: int, fewest_nodes: int) -> _Count:
         )
         found.append((one, result.decision, part))
         kubelet = after
-    return _Count(found, kubelet, None, before_spread)
+    return found, kubelet, None, before_spread
 
 
-def _next(answer: Answer) -> NextReplicaPart:
-    endless = answer.decision.endless
-    return NextReplicaPart(
-        name=answer.pod.name,
-        reason=answer.decision.reason,
-        message=answer.decision.message,
-        why=answer.why,
-        code=answer.code,
-        endless=endless.defect if endless is not None else "",
-        crash=answer.crash,
-    )
-
-
-def _with_replicas(plan: Plan, count: _Count, stopped: Answer | None) -> Plan:
+def _with_replicas(plan: Plan, replicas: Iterable[Replica], kubelet: Kubelet, stopped: Answer | None) -> Plan:
     """Return the plan as if the replicas had been part of it; state files are left as they were."""
     answers = [
         Answer(
@@ -295,39 +304,16 @@ def _with_replicas(plan: Plan, count: _Count, stopped: Answer | None) -> Plan:
             decision,
             "",
             plan.kubelet.node.providers,
-            Circumstances(plan.kubelet.settings, pod, (), count.after.node.memory),
+            Circumstances(plan.kubelet.settings, pod, (), kubelet.node.memory),
         )
-        for pod, decision, _ in count.replicas
+        for pod, decision, _ in replicas
     ]
     return replace(
         plan,
         answers=(*plan.answers, *answers, *([stopped] if stopped else [])),
-        kubelet=count.after,
-        findings=(*plan.findings, *([] if plan.emptied_pool else pool_findings(plan.kubelet, answers, count.after))),
+        kubelet=kubelet,
+        findings=(*plan.findings, *([] if plan.emptied_pool else pool_findings(plan.kubelet, answers, kubelet))),
     )
-
-
-def _advice(running: Sequence[Pod], count: _Count, on_empty: PodPlace | None, fewest: int) -> Iterator[AdvicePart]:
-    """Yield the advice for the first replica that is not aligned, and for the one that is refused."""
-    spread = next((number for number, (*_, part) in enumerate(count.replicas, 1) if not part.aligned), 0)
-    if spread and count.before_spread is not None:
-        wanted = count.replicas[spread - 1][0]
-
-        def is_aligned(kubelet: Kubelet) -> bool:
-            place = placed(kubelet, wanted)
-            return place is not None and len(place.nodes) <= fewest
-
-        found = evictions(count.before_spread, running, wanted, is_aligned)
-        yield AdvicePart(ALIGNED, spread, found, _remark(found, running))
-    refused = count.refused
-    if refused is not None:
-
-        def fits(kubelet: Kubelet) -> bool:
-            return placed(kubelet, refused) is not None
-
-        found = evictions(count.after, running, refused, fits) if on_empty is not None else []
-        remark = _remark(found, running) if on_empty is not None else EMPTY_REFUSES
-        yield AdvicePart(ADMITTED, len(count.replicas) + 1, found, remark)
 
 
 def _remark(options: Sequence[EvictionPart], running: Sequence[Pod]) -> str:

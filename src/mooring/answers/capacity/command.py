@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -22,10 +21,6 @@ with lazily():
     from mooring.inputs.pods import defaults
     from mooring.views.svg import picture as svg
 
-
-if TYPE_CHECKING:
-    from mooring.answers.base.plan import Question
-    from mooring.answers.capacity.answer import Capacity
 
 EPILOG = """\b
 Examples:
@@ -90,7 +85,12 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
             warn(largest.findings)
             emit(text.largest_text(plan, largest, to=to), to)
         return YES if answer.askable(plan) is not None else NO
-    capacity = answer.capacity_of(_subject(question, pod, shape), limit, at_least)
+    if shape:
+        gates = defaults.PodGates.of_node(question.config, question.mooring)
+        subject = replicas.Subject(replicas.described_pod(shape, gates), question)
+    else:
+        subject = replicas.named_subject(question, pod)
+    capacity = answer.capacity_of(subject, limit, at_least)
     if form == "json":
         emit_document(json_text(capacity.document), to)
     else:
@@ -102,18 +102,10 @@ def command(pod: str, shape: str, limit: int | None, at_least: int, form: str, t
     return YES if capacity.can_be_asked and capacity.document.enough else NO
 
 
-def _subject(question: Question, pod: str, shape: str) -> replicas.Subject:
-    if shape:
-        gates = defaults.PodGates.of_node(question.config, question.mooring)
-        return replicas.Subject(replicas.described_pod(shape, gates), question)
-    return replicas.named_subject(question, pod)
-
-
-def _svg(capacity: Capacity) -> str:
+def _svg(capacity: answer.Capacity) -> str:
     if isinstance(capacity.plan, planning.RefusedPlan):
         tell(capacity.plan.sentence)
-    replicas = frozenset(replica.pod.uid for replica in capacity.replicas)
-    view = pictures.plan_view(capacity.after, hypothetical=replicas)
+    view = pictures.plan_view(capacity.after, hypothetical={one.pod.uid for one in capacity.replicas})
     if capacity.can_be_asked:
         stops = capacity.document.next
         caption = (f"The next one: {stops.why}", *view.caption) if stops is not None else view.caption

@@ -251,8 +251,21 @@ def evictions(kubelet: Kubelet, candidates: Sequence[Pod], wanted: Pod, goal: Go
     singles = list(islice((one for one in map(_alone, known) if works(one)), MOST_SHOWN))
     if singles or not known or not works(EvictionPart(known)):
         return singles
-    pairs = _pairs(kubelet, known) if _can_suffice(_most_cpus(known, 2), missing) else []
-    found = list(islice((pair for pair in pairs if works(pair)), MOST_SHOWN))
+    found = []
+    if _can_suffice(_most_cpus(known, 2), missing):
+        topology = kubelet.settings.topology
+        cpus = topology.num_cpus if topology is not None else 1
+        holders = [
+            (pod.milli_cpu, pod.bytes, f"{pod.namespace}/{pod.name}", pod) for pod in known if pod.holds_something
+        ]
+        # The cost of tens of thousands of pairs, without a value for each.
+        cheapest = nsmallest(
+            min(MOST_PAIRS, WORK // max(cpus, 1)),
+            combinations(holders, 2),
+            key=lambda pair: (pair[0][0] + pair[1][0], pair[0][1] + pair[1][1], pair[0][2], pair[1][2]),
+        )
+        pairs = (EvictionPart([one[3], other[3]]) for one, other in cheapest)
+        found = list(islice((pair for pair in pairs if works(pair)), MOST_SHOWN))
     if found or not _can_suffice(_most_cpus(known, MOST_EVICTED), missing):
         return found
     return _shortest(known, works)
@@ -282,20 +295,6 @@ def _can_suffice(pods: Sequence[EvictedPodPart], missing: int) -> bool:
 
 def _most_cpus(known: Sequence[EvictedPodPart], count: int) -> list[EvictedPodPart]:
     return nlargest(count, known, key=lambda pod: pod.exclusive_cpus)
-
-
-def _pairs(kubelet: Kubelet, known: Sequence[EvictedPodPart]) -> list[EvictionPart]:
-    """Return pairs of pods that hold something, the cheapest first."""
-    topology = kubelet.settings.topology
-    cpus = topology.num_cpus if topology is not None else 1
-    holders = [(pod.milli_cpu, pod.bytes, f"{pod.namespace}/{pod.name}", pod) for pod in known if pod.holds_something]
-    # The cost of tens of thousands of pairs, without a value for each.
-    cheapest = nsmallest(
-        min(MOST_PAIRS, WORK // max(cpus, 1)),
-        combinations(holders, 2),
-        key=lambda pair: (pair[0][0] + pair[1][0], pair[0][1] + pair[1][1], pair[0][2], pair[1][2]),
-    )
-    return [EvictionPart([one[3], other[3]]) for one, other in cheapest]
 
 
 def _shortest(known: Sequence[EvictedPodPart], works: Works) -> list[EvictionPart]:
@@ -357,7 +356,10 @@ def evicted(node: Node, pod: Pod) -> EvictedPodPart:
     blocks = [block for held in memory.assignments.get(pod.uid, {}).values() for block in held]
     blocks = list(memory.pods.get(pod.uid, ())) or blocks
     topology = node.settings.topology
-    nodes = {*numa_of_blocks(blocks), *_device_nodes(node, pod.uid)}
+    nodes, devices = set(numa_of_blocks(blocks)), node.providers.devices
+    for resource, offered in devices.devices.items():
+        own = devices.held_by_pod(pod.uid, resource)
+        nodes.update(numa for device in offered if device.id in own for numa in device.numa or ())
     nodes.update(nodes_of(topology, mask) if topology is not None else ())
     asked = sum(amount for name, amount in requests.items() if name == "memory" or name.startswith("hugepages-"))
     return EvictedPodPart(
@@ -369,14 +371,3 @@ def evicted(node: Node, pod: Pod) -> EvictedPodPart:
         exclusive_cpus=mask.bit_count(),
         numa_nodes=sorted(nodes),
     )
-
-
-def _device_nodes(node: Node, uid: str) -> set[int]:
-    state = node.providers.devices
-    found: set[int] = set()
-    for resource, devices in state.devices.items():
-        held = state.held_by_pod(uid, resource)
-        for device in devices:
-            if device.id in held:
-                found.update(device.numa or ())
-    return found

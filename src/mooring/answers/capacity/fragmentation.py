@@ -5,8 +5,9 @@ The definitions are in docs/explanation/fragmentation.md. Every figure called "l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 from typing import Annotated
 
 from mooring.documents.plan import Count, DocumentPart, told
@@ -19,19 +20,7 @@ from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node.resources import allocatable
 from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.wide import Family
-from mooring.explanations.probes import (
-    CPU,
-    MEMORY,
-    Probe,
-    can_guide,
-    largest_counted,
-    largest_measured,
-    largest_of,
-    led_elsewhere,
-    probe_anywhere,
-    probe_on,
-    probe_pod,
-)
+from mooring.explanations import probes
 
 HUGEPAGES = "hugepages-"
 
@@ -77,25 +66,18 @@ def fragmentation(kubelet: Kubelet, empty: Kubelet | None) -> list[Fragmentation
         kubelet: the node.
         empty: the same node without pods; None when there is none.
     """
-    return [_of_resource(kubelet, empty or kubelet, resource, step) for resource, step in _resources(kubelet)]
-
-
-def _resources(kubelet: Kubelet) -> Iterator[tuple[str, int]]:
-    """Yield each resource with the step of its amounts."""
-    node = kubelet.node
-    policy = node.settings.cpu
+    node, policy = kubelet.node, kubelet.settings.cpu
+    steps = {}
     if policy is not None:
-        yield CPU, max(policy.group_size, 1) if policy.rules.whole_cores else 1
+        steps[probes.CPU] = max(policy.group_size, 1) if policy.rules.whole_cores else 1
     kinds = {name for state in node.memory.nodes.values() for name, table in state.memory.items() if table.allocatable}
-    for resource in sorted(kinds, key=lambda name: (name.startswith(HUGEPAGES), name)):
-        yield resource, _page(resource)
+    for kind in sorted(kinds, key=lambda name: (name.startswith(HUGEPAGES), name)):
+        page = kind.removeprefix(HUGEPAGES)
+        steps[kind] = Quantity.parse(page).units if page != kind else 1
     for resource, devices in sorted(node.providers.devices.devices.items()):
         if any(device.numa for device in devices):
-            yield resource, 1
-
-
-def _page(resource: str) -> int:
-    return Quantity.parse(resource.removeprefix(HUGEPAGES)).units if resource.startswith(HUGEPAGES) else 1
+            steps[resource] = 1
+    return [_of_resource(kubelet, empty or kubelet, resource, step) for resource, step in steps.items()]
 
 
 def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> FragmentationPart:
@@ -113,11 +95,19 @@ def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> 
     aligned = max((share.largest for share in shares), default=0)
     gathered = min(total, max((share.most for share in shares), default=0))
     gathered -= gathered % step
+    probe: probes.Probe = probes.probe_anywhere(kubelet, resource)
+    if _is_counted(kubelet, resource):
+        # Where one node alone is allowed, more than one has is refused; the refusals need not be tried one by one.
+        most = max(free.values(), default=0) if _lies_on_one_node(kubelet, resource) else total
+        largest = probes.largest_counted(probe, min(total, most), step)
+    else:
+        sums = _sums(kubelet.node.memory.nodes, resource)
+        largest = probes.largest_of(probe, {min(amount, total) for amount in sums}, step)
     return FragmentationPart(
         resource=resource,
         step=step,
         free=total,
-        largest=_largest(kubelet, resource, step, free, total),
+        largest=largest,
         largest_aligned=aligned,
         gathered=gathered,
         lost=gathered - aligned,
@@ -128,7 +118,7 @@ def _of_resource(kubelet: Kubelet, empty: Kubelet, resource: str, step: int) -> 
 def _free(kubelet: Kubelet, resource: str) -> dict[int, int]:
     """Return what is free of a resource on each NUMA node that has any, ascending; devices count on all their nodes."""
     node = kubelet.node
-    if resource == CPU:
+    if resource == probes.CPU:
         topology, policy = node.settings.topology, node.settings.cpu
         if topology is None or policy is None:
             return {}
@@ -159,38 +149,31 @@ def _left(kubelet: Kubelet, resource: str) -> int:
     if resource not in capacity:
         return _total_free(kubelet, resource)
     left = max(capacity[resource] - kubelet.used.get(resource, 0), 0)
-    return left // 1000 if resource == CPU else left
+    return left // 1000 if resource == probes.CPU else left
 
 
 def _largest_by_node(kubelet: Kubelet, resource: str, step: int, free: dict[int, int]) -> dict[int, int]:
     """Return for each NUMA node of ``free`` the largest request that it takes alone."""
-    anywhere, guided, limit = probe_anywhere(kubelet, resource), can_guide(kubelet), _left(kubelet, resource)
+    anywhere, guided, limit = (
+        probes.probe_anywhere(kubelet, resource),
+        probes.can_guide(kubelet),
+        _left(kubelet, resource),
+    )
     found = {}
-    elsewhere = led_elsewhere(kubelet) if resource == CPU else None
+    elsewhere = probes.led_elsewhere(kubelet) if resource == probes.CPU else None
     for node, amount in free.items():
-        probe, most = probe_on(kubelet, resource, node, anywhere), min(amount, limit)
+        probe, most = probes.probe_on(kubelet, resource, node, anywhere), min(amount, limit)
         if elsewhere is not None:
-            found[node] = largest_counted(probe, most, step, partial(elsewhere, node))
+            found[node] = probes.largest_counted(probe, most, step, partial(elsewhere, node))
         elif _is_counted(kubelet, resource):
-            found[node] = largest_counted(probe, most, step)
+            found[node] = probes.largest_counted(probe, most, step)
         else:
-            found[node] = largest_measured(probe, most, step, guided=guided)
+            found[node] = probes.largest_measured(probe, most, step, guided=guided)
     return found
 
 
 def _is_counted(kubelet: Kubelet, resource: str) -> bool:
-    return resource == CPU or resource in kubelet.node.providers.devices.devices
-
-
-def _largest(kubelet: Kubelet, resource: str, step: int, free: dict[int, int], total: int) -> int:
-    """Return the largest request that is admitted at all."""
-    probe: Probe = probe_anywhere(kubelet, resource)
-    if not _is_counted(kubelet, resource):
-        return largest_of(probe, {min(amount, total) for amount in _sums(kubelet, resource)}, step)
-    if _lies_on_one_node(kubelet, resource):
-        # More than one node has is refused there; the refusals need not be tried one by one.
-        total = min(total, max(free.values(), default=0))
-    return largest_counted(probe, total, step)
+    return resource == probes.CPU or resource in kubelet.node.providers.devices.devices
 
 
 def _lies_on_one_node(kubelet: Kubelet, resource: str) -> bool:
@@ -204,33 +187,23 @@ def _lies_on_one_node(kubelet: Kubelet, resource: str) -> bool:
         return len(settings.numa_ids) > 1
     if settings.topology_policy != RESTRICTED or settings.memory is None:
         return False
-    probe = probe_pod(resource, 1, guided=False)
+    probe = probes.probe_pod(resource, 1, guided=False)
     given = container_hints(settings.memory, kubelet.node.memory, ReusableMemory(), probe, probe.containers[0])
-    hints = (given or {}).get(MEMORY)
+    hints = (given or {}).get(probes.MEMORY)
     if isinstance(hints, Family):
         return hints.smallest == 1
     return hints is not None and all(mask.bit_count() == 1 for mask in hints.preferred)
 
 
-def _sums(kubelet: Kubelet, resource: str) -> Iterator[int]:
+def _sums(nodes: Mapping[int, NUMANodeState], resource: str) -> Iterator[int]:
     """Yield what sets of NUMA nodes have free together: all that a largest request for memory can be equal to.
 
     Memory lies on one node, on the nodes of a group, or on unused nodes; of as many of the latter those
     with the most free memory together allow the largest request (spec: memory-manager.md section 4).
     """
-    nodes = kubelet.node.memory.nodes
-    unused = []
-    for state in nodes.values():
-        yield _free_of(state, resource)
-        yield sum(_free_of(nodes[cell], resource) for cell in state.cells)
-        if not state.assignments:
-            unused.append(_free_of(state, resource))
-    total = 0
-    for amount in sorted(unused, reverse=True):
-        total += amount
-        yield total
-
-
-def _free_of(state: NUMANodeState, resource: str) -> int:
-    table = state.memory.get(resource)
-    return table.free if table is not None else 0
+    tables = {id_: state.memory.get(resource) for id_, state in nodes.items()}
+    free = {id_: table.free if table is not None else 0 for id_, table in tables.items()}
+    yield from free.values()
+    yield from (sum(free[cell] for cell in state.cells) for state in nodes.values())
+    unused = [free[id_] for id_, state in nodes.items() if not state.assignments]
+    yield from accumulate(sorted(unused, reverse=True))

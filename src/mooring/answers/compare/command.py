@@ -198,17 +198,8 @@ def command(
     if len(releases) > 1:
         others = bool(trace or alternatives or all_options or vary or len(machines) > 1)
         return _releases(described, releases, form, to, others=others)
-    compared = compare_inputs.read_compared(
-        compare_inputs.CompareOptions(
-            described,
-            machines,
-            alternatives,
-            trace,
-            _dimensions(vary, all_options=all_options),
-            cluster,
-            tuple(devices for _, devices in paired),
-        )
-    )
+    dimensions, devices = _dimensions(vary, all_options=all_options), tuple(devices for _, devices in paired)
+    compared = compare_inputs.read_compared(described, machines, alternatives, trace, dimensions, cluster, devices)
     check = compare_inputs.check_of(compared, described, cluster) if checked or cluster else None
     if check is not None:
         for kind, path in checked:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.answers.base.check import Check, NodeType
 from mooring.answers.base.inputs import checks
@@ -26,19 +26,19 @@ from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_o
 from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
 from mooring.cli.options import NodeOptions
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.release import Release
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.releases.catalog import ChosenRelease, chosen_release, minor_of
 from mooring.inputs.configuration.devices import Declared, device_table, offered_devices
+from mooring.inputs.configuration.node_configuration import NodeConfiguration
 from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import pods_of
-from mooring.inputs.pods.scenario import Scenario
 from mooring.inputs.pods.workloads import template_paths
 from mooring.lazy import lazily
 
@@ -49,25 +49,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.inputs.node_groups import NodeGroup
-
-
-@dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """What is compared, as typed."""
-
-    node: NodeOptions
-    """With the first machine, if one is named."""
-    machines: Sequence[str]
-    """All machines that are named."""
-    alternatives: Sequence[str]
-    """The files of ``--with``."""
-    trace: str
-    dimensions: Collection[Dimension]
-    cluster: str = ""
-    """A file with a document of kind Cluster, whose groups are compared."""
-    devices: Sequence[str] = ()
-    """A file of devices for each machine, or an empty text for a node archive, which has its own; empty where all have
-    those of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,52 +65,59 @@ class Compared:
     """Of the cluster, as many as there are variants as given; empty without."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """One configuration as it was given."""
-
-    name: str
-    kubelet: KubeletConfig
-    mooring: MooringConfig
-    declared: Declared
-    """Devices that it declares; empty for those of the node."""
+_Given: TypeAlias = tuple[str, NodeConfiguration]
+"""One configuration as it was given, with its name; without devices where they are those of the node."""
+_Site: TypeAlias = tuple[Machine, Mapping[str, tuple[Device, ...]]]
+"""One machine with what its device plugins offer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """One machine with what its device plugins offer."""
-
-    machine: Machine
-    devices: Mapping[str, tuple[Device, ...]]
-
-
-def read_compared(options: CompareOptions) -> Compared:
+def read_compared(
+    node: NodeOptions,
+    machines: Sequence[str],
+    alternatives: Sequence[str] = (),
+    trace: str = "",
+    dimensions: Collection[Dimension] = (),
+    cluster: str = "",
+    devices: Sequence[str] = (),
+) -> Compared:
     """Read the trace and make the variants.
+
+    Args:
+        node: with the first machine, if one is named.
+        machines: all that are named.
+        alternatives: the files of ``--with``.
+        trace: as typed.
+        dimensions: what is varied.
+        cluster: a file with a document of kind Cluster, whose groups are compared.
+        devices: a file of devices for each machine, or an empty text for a node archive, which has its own; empty where
+            all have those of the configuration.
 
     Raises:
         InputError: something cannot be read or understood.
     """
-    if options.cluster:
-        return _of_cluster(options)
+    if cluster:
+        return _of_cluster(node, cluster, dimensions)
     asked: tuple[Question, tuple[Document, ...]] | None = None
-    if options.trace:
-        trace, base, sites, findings = _recorded(options)
+    if trace:
+        run, base, sites, findings = _recorded(node, machines, trace)
     else:
-        asked, base, sites = _asked(options)
-        trace, findings = trace_of(asked[0]), list(make_plan(asked[0]).findings)
-    given = [base]
-    for file in options.alternatives:
-        found, noticed = _alternative(file, base, sites[0].machine)
-        given.append(found)
-        findings += noticed
-    if options.node.strict:
+        asked, base, sites = _asked(node, machines, devices)
+        run, findings = trace_of(asked[0]), list(make_plan(asked[0]).findings)
+    given, own = [base], base[1]
+    for file in alternatives:
+        found = read_config([file], release=own.mooring.release, machine=sites[0][0])
+        is_plain = found.mooring == MooringConfig(release=own.mooring.release)
+        mooring = own.mooring if is_plain else found.mooring
+        given.append((Path(file).name, replace(found, mooring=mooring, devices=found.devices or own.devices)))
+        findings += found.findings
+    if node.strict:
         check_strict(findings)
-    findings += _gate_findings(given)
+    findings += _gate_findings(one for _, one in given)
     # Alone, a configuration is compared with the other topology manager policies.
-    alone = len(sites) * len(given) == 1 and not options.dimensions
-    dimensions = [Dimension.TOPOLOGY_POLICY] if alone else options.dimensions
+    if len(sites) * len(given) == 1 and not dimensions:
+        dimensions = [Dimension.TOPOLOGY_POLICY]
     variants = tuple(variant for site in sites for one in given for variant in _variants(site, one, dimensions))
-    return Compared(trace, variants, tuple(findings), *(asked or ()))
+    return Compared(run, variants, tuple(findings), *(asked or ()))
 
 
 def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[AnyPlan], ReleaseComparisonDocument]:
@@ -160,9 +148,9 @@ def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[
     return compare_releases(ask, releases)
 
 
-def _of_cluster(options: CompareOptions) -> Compared:
+def _of_cluster(node: NodeOptions, cluster: str, dimensions: Collection[Dimension]) -> Compared:
     """Read the pods, and the groups of a cluster, each a variant."""
-    groups, node = node_groups.load_groups(options.cluster), options.node
+    groups = node_groups.load_groups(cluster)
     first = groups[0]
     manifests = tuple(document for source in node.manifests for document in load_documents(source))
     noticed: list[Finding] = []
@@ -173,22 +161,18 @@ def _of_cluster(options: CompareOptions) -> Compared:
         raise no_pods(node, noticed)
     if node.strict:
         check_strict(noticed)
-    variants = tuple(
-        Variant(one.name, one.machine, one.config, with_devices(one.mooring, node.devices), one.devices)
-        for one in groups
-    )
-    given = [_Given(one.name, one.config, one.mooring, {}) for one in variants]
+    given = [(one.name, NodeConfiguration(one.config, with_devices(one.mooring, node.devices))) for one in groups]
+    noticed += _gate_findings(one for _, one in given)
     question = Question(
         first.machine,
         first.config,
-        variants[0].mooring,
+        given[0][1].mooring,
         pods,
         devices=first.devices,
-        findings=(*noticed, *_gate_findings(given)),
+        findings=tuple(noticed),
         alone=node.alone,
     )
-    dimensions = options.dimensions
-    sites = [_Site(one.machine, one.devices) for one in variants]
+    sites = [(one.machine, one.devices) for one in groups]
     varied = (variant for pair in zip(sites, given, strict=True) for variant in _variants(*pair, dimensions))
     return Compared(trace_of(question), tuple(varied), make_plan(question).findings, question, manifests, groups)
 
@@ -219,61 +203,57 @@ def check_of(compared: Compared, options: NodeOptions, cluster: str) -> Check:
     return checks.check_of(node_types, question, compared.manifests, options.template_paths, settings)
 
 
-def _asked(options: CompareOptions) -> tuple[tuple[Question, tuple[Document, ...]], _Given, list[_Site]]:
+def _asked(
+    node: NodeOptions, machines: Sequence[str], devices: Sequence[str]
+) -> tuple[tuple[Question, tuple[Document, ...]], _Given, list[_Site]]:
     """Read pods, configuration and machines."""
-    if len(options.machines) > 1 and STANDARD_INPUT in options.node.config:
+    if len(machines) > 1 and STANDARD_INPUT in node.config:
         remedy = "give the configuration as a file"
         raise InputError("can be read only once", source="standard input", field="--config", remedy=remedy)
-    of_pairs: list[tuple[str, ...]] = [(*options.node.config, *filter(None, [file])) for file in options.devices]
-    files = of_pairs or [tuple(options.node.config)] * max(len(options.machines), 1)
-    read = read_inputs(replace(options.node, config=files[0]))
+    of_pairs: list[tuple[str, ...]] = [(*node.config, *filter(None, [file])) for file in devices]
+    files = of_pairs or [tuple(node.config)] * max(len(machines), 1)
+    read = read_inputs(replace(node, config=files[0]))
     question = question_from(read)
 
     def site(place: int, machine: Machine, declared: Declared, found: Mapping[str, tuple[Device, ...]]) -> _Site:
-        if not options.devices or options.devices[place]:
-            return _Site(machine, found)
-        facts = replace(archives.open_node(options.machines[place]).devices(), declared=declared)
+        if not devices or devices[place]:
+            return machine, found
+        facts = replace(archives.open_node(machines[place]).devices(), declared=declared)
         there = claims.node_devices(facts, machine, question.pods, question.mooring.device_attributes)
-        return _Site(machine, {**found, **there.devices})
+        return machine, {**found, **there.devices}
 
-    given = _Given(_name(options.node), question.config, question.mooring, {})
+    given = _name(node), NodeConfiguration(question.config, question.mooring)
     sites = [site(0, question.machine, read.configuration.devices, question.devices)]
-    question = replace(question, devices=sites[0].devices)
-    if len(options.machines) > 1:
-        archive = read_node(options.node.node)
-        for place, machine in enumerate(map(load_machine, options.machines[1:]), 1):
+    question = replace(question, devices=sites[0][1])
+    if len(machines) > 1:
+        archive = read_node(node.node)
+        for place, machine in enumerate(map(load_machine, machines[1:]), 1):
             declared = read_config(files[place], archive, machine=machine).devices
             sites.append(site(place, machine, declared, offered_devices(declared, machine)))
     return (question, tuple(read.manifests)), given, sites
 
 
-def _recorded(options: CompareOptions) -> tuple[Trace, _Given, list[_Site], list[Finding]]:
+def _recorded(node: NodeOptions, named: Sequence[str], path: str) -> tuple[Trace, _Given, list[_Site], list[Finding]]:
     """Read a recorded trace with its configuration and its machine, or those that are named instead."""
-    scenario, file = load_trace(options.trace)
+    scenario, file = load_trace(path)
     trace, noticed = trace_of_scenario(scenario)
     if not trace.pods:
         raise InputError("admits no pod", source=scenario.id or file, remedy="give a trace with steps that admit pods")
-    release = _release_of(options, scenario)
-    findings = [*release.findings, *noticed]
-    mooring = with_devices(MooringConfig(release=release.release), options.node.devices)
-    given = _Given(scenario.id or Path(file).name, scenario.kubelet, mooring, {})
-    machines = [load_machine(name) for name in options.machines] or [trace_machine(scenario, file)]
-    if options.node.config:
-        configuration = read_config(options.node.config, release=given.mooring.release, machine=machines[0])
-        findings += configuration.findings
-        name = _name(options.node)
-        mooring = with_devices(configuration.mooring, options.node.devices)
-        given = _Given(name, configuration.kubelet, mooring, configuration.devices)
+    version = requested_version(node.kubelet_version)
+    release = (
+        chosen_release([version], nearest=node.nearest_release)
+        if version.version
+        else ChosenRelease(scenario.mooring.release)
+    )
+    machines = [load_machine(name) for name in named] or [trace_machine(scenario, file)]
+    found = NodeConfiguration(scenario.kubelet, MooringConfig(release=release.release))
+    if node.config:
+        found = read_config(node.config, release=release.release, machine=machines[0])
+    given = replace(found, mooring=with_devices(found.mooring, node.devices))
     devices = device_table(scenario.devices)
-    return trace, given, [_Site(machine, devices) for machine in machines], findings
-
-
-def _release_of(options: CompareOptions, scenario: Scenario) -> ChosenRelease:
-    """Return the release that is named, else the one that was recorded."""
-    version = requested_version(options.node.kubelet_version)
-    if not version.version:
-        return ChosenRelease(scenario.mooring.release)
-    return chosen_release([version], nearest=options.node.nearest_release)
+    name = _name(node) if node.config else scenario.id or Path(file).name
+    findings = [*release.findings, *noticed, *found.findings]
+    return trace, (name, given), [(machine, devices) for machine in machines], findings
 
 
 def _name(node: NodeOptions) -> str:
@@ -282,15 +262,7 @@ def _name(node: NodeOptions) -> str:
     return Path(node.node).name if node.node else "the kubelet's defaults"
 
 
-def _alternative(file: str, base: _Given, machine: Machine) -> tuple[_Given, tuple[Finding, ...]]:
-    """Read a configuration that replaces the one of ``--config``, with all that it holds."""
-    release = base.mooring.release
-    found = read_config([file], release=release, machine=machine)
-    mooring = found.mooring if found.mooring != MooringConfig(release=release) else base.mooring
-    return _Given(Path(file).name, found.kubelet, mooring, found.devices or base.declared), found.findings
-
-
-def _gate_findings(given: Sequence[_Given]) -> Iterator[Finding]:
+def _gate_findings(given: Iterable[NodeConfiguration]) -> Iterator[Finding]:
     gates = {PodGates.of(one.kubelet.feature_gates) for one in given}
     if len(gates) > 1:
         text = (
@@ -302,13 +274,12 @@ def _gate_findings(given: Sequence[_Given]) -> Iterator[Finding]:
 
 def _variants(site: _Site, given: _Given, dimensions: Collection[Dimension]) -> Iterator[Variant]:
     """Yield a configuration as given, and every combination of options that departs from it."""
-    machine = site.machine
-    devices = offered_devices(given.declared, machine) if given.declared else site.devices
-    as_given = Variant(given.name, machine, given.kubelet, given.mooring, devices)
+    (machine, devices), (name, own) = site, given
+    devices = offered_devices(own.devices, machine) if own.devices else devices
+    as_given = Variant(name, machine, own.kubelet, own.mooring, devices)
     yield as_given
     if not dimensions:
         return
-    for config in option_sets(given.kubelet, dimensions, len(machine.info.topology), given.mooring.release):
-        changes = changes_between(given.kubelet, config)
-        if changes:
+    for config in option_sets(own.kubelet, dimensions, len(machine.info.topology), own.mooring.release):
+        if changes := changes_between(own.kubelet, config):
             yield replace(as_given, config=config, changes=changes)

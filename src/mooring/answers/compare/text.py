@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
@@ -79,56 +79,19 @@ def _share(found: VariantPart, part: int, whole: int, *, is_luck: bool | None = 
     return f"{mark}{part}/{whole}" if whole else "–"
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of one answer, and their widths."""
-
-    widths: dict[str, int]
-    rank: int
-    """Width of the ranks."""
-
-    def heading(self) -> Text:
-        """Return the first line."""
-        return self._joined(" " * self.rank, self.widths, "dim")
-
-    def line(self, row: Row) -> Text:
-        """Return the figures of one entry; none of a kubelet that would not start."""
-        rank = f"{row.rank}.".rjust(self.rank)
-        if not row.part.starts:
-            return Text(f"{rank}{' ' * GAP}not started", "bold")
-        return self._joined(rank, [CELLS[name](row.part) for name in self.widths], "bold" if row.is_given else "")
-
-    def _joined(self, rank: str, cells: Sequence[str] | dict[str, int], style: str) -> Text:
-        padded = [cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=True)]
-        return Text((" " * GAP).join([rank, *padded]), style)
-
-    @property
-    def total(self) -> int:
-        """Width of a line."""
-        return self.rank + sum(self.widths.values()) + GAP * len(self.widths)
-
-
-def _chosen_columns(rows: Sequence[Row], width: int) -> Columns:
-    """Return the columns that say something and fit into ``width``."""
+def _widths(rows: Sequence[Row], width: int) -> dict[str, int]:
+    """Return the columns that say something and fit into ``width``, those of ranks under no name, with their widths."""
     measures = [row.part for row in rows]
-    names = [name for name in CELLS if name not in _silent(measures)]
-    widths = {name: max(len(text) for text in (name, *(CELLS[name](found) for found in measures))) for name in names}
-    columns = Columns(widths, len(str(max(row.rank for row in rows))) + 1)
+    counts = {"lost": "lost", "memory": "memory_containers", "devices": "device_containers"}
+    silent = {name for name, count in counts.items() if not any(getattr(found, count) for found in measures)}
+    widths = {"": len(str(max(row.rank for row in rows))) + 1}
+    for name, cell in CELLS.items():
+        if name not in silent:
+            widths[name] = max(len(text) for text in (name, *map(cell, measures)))
     for name in _DISPENSABLE:
-        if columns.total > width and name in columns.widths:
-            rest = {other: wide for other, wide in columns.widths.items() if other != name}
-            columns = replace(columns, widths=rest)
-    return columns
-
-
-def _silent(measures: Sequence[VariantPart]) -> set[str]:
-    """Return the columns that can be left out here."""
-    said = {
-        "lost": any(found.lost for found in measures),
-        "memory": any(found.memory_containers for found in measures),
-        "devices": any(found.device_containers for found in measures),
-    }
-    return {name for name, is_said in said.items() if not is_said}
+        if sum(widths.values()) + GAP * (len(widths) - 1) > width:
+            widths.pop(name, None)
+    return widths
 
 
 WIDE = ("RANK", "SAME", "NAME", "MACHINE", "ADMITTED", "ASKED", "LOST", "EXCLUSIVE", "NUMA", "SOCKET", "L3", "CORE")
@@ -211,11 +174,11 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
             f"{admitted.asked}), and guarantees {_promise_words(admitted)}."
         )
     yield Text("")
-    columns = _chosen_columns([*shown, *given], width)
-    yield _Ranking(columns, rows, shown, given)
+    widths = _widths([*shown, *given], width)
+    yield _Ranking(widths, rows, shown, given)
     yield Text("")
     yield from (Text(line) for line in _remarks(comparison.document, rows, [*shown, *given]))
-    notes = [text for names, text in _NOTES.items() if columns.widths.keys() & names]
+    notes = [text for names, text in _NOTES.items() if widths.keys() & names]
     yield Text(f"Columns: {'; '.join(notes)}.", "dim")
 
 
@@ -232,32 +195,41 @@ def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
 class _Ranking:
     """The entries: figures in columns, and below them what each is; in Markdown a table."""
 
-    columns: Columns
+    widths: Mapping[str, int]
     rows: Sequence[Row]
     shown: Sequence[Row]
     given: Sequence[Row]
 
     def table(self) -> Table:
         """Return the entries as a table."""
-        found = new_table("", *self.columns.widths, "what it is", right=range(len(self.columns.widths) + 1))
+        found = new_table(*self.widths, "what it is", right=range(len(self.widths)))
         for row in (*self.shown, *self.given):
-            cells = [CELLS[name](row.part) if row.part.starts else "" for name in self.columns.widths]
-            found.add_row(f"{row.rank}.", *cells, "; ".join(_entry(row, self.rows)))
+            figures = self._figures(row) or [""] * (len(self.widths) - 1)
+            found.add_row(f"{row.rank}.", *figures, "; ".join(_entry(row, self.rows)))
         return found
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the lines."""
         del console, options
-        yield self.columns.heading()
-        yield from self._lines(self.shown)
+        yield self._line(self.widths, "dim")
+        yield from self._entries(self.shown)
         yield from (Text(line) for line in _rest(self.rows, self.shown))
-        yield from self._lines(self.given)
+        yield from self._entries(self.given)
 
-    def _lines(self, entries: Sequence[Row]) -> Iterator[RenderableType]:
+    def _figures(self, row: Row) -> list[str]:
+        """Return the figures of an entry; none of a kubelet that would not start."""
+        return [CELLS[name](row.part) for name in self.widths if name and row.part.starts]
+
+    def _entries(self, entries: Sequence[Row]) -> Iterator[RenderableType]:
         for row in entries:
-            yield self.columns.line(row)
-            for text in _entry(row, self.rows):
-                yield Padding(Text(text, "dim"), (0, 0, 0, _INDENT))
+            rank, figures = f"{row.rank}.".rjust(self.widths[""]), self._figures(row)
+            line = self._line((rank, *figures), "bold" if row.is_given else "")
+            yield line if figures else Text(f"{rank}{' ' * GAP}not started", "bold")
+            yield from (Padding(Text(text, "dim"), (0, 0, 0, _INDENT)) for text in _entry(row, self.rows))
+
+    def _line(self, cells: Iterable[str], style: str) -> Text:
+        padded = (cell.rjust(width) for cell, width in zip(cells, self.widths.values(), strict=False))
+        return Text((" " * GAP).join(padded), style)
 
 
 def _entry(row: Row, rows: Sequence[Row]) -> Iterator[str]:

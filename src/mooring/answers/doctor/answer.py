@@ -1,10 +1,10 @@
-"""``mooring doctor -o json``: what is wrong with the state files, and the repair; what the checks say, as values."""
+"""``mooring doctor -o json``: what is wrong with the state files, and the repair."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from mooring.documents.plan import (
     API_VERSION,
@@ -19,13 +19,10 @@ from mooring.documents.plan import (
     one_of,
     told,
 )
-from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 
-Severity: TypeAlias = Literal["error", "warning", "note"]
-"""``error``: the kubelet does not start, or promises what is not so. ``warning``: it starts with a problem.
-``note``: nothing needs to be done."""
+MISSING = "missing"
+"""Stands for the format of a file that a repair makes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,36 +33,6 @@ class EntryHolder:
     """Of the pod; empty for entries by container id."""
     container: str
     """Empty for what a pod holds as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong."""
-
-    code: str
-    """``MOOR-3xx``; its page tells what it means."""
-    severity: Severity
-    file: str
-    """Name of the state file; empty when it is about more than one."""
-    message: str
-    """One or two sentences."""
-    holders: tuple[EntryHolder, ...] = ()
-    """Entries that it concerns."""
-    cpus: CPUSet = CPUSet()  # noqa: RUF009 - frozen
-    """CPUs that it is about."""
-    nodes: tuple[int, ...] = ()
-    """NUMA nodes that it is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """An entry that a repair gives up."""
-
-    holder: EntryHolder
-    held: str
-    """What it held, in words."""
-    why: str
-    """A clause that says why it cannot stay."""
 
 
 class EntryPart(DocumentPart):
@@ -82,11 +49,12 @@ class EntryPart(DocumentPart):
         return EntryHolder(self.uid, self.container)
 
 
-class ProblemPart(DocumentPart):
+class ProblemPart(DocumentPart, dict=True):
     """Something that is wrong."""
 
-    file: ClassVar[str] = ""
-    """The state file that it is about; empty for more than one."""
+    file = (
+        ""  # The state file that it is about; empty for more than one. No member of the document, as files have theirs.
+    )
     code: Code
     severity: Annotated[str, one_of("error", "warning", "note")]
     message: str
@@ -95,21 +63,11 @@ class ProblemPart(DocumentPart):
     containers: list[EntryPart]
 
 
-class CPUProblemPart(ProblemPart):
-    """Something that is wrong with the CPU manager's file."""
-
-    file = CPU_FILE
-
-
-class MemoryProblemPart(ProblemPart):
-    """Something that is wrong with the memory manager's file."""
-
-    file = MEMORY_FILE
-
-
-class StateFilePart(DocumentPart):
+class StateFilePart(DocumentPart, dict=True):
     """One state file."""
 
+    version = ""
+    """Of its format, empty of a damaged one. No member: in the document it is a part of ``format``."""
     file: str
     exists: bool
     format: str
@@ -173,25 +131,31 @@ class DiagnosisDocument(DocumentPart, kw_only=True):
         return [*(problem for file in self.files for problem in file.problems), *self.problems]
 
 
-_PARTS: Final = {CPU_FILE: CPUProblemPart, MEMORY_FILE: MemoryProblemPart}
+def state_file(
+    file: str, form: tuple[str, str], problems: list[ProblemPart], words: str, held: int = 0
+) -> StateFilePart:
+    """Return one state file.
+
+    Args:
+        file: its name.
+        form: what it is in words, and the version of its format.
+        problems: what is wrong with it.
+        words: the kubelet's message about it.
+        held: how many containers have an entry.
+    """
+    exists, sound = form[0] not in ("", MISSING), not any(one.severity == "error" for one in problems)
+    part = StateFilePart(file, exists, ", ".join(filter(None, form)), sound, held, words, problems)
+    part.version = form[1]
+    return part
 
 
-def problem_parts(problems: Iterable[Problem], pods: Mapping[str, Pod]) -> list[ProblemPart]:
-    """Return problems with the names of their pods."""
-    return [
-        _PARTS.get(problem.file, ProblemPart)(
-            problem.code,
-            problem.severity,
-            problem.message,
-            str(problem.cpus),
-            list(problem.nodes),
-            [EntryPart(*names(holder, pods)) for holder in problem.holders],
-        )
-        for problem in problems
-    ]
+def dropped(holder: EntryHolder, held: str, why: str) -> DroppedEntryPart:
+    """Return an entry that a repair gives up: what it held in words, and a clause that says why it cannot stay."""
+    return DroppedEntryPart(holder.uid, "", "", holder.container, held, why)
 
 
-def names(holder: EntryHolder, pods: Mapping[str, Pod]) -> tuple[str, str, str, str]:
-    """Return the uid of an entry, namespace and name of its pod, and its container."""
-    pod = pods.get(holder.uid)
-    return holder.uid, pod.namespace if pod is not None else "", pod.name if pod is not None else "", holder.container
+def name_entries(entries: Iterable[EntryPart], pods: Mapping[str, Pod]) -> None:
+    """Write the names of their pods into entries."""
+    for one in entries:
+        if pod := pods.get(one.uid):
+            one.namespace, one.name = pod.namespace, pod.name

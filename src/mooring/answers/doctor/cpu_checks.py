@@ -20,7 +20,9 @@ from operator import or_
 from typing import TypeVar
 
 from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
-from mooring.answers.doctor.answer import Dropped, EntryHolder, Problem, Severity
+from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart
+from mooring.answers.doctor.answer import dropped as dropped_entry
+from mooring.answers.doctor.problems import problem
 from mooring.engine.checkpoint.contents import CPUContents
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet
@@ -80,7 +82,7 @@ def in_order(wanted: Mapping[EntryHolder, int], active: Collection[str]) -> list
 
 def repaired_cpu(
     policy: StaticPolicy, broken: CPUState, active: Collection[str]
-) -> tuple[CPUState, tuple[Dropped, ...]]:
+) -> tuple[CPUState, tuple[DroppedEntryPart, ...]]:
     """Return the state with everything that can stay, and what cannot.
 
     Args:
@@ -136,7 +138,7 @@ def repaired_cpu(
     # A set of a pod is named by itself only where none of its containers has an entry.
     singles |= {EntryHolder(uid, ""): mask for uid, mask in broken.pods.items() if not broken.assignments.get(uid)}
     return state, tuple(
-        Dropped(holder, cpus_text(mask) if mask else "no CPUs", dropped[unit(holder.uid, holder.container)])
+        dropped_entry(holder, cpus_text(mask) if mask else "no CPUs", dropped[unit(holder.uid, holder.container)])
         for holder, mask in sorted(singles.items())
         if unit(holder.uid, holder.container) in dropped
     )
@@ -170,22 +172,14 @@ def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
     return policy.shareable & ~reduce(or_, masks, 0)
 
 
-BAD_CLAIM = "MOOR-323"
-
-
-def _check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[Problem]:
+def _check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[ProblemPart]:
     """Yield one problem for each claim with entries that no claim is given."""
     for owner, entries in sorted(state.assignments.items()):
         faults = list(_faults(policy, entries)) if state_owner(owner).kind is OwnerKind.CLAIM else []
         if faults:
-            yield Problem(
-                BAD_CLAIM,
-                "warning",
-                CPU_FILE,
-                f"{_named(owner, entries)} {joined(faults)}; claims never get such CPUs.",
-                tuple(EntryHolder(owner, entry) for entry in sorted(entries)),
-                CPUSet(CPUMask(_all(entries))),
-            )
+            holders, mask = (EntryHolder(owner, entry) for entry in sorted(entries)), reduce(or_, entries.values(), 0)
+            claim = _named(owner, entries)
+            yield problem("MOOR-323", CPU_FILE, holders, mask, claim=claim, faults=joined(faults))
 
 
 def _named(owner: str, entries: Mapping[str, int]) -> str:
@@ -213,23 +207,6 @@ def _faults(policy: StaticPolicy, entries: Mapping[str, int]) -> Iterator[str]:
         yield f"has {cpus_text(twice)} for more than one of its requests"
 
 
-def _all(entries: Mapping[str, int]) -> int:
-    cpus = 0
-    for mask in entries.values():
-        cpus |= mask
-    return cpus
-
-
-EMPTY_POOL = "MOOR-310"
-OVERLAPS_POOL = "MOOR-311"
-STRICT_ON = "MOOR-314"
-STRICT_OFF = "MOOR-315"
-CPUS_GONE = "MOOR-316"
-CPUS_UNACCOUNTED = "MOOR-317"
-POOL_RESERVED_ONLY = "MOOR-318"
-CPUS_OFFLINE = "MOOR-319"
-
-
 def holdings(state: CPUState, *, pods: bool) -> dict[EntryHolder, int]:
     """Return the CPUs of every entry; ``pods`` says whether sets of whole pods count."""
     held = {EntryHolder(uid, name): mask for uid, sets in state.assignments.items() for name, mask in sets.items()}
@@ -238,7 +215,7 @@ def holdings(state: CPUState, *, pods: bool) -> dict[EntryHolder, int]:
     return dict(sorted(held.items()))
 
 
-def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 0) -> Iterator[Problem]:
+def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 0) -> Iterator[ProblemPart]:
     """Yield what is wrong with the state under the static policy, in the kubelet's order.
 
     Args:
@@ -247,108 +224,50 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
         offline: mask of the CPUs that the machine has, and has offline.
     """
     state, held = contents.state, holdings(contents.state, pods=policy.gates.managers)
-    used = 0
-    for mask in held.values():
-        used |= mask
-    everything = policy.topology.all_cpus
+    used, everything = reduce(or_, held.values(), 0), policy.topology.all_cpus
     if contents.has_pool:
         if state.default:
             yield from _pool_problems(policy, state.default, held, used)
         elif state.assignments:
-            yield _about(
-                EMPTY_POOL,
-                f"The shared pool is empty while {plural(len(state.assignments), 'pod')} "
-                f"{'has' if len(state.assignments) == 1 else 'have'} entries; the kubelet takes an empty pool only "
-                "from a file without entries.",
-                0,
-            )
+            pods, have = plural(len(state.assignments), "pod"), "has" if len(state.assignments) == 1 else "have"
+            yield problem("MOOR-310", CPU_FILE, pods=pods, have=have)
         elif policy.resizes and state.baselines:
-            yield _about(EMPTY_POOL, "The shared pool is empty while there are baselines and no entries.", 0)
+            yield problem("MOOR-310 baselines", CPU_FILE)
     reserved = used & policy.reserved
     if reserved:
-        yield _about(
-            RESERVED_HELD,
-            f"Containers hold {cpus_text(reserved)}, which the configuration reserves.",
-            reserved,
-            _with(held, reserved),
-        )
+        yield problem(RESERVED_HELD, CPU_FILE, _with(held, reserved), reserved)
     gone = (used | state.default) & ~everything
-    if gone & offline:
-        yield _lost(CPUS_OFFLINE, gone & offline, held, state.default)
-    if gone & ~offline:
-        yield _lost(CPUS_GONE, gone & ~offline, held, state.default)
+    for lost, code in ((gone & offline, "MOOR-319"), (gone & ~offline, "MOOR-316")):
+        if lost:
+            who = _with(held, lost)
+            containers = plural(len(who), "container")
+            whose = f"{containers} and the shared pool" if lost & state.default and who else containers
+            them, they = ("it", "it is") if lost.bit_count() == 1 else ("them", "they are")
+            yield problem(code, CPU_FILE, who, lost, whose=whose if who else "the shared pool", them=them, they=they)
     yield from _shared_entries(held)
     yield from _check_claims(policy, state)
 
 
-def _lost(code: str, gone: int, held: dict[EntryHolder, int], pool: int) -> Problem:
-    """Report holders of CPUs that the machine does not have."""
-    who = _with(held, gone)
-    whose = f"{plural(len(who), 'container')} and the shared pool" if gone & pool else ""
-    whose = (whose or plural(len(who), "container")) if who else "the shared pool"
-    if code == CPUS_OFFLINE:
-        have = f"This machine has {cpus_text(gone)} offline; the file gives {_them(gone)} to {whose}. "
-        return _about(
-            code, f"{have}The kubelet refuses it at its next start, unless {_they(gone)} online by then.", gone, who
-        )
-    return _about(code, f"This machine has no online {cpus_text(gone)}; the file gives them to {whose}.", gone, who)
-
-
-def _them(cpus: int) -> str:
-    return "it" if cpus.bit_count() == 1 else "them"
-
-
-def _they(cpus: int) -> str:
-    return "it is" if cpus.bit_count() == 1 else "they are"
-
-
-def _pool_problems(policy: StaticPolicy, pool: int, held: dict[EntryHolder, int], used: int) -> Iterator[Problem]:
+def _pool_problems(policy: StaticPolicy, pool: int, held: dict[EntryHolder, int], used: int) -> Iterator[ProblemPart]:
     overlap = pool & used
     if overlap:
         stops = any(mask & pool for holder, mask in held.items() if holder.container)
-        yield _about(
-            OVERLAPS_POOL,
-            f"The shared pool and containers both have {cpus_text(overlap)}"
-            + ("." if stops else "; the kubelet does not check sets of whole pods and starts."),
-            overlap,
-            _with(held, overlap),
-        )
+        then = "." if stops else "; the kubelet does not check sets of whole pods and starts."
+        yield problem("MOOR-311", CPU_FILE, _with(held, overlap), overlap, and_then=then)
     reserved, left_out = policy.reserved, policy.topology.all_cpus & ~pool & ~used
     if policy.strict_reservation:
         if pool & reserved:
-            yield _about(
-                STRICT_ON,
-                f"The shared pool has the reserved {cpus_text(pool & reserved)}, which strict-cpu-reservation keeps "
-                "out of it; the file was written without that option.",
-                pool & reserved,
-            )
-        left_out &= ~reserved
+            yield problem("MOOR-314", CPU_FILE, mask=pool & reserved)
     elif left_out & reserved:
-        yield _about(
-            STRICT_OFF,
-            f"The shared pool lacks the reserved {cpus_text(left_out & reserved)}; a kubelet with "
-            "strict-cpu-reservation writes it that way.",
-            left_out & reserved,
-        )
-        left_out &= ~reserved
+        yield problem("MOOR-315", CPU_FILE, mask=left_out & reserved)
+    left_out &= ~reserved
     if left_out:
-        yield _about(
-            CPUS_UNACCOUNTED,
-            f"Neither the shared pool nor a container has {cpus_text(left_out)}: more came online, or a write was cut "
-            "short.",
-            left_out,
-        )
+        yield problem("MOOR-317", CPU_FILE, mask=left_out)
     if not policy.strict_reservation and pool and not pool & ~reserved and reserved & pool == reserved:
-        yield _about(
-            POOL_RESERVED_ONLY,
-            f"The shared pool has only the reserved {cpus_text(pool)}: every container without exclusive CPUs "
-            "runs there, beside the system.",
-            pool,
-            severity="warning",
-        )
+        yield problem("MOOR-318", CPU_FILE, mask=pool)
 
 
-def _shared_entries(held: dict[EntryHolder, int]) -> Iterator[Problem]:
+def _shared_entries(held: dict[EntryHolder, int]) -> Iterator[ProblemPart]:
     """Find CPUs of more than one pod. Containers of one pod may share: an init container leaves its CPUs to the app."""
     of_pod: dict[str, int] = {}
     for holder, mask in held.items():
@@ -361,20 +280,8 @@ def _shared_entries(held: dict[EntryHolder, int]) -> Iterator[Problem]:
     if twice:
         who = _with(held, twice)
         owner = "pod or claim" if any(state_owner(holder.uid).kind is OwnerKind.CLAIM for holder in who) else "pod"
-        yield _about(
-            HELD_TWICE,
-            f"More than one {owner} holds {cpus_text(twice)}. The kubelet does not check this and starts; none of "
-            "them has these CPUs to itself.",
-            twice,
-            who,
-        )
+        yield problem(HELD_TWICE, CPU_FILE, who, twice, owner=owner)
 
 
 def _with(held: dict[EntryHolder, int], cpus: int) -> tuple[EntryHolder, ...]:
     return tuple(holder for holder, mask in held.items() if mask & cpus)
-
-
-def _about(
-    code: str, message: str, cpus: int, holders: tuple[EntryHolder, ...] = (), severity: Severity = "error"
-) -> Problem:
-    return Problem(code, severity, CPU_FILE, message, holders, CPUSet(CPUMask(cpus)))

@@ -15,16 +15,15 @@ from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_findings import machine_findings, uncore_findings, wrap_findings
 from mooring.answers.base.start import start_advice
 from mooring.answers.doctor.answer import (
+    MISSING,
     DiagnosisDocument,
-    Dropped,
     DroppedEntryPart,
     EntryHolder,
-    Problem,
+    ProblemPart,
     RepairedEntryPart,
     RepairPart,
-    StateFilePart,
-    names,
-    problem_parts,
+    name_entries,
+    state_file,
 )
 from mooring.answers.doctor.entry_checks import (
     POD_LEVEL_GATE,
@@ -35,7 +34,8 @@ from mooring.answers.doctor.entry_checks import (
     honoured,
     seen,
 )
-from mooring.answers.doctor.joint_checks import FILE_MISSING, check_together
+from mooring.answers.doctor.joint_checks import check_together
+from mooring.answers.doctor.problems import problem
 from mooring.answers.doctor.reports import (
     Report,
     State,
@@ -52,7 +52,6 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import state_owner
@@ -65,14 +64,8 @@ from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, plural
 from mooring.inputs.machines.isolation import PinnedContainer
 
-BEFORE_THE_FILES = "MOOR-350"
-UNEXPLAINED = "MOOR-351"
-
 NOT_CHECKED = "not checked"
 """Stands for the format of a file that the kubelet does not come to."""
-MISSING = "missing"
-"""Stands for the format of a file that a repair makes."""
-REFUSED_AT_START = "MOOR-344"
 
 
 def diagnose(
@@ -102,9 +95,13 @@ def _diagnosed(
     settings = _settings(question, config)
     if isinstance(settings, StartRefusal):
         present = ((CPU_FILE, question.files.cpu), (MEMORY_FILE, question.files.memory))
-        reports: list[Report[CPUState]] = [Report(name, "" if text is None else NOT_CHECKED) for name, text in present]
+        reports: list[Report[CPUState]] = [
+            Report(name, ("" if text is None else NOT_CHECKED, "")) for name, text in present
+        ]
         said = ((report, "") for report in reports)
-        return _document(question, settings, said, [_before_the_files(settings)], noticed, is_blocked=True)
+        return _document(
+            question, settings, said, [problem("MOOR-350", "", code=settings.code)], noticed, is_blocked=True
+        )
     files = seen(question.files, release, pod_level=settings.gates[POD_LEVEL_GATE])
     ask = replace(question, config=config, files=files)
     base = _refusal(replace(ask, files=StateTexts()))
@@ -142,7 +139,7 @@ def _diagnosed(
     shared = [
         *check_together(settings, ask.active, cpu, memory, devices),
         *check_entries(settings, ask.active, cpu, memory),
-        *([_before_the_files(base)] if base is not None else []),
+        *([problem("MOOR-350", "", code=base.code)] if base is not None else []),
         *met,
     ]
     return _document(
@@ -161,15 +158,14 @@ def _document(
     question: Question,
     refusal: StartRefusal | None,
     reports: Iterable[tuple[Report[CPUState] | Report[MemoryState], str]],
-    problems: Iterable[Problem],
+    problems: Iterable[ProblemPart],
     findings: Iterable[Finding],
     repairs: Sequence[RepairPart] = (),
     afterwards: Sequence[RepairedEntryPart] = (),
     *,
     is_blocked: bool,
 ) -> DiagnosisDocument:
-    pods = {pod.uid: pod for pod in question.active}
-    return DiagnosisDocument(
+    found = DiagnosisDocument(
         kubelet=question.mooring.release.tag,
         release=question.mooring.release.name,
         machine=question.machine.name,
@@ -179,22 +175,18 @@ def _document(
         start_error_stage="" if refusal is None else refusal.stage,
         remedy=start_advice(question, refusal) if refusal is not None and is_blocked else "",
         files=[
-            StateFilePart(
-                report.file,
-                report.is_there and report.format != MISSING,
-                report.format,
-                report.is_sound,
-                _containers(report.state),
-                words,
-                problem_parts(report.problems, pods),
-            )
+            state_file(report.file, report.format, list(report.problems), words, _containers(report.state))
             for report, words in reports
         ],
-        problems=problem_parts(problems, pods),
+        problems=list(problems),
         repairs=list(repairs),
         afterwards=list(afterwards),
         findings=finding_parts(findings),
     )
+    pods = {pod.uid: pod for pod in question.active}
+    name_entries((entry for one in found.all_problems for entry in one.containers), pods)
+    name_entries((entry for one in found.repairs for entry in one.dropped), pods)
+    return found
 
 
 def _with_pod_files(found: DiagnosisDocument, release: Release, files: Mapping[str, str | None]) -> DiagnosisDocument:
@@ -203,12 +195,11 @@ def _with_pod_files(found: DiagnosisDocument, release: Release, files: Mapping[s
         if text is None:
             continue
         form, words, problems = pod_file_problems(name, text, release)
-        sound = not any(problem.severity == "error" for problem in problems)
-        found.files.append(StateFilePart(name, bool(form), form, sound, 0, words, problem_parts(problems, {})))
+        found.files.append(state_file(name, form, list(problems), words))
         if words and found.starts:
             refusal = StartRefusal.of("kubelet", Fault(words, Cause.FILE_DAMAGED))
             found.starts, found.start_error, found.start_error_stage = False, refusal.message, refusal.stage
-    found.sound = found.starts and not any(problem.severity == "error" for problem in found.all_problems)
+    found.sound = found.starts and not any(one.severity == "error" for one in found.all_problems)
     return found
 
 
@@ -235,26 +226,15 @@ def _refusal(question: Question) -> StartRefusal | None:
         return crash_at_start(error)
 
 
-def _before_the_files(refusal: StartRefusal) -> Problem:
-    return Problem(
-        BEFORE_THE_FILES,
-        "error",
-        "",
-        f"The kubelet does not start whatever the state files hold: the configuration does not fit this machine, or "
-        f"itself ({refusal.code}). No repair of the files helps.",
-    )
-
-
 def _explained(report: Report[State], words: str) -> Report[State]:
     """Make sure that no refusal stays without a problem."""
     if not words or not report.is_sound:
         return report
-    problem = Problem(UNEXPLAINED, "error", report.file, f"The kubelet refuses this file: {words}")
-    return replace(report, problems=(*report.problems, problem))
+    return replace(report, problems=(*report.problems, problem("MOOR-351", report.file, words=words)))
 
 
-def _with_own(report: Report[State], found: list[Problem]) -> Report[State]:
-    return replace(report, problems=(*report.problems, *(problem for problem in found if problem.file == report.file)))
+def _with_own(report: Report[State], found: list[ProblemPart]) -> Report[State]:
+    return replace(report, problems=(*report.problems, *(one for one in found if one.file == report.file)))
 
 
 def _with_pinned(report: Report[State], state: State, own: Mapping[PinnedContainer, Any]) -> Report[State]:
@@ -275,39 +255,37 @@ def _with_pinned(report: Report[State], state: State, own: Mapping[PinnedContain
         return replace(report, state=state)
     if not lost:
         return report
-    message = f"The file is missing, and {plural(len(lost), 'container')} of it run: they would lose what they have."
-    missing = Problem(FILE_MISSING, "error", report.file, message, tuple(lost))
-    return replace(report, format=MISSING, problems=(*report.problems, missing), state=state)
+    missing = problem("MOOR-345 running", report.file, lost, count=plural(len(lost), "container"))
+    return replace(report, format=(MISSING, ""), problems=(*report.problems, missing), state=state)
 
 
 def _repairs(
     settings: Settings, ask: Question, cpu: Report[CPUState], memory: Report[MemoryState], running: Collection[str]
 ) -> list[RepairPart]:
     """Return what is to be written, when the kubelet starts on it."""
-    pods = {pod.uid: pod for pod in ask.active}
     found = []
     if cpu.is_there and not cpu.is_sound:
         kept, lost = (None, ()) if cpu.state is None else repair_cpu(settings, cpu.state, running)
         text = None if kept is None else cpu_text(settings, kept)
-        found.append(_repair(pods, cpu, kept, lost, text))
+        found.append(_repair(cpu, kept, lost, text))
     if memory.is_there and not memory.is_sound:
         left, lost = (None, ()) if memory.state is None else repair_memory(settings, memory.state, running)
         text = None if left is None else memory_text(settings, left)
-        found.append(_repair(pods, memory, left, lost, text))
+        found.append(_repair(memory, left, lost, text))
     # What the configuration itself is refused for is not the files' fault, and no file can mend it.
     settled = replace(ask, files=StateTexts())
     return found if _refusal(replace(ask, files=with_repairs(ask.files, found))) == _refusal(settled) else []
 
 
 def _repair(
-    pods: Mapping[str, Pod], report: Report[State], state: State | None, lost: Iterable[Dropped], text: str | None
+    report: Report[State], state: State | None, lost: Iterable[DroppedEntryPart], text: str | None
 ) -> RepairPart:
     return RepairPart(
         report.file,
         "delete" if text is None else "replace",
         text or "",
         sum(len(held) for held in state.assignments.values()) if state is not None else 0,
-        [DroppedEntryPart(*names(one.holder, pods), held=one.held, why=one.why) for one in (*report.unnamed, *lost)],
+        [*report.unnamed, *lost],
         changes(report.state, state, report.file),
         written=False,
         backup="",
@@ -320,7 +298,7 @@ def with_repairs(files: StateTexts, repairs: Iterable[RepairPart]) -> StateTexts
     return replace(files, cpu=texts.get(CPU_FILE, files.cpu), memory=texts.get(MEMORY_FILE, files.memory))
 
 
-def restarted(question: Question) -> tuple[list[RepairedEntryPart], list[Problem]]:
+def restarted(question: Question) -> tuple[list[RepairedEntryPart], list[ProblemPart]]:
     """Start the kubelet on the files of a question and admit its active pods again.
 
     Returns:
@@ -330,7 +308,7 @@ def restarted(question: Question) -> tuple[list[RepairedEntryPart], list[Problem
     if plan is None or isinstance(plan, RefusedPlan):
         return [], []
     found: list[RepairedEntryPart] = []
-    problems: list[Problem] = []
+    problems: list[ProblemPart] = []
     refused = []
     for answer in plan.answers:
         decision, pod = answer.decision, answer.pod
@@ -344,25 +322,13 @@ def restarted(question: Question) -> tuple[list[RepairedEntryPart], list[Problem
             refused.append((pod.uid, reason))
     if refused:
         reasons = joined(sorted({reason for _, reason in refused}))
-        message = (
-            f"The kubelet refuses {plural(len(refused), 'running pod')} when it admits them again after the start: "
-            f"{reasons}."
-        )
-        holders = tuple(EntryHolder(uid, "") for uid, _ in refused)
-        problems.append(Problem(REFUSED_AT_START, "warning", "", message, holders))
+        holders = (EntryHolder(uid, "") for uid, _ in refused)
+        problems.append(problem("MOOR-344", "", holders, pods=plural(len(refused), "running pod"), reasons=reasons))
     if (emptied := plan.emptied_pool) is not None:
-        message = f"When the running pods are admitted again, {emptied.subject} {emptied.message}."
-        problems.append(Problem(emptied.code, "error", "", message))
+        problems.append(problem(f"{emptied.code} after", "", text=f"{emptied.subject} {emptied.message}"))
     names = {f"{answer.pod.namespace}/{answer.pod.name}": (EntryHolder(answer.pod.uid, ""),) for answer in plan.answers}
-    problems += [
-        Problem(
-            RESTART,
-            "error" if one.subject == STATE_FILES else "warning",
-            "",
-            f"{one.subject}: {one.message}.",
-            names.get(one.subject, ()),
-        )
-        for one in plan.findings
-        if one.code == RESTART
-    ]
+    for one in plan.findings:
+        if one.code == RESTART:
+            problems.append(problem(RESTART, "", names.get(one.subject, ()), text=f"{one.subject}: {one.message}"))
+            problems[-1].severity = "error" if one.subject == STATE_FILES else "warning"
     return sorted(found, key=lambda one: one.holder), problems

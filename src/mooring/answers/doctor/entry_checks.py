@@ -14,8 +14,9 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from mooring.answers.doctor.answer import EntryHolder, Problem
+from mooring.answers.doctor.answer import EntryHolder, ProblemPart
 from mooring.answers.doctor.memory_checks import blocks_text
+from mooring.answers.doctor.problems import NO_ENTRY, POD_ENTRIES_IGNORED, STALE, problem
 from mooring.answers.doctor.reports import Report
 from mooring.engine.checkpoint.formats import bytes_of
 from mooring.engine.checkpoint.goscan import JSONObject, parse_prefix
@@ -134,16 +135,9 @@ def _bytes(amount: int) -> str:
 
 
 _MOST_NAMED = 5
-POD_ENTRIES_IGNORED = "MOOR-320"
-POD_SET_ALONE = "MOOR-321"
-BASELINES = "MOOR-322"
-ONE_FILE_ONLY = "MOOR-340"
-STALE = "MOOR-341"
-NO_ENTRY = "MOOR-342"
-OTHER_COUNT = "MOOR-343"
 
 
-def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings: Settings) -> Iterator[Problem]:
+def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings: Settings) -> Iterator[ProblemPart]:
     """Yield what is odd about entries of whole pods (KEP-5526) and about baselines.
 
     Args:
@@ -156,39 +150,18 @@ def check_pod_entries(cpu: CPUState | None, memory: MemoryState | None, settings
             continue
         holders = tuple(EntryHolder(uid, "") for uid in sorted(state.pods))
         if not settings.pod_level.managers:
-            yield Problem(
-                POD_ENTRIES_IGNORED,
-                "warning",
-                file,
-                f"The file has entries of {plural(len(holders), 'whole pod')}, and PodLevelResourceManagers is off: "
-                "the kubelet ignores them, and its next write loses them.",
-                holders,
-            )
+            yield problem(POD_ENTRIES_IGNORED, file, holders, pods=plural(len(holders), "whole pod"))
             continue
         alone = tuple(holder for holder in holders if not state.assignments.get(holder.uid))
         if alone:
-            yield Problem(
-                POD_SET_ALONE,
-                "warning",
-                file,
-                f"{plural(len(alone), 'pod')} with an entry of the whole pod but none of a container. Kubelet "
-                "v1.37.1 never releases that (defect pod-restart).",
-                alone,
-            )
+            yield problem("MOOR-321", file, alone, pods=plural(len(alone), "pod"))
     if cpu is not None and cpu.baselines and not settings.gates["InPlacePodVerticalScalingExclusiveCPUs"]:
-        yield Problem(
-            BASELINES,
-            "note",
-            CPU_FILE,
-            "The file has baselines, and InPlacePodVerticalScalingExclusiveCPUs is off: the kubelet ignores them, and "
-            "its next write loses them. They decide nothing.",
-            tuple(EntryHolder(uid, name) for uid, held in sorted(cpu.baselines.items()) for name in sorted(held)),
-        )
+        yield problem("MOOR-322", CPU_FILE, _every(cpu.baselines))
 
 
 def check_hidden_pods(
     kubelet: str, file: str, whole: CPUState | MemoryState | None, seen: CPUState | MemoryState | None
-) -> Iterator[Problem]:
+) -> Iterator[ProblemPart]:
     """Say which entries of whole pods an older kubelet does not find in a file.
 
     Args:
@@ -200,19 +173,12 @@ def check_hidden_pods(
     known = seen.pods if seen is not None else {}
     hidden = tuple(EntryHolder(uid, "") for uid in sorted(whole.pods if whole is not None else ()) if uid not in known)
     if hidden:
-        yield Problem(
-            POD_ENTRIES_IGNORED,
-            "warning",
-            file,
-            f"The file has entries of {plural(len(hidden), 'whole pod')} where kubelet {kubelet} does not look: it "
-            "goes by the entries of their containers, and its next write loses these.",
-            hidden,
-        )
+        yield problem("MOOR-320 hidden", file, hidden, pods=plural(len(hidden), "whole pod"), kubelet=kubelet)
 
 
 def check_entries(
     settings: Settings, active: Collection[Pod], cpu: Report[CPUState], memory: Report[MemoryState]
-) -> Iterator[Problem]:
+) -> Iterator[ProblemPart]:
     """Hold the entries of both files against each other, and against the pods that run where they are known."""
     # A policy that is not configured has entries that count for nothing.
     cpus = (cpu.state or CPUState("static", NO_CPUS, {})) if settings.cpu is not None else None
@@ -230,24 +196,21 @@ def check_entries(
             yield from _cpu_counts(cpus, pods, settings.pod_level, doubted=not cpu.trusted)
 
 
-def _emptied_pool(cpu: CPUState) -> Iterator[Problem]:
+def _emptied_pool(cpu: CPUState) -> Iterator[ProblemPart]:
     """Name the pods that have taken every CPU of the shared pool; with running pods a restart names the last one."""
     held = {uid: sum(mask.bit_count() for mask in sets.values()) for uid, sets in sorted(cpu.assignments.items())}
     if cpu.default or not held:
         return
     names = [f"{uid} ({plural(count, 'CPU')})" for uid, count in held.items()]
     listed = ", ".join(names[:_MOST_NAMED]) + (" and others" if len(names) > _MOST_NAMED else "")
-    yield Problem(
-        POOL_EMPTY,
-        "error",
-        CPU_FILE,
-        f"Exclusive CPUs have emptied the shared pool: {listed}. Give the running pods with --active to see which of "
-        "them takes the last CPU.",
-        tuple(EntryHolder(uid, name) for uid, sets in sorted(cpu.assignments.items()) for name in sorted(sets)),
-    )
+    yield problem(POOL_EMPTY, CPU_FILE, _every(cpu.assignments), pods=listed)
 
 
-def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
+def _every(entries: Mapping[str, Mapping[str, int]]) -> list[EntryHolder]:
+    return [EntryHolder(uid, name) for uid, held in sorted(entries.items()) for name in sorted(held)]
+
+
+def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[ProblemPart]:
     """Say which pods have CPUs and no memory: containers with exclusive CPUs request memory as well.
 
     Pods with memory only are in order, because a fraction of a CPU is never exclusive.
@@ -259,19 +222,10 @@ def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[Problem]:
         for name in sorted(held)
     )
     if holders:
-        pods = len({holder.uid for holder in holders})
-        yield Problem(
-            ONE_FILE_ONLY,
-            "warning",
-            "",
-            f"{plural(pods, 'pod')} with CPUs in {CPU_FILE} and no memory in {MEMORY_FILE}: the files are from "
-            "different moments, or one was deleted. The kubelet starts and assigns their memory again, perhaps on "
-            "other NUMA nodes.",
-            holders,
-        )
+        yield problem("MOOR-340", "", holders, pods=plural(len({holder.uid for holder in holders}), "pod"))
 
 
-def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str, Pod]) -> Iterator[Problem]:
+def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str, Pod]) -> Iterator[ProblemPart]:
     stale: dict[EntryHolder, None] = {}
     for state in (cpu, memory):
         for uid, held in (state.assignments if state is not None else {}).items():
@@ -280,14 +234,7 @@ def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str
             if state_owner(uid).kind is not OwnerKind.CLAIM:
                 stale |= dict.fromkeys(EntryHolder(uid, name) for name in held if name not in known)
     if stale:
-        yield Problem(
-            STALE,
-            "note",
-            "",
-            f"{plural(len(stale), 'container')} with an entry but not among the running pods. The kubelet drops such "
-            "entries once it knows its pods.",
-            tuple(sorted(stale)),
-        )
+        yield problem(STALE, "", sorted(stale), containers=plural(len(stale), "container"))
 
 
 def _promised(cpu: CPUState, uid: str, container: str) -> int | None:
@@ -296,7 +243,9 @@ def _promised(cpu: CPUState, uid: str, container: str) -> int | None:
     return pre.cpus.bit_count() if pre is not None else None
 
 
-def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, *, doubted: bool) -> Iterator[Problem]:
+def _cpu_counts(
+    cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, *, doubted: bool
+) -> Iterator[ProblemPart]:
     lacking, other = [], []
     for uid, pod in sorted(active.items()):
         if gates.leaves_out(pod) or gates.manages(pod):
@@ -310,21 +259,9 @@ def _cpu_counts(cpu: CPUState, active: Mapping[str, Pod], gates: PodLevelGates, 
             elif need not in (held.bit_count(), _promised(cpu, uid, container.name)):
                 other.append(EntryHolder(uid, container.name))
     if lacking:
-        yield Problem(
-            NO_ENTRY,
-            "warning",
-            CPU_FILE,
-            f"{plural(len(lacking), 'running container')} entitled to exclusive CPUs but without an entry. At its "
-            f"start the kubelet allocates CPUs to {'it' if len(lacking) == 1 else 'them'} if enough are free.",
-            tuple(lacking),
-        )
+        count, them = plural(len(lacking), "running container"), "it" if len(lacking) == 1 else "them"
+        yield problem(NO_ENTRY, CPU_FILE, lacking, containers=count, them=them)
     if other:
         doubt = " As the checksum is wrong too, the entry itself may be." if doubted else ""
-        yield Problem(
-            OTHER_COUNT,
-            "warning",
-            CPU_FILE,
-            f"{plural(len(other), 'running container')} with another number of CPUs in the file than it requests. The "
-            f"kubelet keeps the entry; a topology manager policy that rejects may reject the pod.{doubt}",
-            tuple(other),
-        )
+        count = plural(len(other), "running container")
+        yield problem("MOOR-343", CPU_FILE, other, containers=count, doubt=doubt)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from mooring.answers.doctor.answer import EntryHolder, Problem
+from mooring.answers.doctor.answer import EntryHolder, ProblemPart
+from mooring.answers.doctor.problems import FILE_MISSING, LOST_ENTRIES, problem
 from mooring.answers.doctor.reports import Report
-from mooring.engine.checkpoint.device_file import DEVICE_FILE, DeviceRecord
+from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import exclusive_cpus
@@ -20,8 +21,6 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.settings import Settings
 from mooring.explanations.phrases import plural
 
-FILE_MISSING = "MOOR-345"
-LOST_ENTRIES = "MOOR-346"
 _MOST_NAMED = 8
 
 
@@ -31,7 +30,7 @@ def check_together(
     cpu: Report[CPUState],
     memory: Report[MemoryState],
     devices: DeviceRecord,
-) -> Iterator[Problem]:
+) -> Iterator[ProblemPart]:
     """Yield what a missing or damaged file has lost, as the other files and the running pods show it.
 
     Args:
@@ -75,43 +74,24 @@ def _lost(
     others: set[EntryHolder],
     what: str,
     pods: Mapping[str, Pod],
-) -> Iterator[Problem]:
+) -> Iterator[ProblemPart]:
     lost = tuple(sorted(others - here))
     if not lost or (report.is_there and report.trusted):
         return
     named = ", ".join(holder_name(one, pods) for one in lost[:_MOST_NAMED])
     more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
     count = plural(len(lost), "container")
-    if not report.is_there:
-        yield Problem(
-            FILE_MISSING,
-            "error",
-            report.file,
-            f"The file is missing, and other files have {count} ({named}{more}). The kubelet starts with an empty file "
-            "and assigns other CPUs than those that these containers run on, if they have exclusive CPUs. Restore the "
-            "file from a copy of the same moment, or drain the node before the kubelet starts.",
-            lost,
-        )
-    else:
-        yield Problem(
-            LOST_ENTRIES,
-            "error",
-            report.file,
-            f"The damage lost the entries of {count}, which other files name ({named}{more}), if they had {what}. "
-            "A repair cannot restore them: after the start they get what is free.",
-            lost,
-        )
-
-
-DEVICES_UNREADABLE = "MOOR-347"
-DEVICES_WITHOUT_ENTRY = "MOOR-348"
-DEVICE_HELD_TWICE = "MOOR-349"
-DEVICES_APART = "MOOR-352"
+    code = LOST_ENTRIES if report.is_there else FILE_MISSING
+    yield problem(code, report.file, lost, count=count, named=f"{named}{more}", what=what)
 
 
 def check_devices(
-    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
-) -> Iterator[Problem]:
+    devices: DeviceRecord,
+    settings: Settings,
+    cpu: CPUState | None,
+    memory: MemoryState | None,
+    pods: Mapping[str, Pod],
+) -> Iterator[ProblemPart]:
     """Yield what the record lost, gave twice, or has elsewhere than the state files have CPUs and memory.
 
     Args:
@@ -132,15 +112,9 @@ def holder_name(holder: EntryHolder, pods: Mapping[str, Pod]) -> str:
     return f"{pod.namespace}/{pod.name}/{holder.container}" if pod is not None else f"{holder.uid}/{holder.container}"
 
 
-def _missing(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem]:
+def _missing(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[ProblemPart]:
     if devices.problem:
-        yield Problem(
-            DEVICES_UNREADABLE,
-            "warning",
-            "",
-            f"The kubelet cannot read {DEVICE_FILE}: {devices.problem}. It starts and does not know which devices "
-            "running containers hold: it can allocate them a second time.",
-        )
+        yield problem("MOOR-347", "", why=devices.problem)
     if not devices.is_there or devices.problem:
         return
     held = {(one.uid, one.container, one.resource) for one in devices.held}
@@ -154,17 +128,10 @@ def _missing(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem
         )
     )
     if lacking:
-        yield Problem(
-            DEVICES_WITHOUT_ENTRY,
-            "warning",
-            "",
-            f"{plural(len(lacking), 'running container')} without an entry in {DEVICE_FILE} for a device that it "
-            "requests. The kubelet can allocate its devices a second time.",
-            lacking,
-        )
+        yield problem("MOOR-348", "", lacking, containers=plural(len(lacking), "running container"))
 
 
-def _held_twice(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem]:
+def _held_twice(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[ProblemPart]:
     """Containers of one pod may hold the same device: init containers leave theirs to later ones."""
     holders: dict[tuple[str, str], set[EntryHolder]] = {}
     for one in devices.held:
@@ -175,22 +142,19 @@ def _held_twice(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Prob
     for (resource, device), held_by in sorted(holders.items()):
         if len({holder.uid for holder in held_by}) > 1:
             named = " and ".join(holder_name(one, pods) for one in sorted(held_by))
-            yield Problem(
-                DEVICE_HELD_TWICE,
-                "warning",
-                "",
-                f"{resource} {device} is in the entries of {named} in {DEVICE_FILE}. Both use it, unless one of them "
-                "has ended; delete the pod that got it last.",
-                tuple(sorted(held_by)),
-            )
+            yield problem("MOOR-349", "", sorted(held_by), device=f"{resource} {device}", named=named)
 
 
 _ALIGNED = ("restricted", "single-numa-node")
 
 
 def _apart(
-    devices: DeviceRecord, settings: Settings, cpu: CPUState | None, memory: MemoryState | None, pods: Mapping[str, Pod]
-) -> Iterator[Problem]:
+    devices: DeviceRecord,
+    settings: Settings,
+    cpu: CPUState | None,
+    memory: MemoryState | None,
+    pods: Mapping[str, Pod],
+) -> Iterator[ProblemPart]:
     """Yield containers on one NUMA node whose devices are near others, under a policy that would have refused them."""
     if settings.config.topology_manager_policy not in _ALIGNED:
         return
@@ -211,15 +175,9 @@ def _apart(
         ]
         if apart and (not pods or holder.uid in pods):
             resource, mask, what, nodes = apart[0]
-            yield Problem(
-                DEVICES_APART,
-                "warning",
-                "",
-                f"{holder_name(holder, pods)} has its {what} on NUMA node {list_text(nodes)} and its {resource} near "
-                f"{list_text(mask)}, which the topology manager's policy does not admit: the files are of different "
-                "moments, or another policy admitted the pod. Delete the pod, so that it is admitted again.",
-                (holder,),
-            )
+            named, on, near_to = holder_name(holder, pods), list_text(nodes), list_text(mask)
+            words = {"named": named, "what": what, "nodes": on, "resource": resource, "near": near_to}
+            yield problem("MOOR-352", "", [holder], 0, (), **words)
 
 
 def _cpu_nodes(settings: Settings, state: CPUState | None, holder: EntryHolder) -> int:

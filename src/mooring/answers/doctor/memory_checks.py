@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from mooring.answers.doctor.answer import Dropped, EntryHolder, Problem, Severity
+from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, ProblemPart
+from mooring.answers.doctor.answer import dropped as dropped_entry
 from mooring.answers.doctor.cpu_checks import only
+from mooring.answers.doctor.problems import problem
 from mooring.engine.checkpoint.contents import MemoryContents
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
@@ -32,7 +34,7 @@ Blocks = tuple[Block, ...]
 
 def repaired_memory(
     policy: MemoryPolicy, broken: MemoryState, active: Collection[str]
-) -> tuple[MemoryState, tuple[Dropped, ...]]:
+) -> tuple[MemoryState, tuple[DroppedEntryPart, ...]]:
     """Return the state with everything that can stay, and what cannot.
 
     Args:
@@ -50,7 +52,7 @@ def repaired_memory(
     if state is None:
         raise AssertionError("a memory manager without entries starts")
     return state, tuple(
-        Dropped(EntryHolder(unit.uid, name), blocks_text(blocks), dropped[unit])
+        dropped_entry(EntryHolder(unit.uid, name), blocks_text(blocks), dropped[unit])
         for unit in sorted(dropped)
         for name, blocks in sorted(broken.assignments[unit.uid].items())
         if unit.container in ("", name)
@@ -125,45 +127,31 @@ def _started(policy: MemoryPolicy, broken: MemoryState, kept: Collection[EntryHo
     return None if isinstance(started, str) else started
 
 
-NODES_DIFFER = "MOOR-330"
-TYPES_DIFFER = "MOOR-331"
-TOTALS_DIFFER = "MOOR-332"
-RESERVATION_DIFFERS = "MOOR-333"
-NO_MACHINE_STATE = "MOOR-334"
-ACCOUNTS_DIFFER = "MOOR-335"
-BLOCKS_ELSEWHERE = "MOOR-336"
-CRASH = "MOOR-337"
-LEFT_TO_CHANCE = "MOOR-338"
-OVERCOMMITTED = "MOOR-339"
-
-
-def check_memory_state(policy: MemoryPolicy, contents: MemoryContents) -> Iterator[Problem]:
+def check_memory_state(policy: MemoryPolicy, contents: MemoryContents) -> Iterator[ProblemPart]:
     """Yield what is wrong with the state under the Static policy."""
     state, held = contents.state, counted(policy, contents.state)
     if contents.null:
-        yield _about(CRASH, f"The kubelet crashes on this file: {joined(contents.null)} is null.")
+        yield problem("MOOR-337", MEMORY_FILE, why=f"{joined(contents.null)} is null")
     if contents.has_nodes and not state.nodes:
         if state.assignments:
-            yield _about(
-                NO_MACHINE_STATE, "The file has entries of containers but no machine state.", holders=tuple(held)
-            )
+            yield problem("MOOR-334", MEMORY_FILE, held)
     elif contents.has_nodes:
         yield from _machine_problems(policy.default_nodes, state.nodes)
         yield from _account_problems(policy, state)
     yield from _block_problems(policy.default_nodes, held)
 
 
-def _machine_problems(expected: Nodes, real: Nodes) -> Iterator[Problem]:
+def _machine_problems(expected: Nodes, real: Nodes) -> Iterator[ProblemPart]:
     if expected.keys() != real.keys():
         gone, new = sorted(real.keys() - expected.keys()), sorted(expected.keys() - real.keys())
         parts = [f"the file has {nodes(gone)}, which this machine does not have"] if gone else []
         parts += [f"this machine has {nodes(new)}, which the file does not have"] if new else []
-        yield _about(NODES_DIFFER, _sentence(joined(parts)), nodes=(*gone, *new))
+        yield problem("MOOR-330", MEMORY_FILE, numa=(*gone, *new), text=_sentence(joined(parts)))
     both = sorted(expected.keys() & real.keys())
     other = [node for node in both if expected[node].memory.keys() != real[node].memory.keys()]
     if other:
         parts = [_types_text(node, expected[node], real[node]) for node in other]
-        yield _about(TYPES_DIFFER, _sentence(joined(parts)), nodes=other)
+        yield problem("MOOR-331", MEMORY_FILE, numa=other, text=_sentence(joined(parts)))
     yield from _table_problems(expected, real, both)
 
 
@@ -174,24 +162,24 @@ def _types_text(node: int, expected: NUMANodeState, real: NUMANodeState) -> str:
     return f"on NUMA node {node} {joined(parts)} and the other does not"
 
 
-def _table_problems(expected: Nodes, real: Nodes, both: list[int]) -> Iterator[Problem]:
+def _table_problems(expected: Nodes, real: Nodes, both: list[int]) -> Iterator[ProblemPart]:
     comparisons: tuple[tuple[str, str, Callable[[MemoryTable], int]], ...] = (
-        (TOTALS_DIFFER, "has", lambda table: table.total),
-        (RESERVATION_DIFFERS, "reserves", lambda table: table.system_reserved),
+        ("MOOR-332", "has", lambda table: table.total),
+        ("MOOR-333", "reserves", lambda table: table.system_reserved),
     )
     explained: set[tuple[int, str]] = set()
     for code, verb, amount in comparisons:
         other = _differences(expected, real, both, amount)
         explained |= {(node, name) for node, name, *_ in other}
         if other:
-            yield _about(code, _difference_text(other, verb), nodes=sorted({node for node, *_ in other}))
+            yield _difference(code, other, verb)
     rest = [
         one for one in _differences(expected, real, both, lambda table: table.allocatable) if one[:2] not in explained
     ]
     # What is allocatable follows from totals and reservation, of memory also from the pools of huge pages.
     rest = [one for one in rest if not any(node == one[0] for node, _ in explained)]
     if rest:
-        yield _about(TOTALS_DIFFER, _difference_text(rest, "can assign"), nodes=sorted({node for node, *_ in rest}))
+        yield _difference("MOOR-332", rest, "can assign")
 
 
 def _differences(
@@ -205,16 +193,17 @@ def _differences(
     ]
 
 
-def _difference_text(found: list[tuple[int, str, int, int]], verb: str) -> str:
+def _difference(code: str, found: list[tuple[int, str, int, int]], verb: str) -> ProblemPart:
     parts = []
     for node, name, was, now in found:
         text = sizes(was, now)
         parts.append(f"{text(now)} of {name} on NUMA node {node}, and {text(was)} when the file was written")
     who = "The configuration" if verb == "reserves" else "The machine"
-    return f"{who} {verb} {'; '.join(parts)}."
+    where = sorted({node for node, *_ in found})
+    return problem(code, MEMORY_FILE, numa=where, text=f"{who} {verb} {'; '.join(parts)}.")
 
 
-def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Problem]:
+def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[ProblemPart]:
     """Ask the engine whether the file is right about itself, on the machine that the file describes."""
     if not all(0 <= node <= HIGHEST_NODE for node in state.nodes):
         return  # no machine has such nodes, which is reported already
@@ -224,25 +213,15 @@ def _account_problems(policy: MemoryPolicy, state: MemoryState) -> Iterator[Prob
     try:
         answer = start(replace(policy, default_nodes=machine), state, facts.append)
     except KubeletCrashError as error:
-        yield _about(CRASH, f"The kubelet crashes on this file: {error}.")
+        yield problem("MOOR-337", MEMORY_FILE, why=error)
         return
     if isinstance(answer, str):
-        whole = state.pods and not policy.gates.managers
-        yield _about(
-            ACCOUNTS_DIFFER,
-            "The entries of the containers do not add up to the machine state of the same file: another number "
-            "of assignments, another group of nodes, or other sums of free and reserved memory."
-            + (" The machine state counts whole pods, whose entries this kubelet does not read." if whole else ""),
-        )
+        is_whole = state.pods and not policy.gates.managers
+        whole = " The machine state counts whole pods, whose entries this kubelet does not read." if is_whole else ""
+        yield problem("MOOR-335", MEMORY_FILE, whole=whole)
     for fact in facts:
         if isinstance(fact, StartLeftToChance):
-            yield _about(
-                LEFT_TO_CHANCE,
-                f"The kubelet starts on this file only by chance: it adds up the entries in random order, and "
-                f"{nodes(fact.nodes)} may end in another group than before. It starts after some attempts.",
-                nodes=fact.nodes,
-                severity="warning",
-            )
+            yield problem("MOOR-338", MEMORY_FILE, numa=fact.nodes, nodes=nodes(fact.nodes))
 
 
 def _emptied(real: Nodes) -> dict[int, NUMANodeState]:
@@ -257,7 +236,7 @@ def _emptied(real: Nodes) -> dict[int, NUMANodeState]:
     }
 
 
-def _block_problems(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]) -> Iterator[Problem]:
+def _block_problems(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]) -> Iterator[ProblemPart]:
     lost: dict[EntryHolder, set[str]] = {}
     for holder, blocks in held.items():
         for block in blocks:
@@ -268,20 +247,11 @@ def _block_problems(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]
                     lost.setdefault(holder, set()).add(f"{block.type} on NUMA node {node}")
     if lost:
         places = sorted({place for found in lost.values() for place in found})
-        yield _about(
-            BLOCKS_ELSEWHERE,
-            f"Containers hold memory that this machine does not have: {joined(places)}.",
-            holders=tuple(lost),
-        )
+        yield problem("MOOR-336", MEMORY_FILE, lost, places=joined(places))
         return
     overcommitted = _overcommitted(machine, held)
     if overcommitted:
-        yield _about(
-            OVERCOMMITTED,
-            f"The entries hold more memory than the machine has: {joined(overcommitted)}. The kubelet "
-            "starts and counts only what the machine has.",
-            severity="warning",
-        )
+        yield problem("MOOR-339", MEMORY_FILE, places=joined(overcommitted))
 
 
 def _overcommitted(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]) -> list[str]:
@@ -302,14 +272,3 @@ def _overcommitted(machine: Nodes, held: Mapping[EntryHolder, tuple[Block, ...]]
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def _about(
-    code: str,
-    message: str,
-    *,
-    holders: tuple[EntryHolder, ...] = (),
-    nodes: list[int] | tuple[int, ...] = (),
-    severity: Severity = "error",
-) -> Problem:
-    return Problem(code, severity, MEMORY_FILE, message, holders, nodes=tuple(nodes))

@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from mooring.answers.doctor.answer import Dropped, EntryHolder, Problem
+from mooring.answers.doctor.answer import DroppedEntryPart, EntryHolder, EntryPart, ProblemPart, dropped
 from mooring.answers.doctor.cpu_checks import Held, check_cpu_state, repaired_cpu
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
+from mooring.answers.doctor.problems import OLD_FORMAT, problem
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
 from mooring.engine.checkpoint.formats import (
@@ -41,16 +42,8 @@ from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.state_files import pod_file_versions, state_file_rules
 from mooring.explanations.phrases import cpus_text, joined, plural
 
-NOT_JSON = "MOOR-301"
-WRONG_TYPE = "MOOR-302"
-WRONG_CHECKSUM = "MOOR-303"
-OLD_FORMAT = "MOOR-304"
-OTHER_POLICY = "MOOR-305"
-BAD_CPU_LIST = "MOOR-306"
-UNKNOWN_MEMBERS = "MOOR-307"
 
-
-def _problem(file: str, text: str, unread: Unread, salvage: Salvage | None) -> Problem:
+def _problem(file: str, text: str, unread: Unread, salvage: Salvage | None) -> ProblemPart:
     """Name what keeps the kubelet from reading the text."""
     outer = parse_prefix(bytes_of(text), DEPTH)
     left = _left(salvage)
@@ -58,28 +51,22 @@ def _problem(file: str, text: str, unread: Unread, salvage: Salvage | None) -> P
         line, column = bytes_of(text)[: outer.fault_at].count(b"\n") + 1, _column(bytes_of(text), outer.fault_at)
         where = f"line {line}, column {column}"
         what = "The file is empty." if not text else f"The file is not JSON: {outer.fault} ({where})."
-        return Problem(NOT_JSON, "error", file, f"{what} {left}")
+        return problem("MOOR-301", file, what=what, left=left)
     document = outer.value
     if not isinstance(document, JSONObject):
-        return Problem(WRONG_TYPE, "error", file, f"The file is JSON but not a state file: {unread.message}.")
+        return problem("MOOR-302", file, why=unread.message)
     if _is_by_container_id(document):
-        return Problem(
-            OLD_FORMAT,
-            "error",
-            file,
-            "The file has format V1, whose entries go by container id. Kubelets up to 1.36 turn it into a newer "
-            "format; 1.37 no longer reads it.",
-        )
+        return problem(OLD_FORMAT, file)
     data = member(document, "data")
     inner = parse_prefix(data.encode(errors="replace"), DEPTH) if isinstance(data, str) and data else None
     if inner is not None and inner.fault:
-        return Problem(NOT_JSON, "error", file, f"The text in data is not JSON: {inner.fault}. {left}")
+        return problem("MOOR-301 data", file, fault=inner.fault, left=left)
     if unread.cause is None:
-        return Problem(WRONG_CHECKSUM, "error", file, f"The checksum does not match the file's content. {left}")
+        return problem("MOOR-303", file, left=left)
     if inner is None and isinstance(unread.cause, JSONSyntaxError) and not unread.cause.at:
-        return Problem(WRONG_TYPE, "error", file, f"The file has a dataChecksum and no data. {left}")
+        return problem("MOOR-302 no data", file, left=left)
     reason = str(unread.cause).removeprefix("json: ") if isinstance(unread.cause, TypeFault) else unread.message
-    return Problem(WRONG_TYPE, "error", file, f"A member of the file has the wrong type: {reason}. {left}")
+    return problem("MOOR-302 member", file, why=reason, left=left)
 
 
 def _column(data: bytes, offset: int) -> int:
@@ -106,7 +93,7 @@ def _is_by_container_id(document: JSONObject) -> bool:
     return any(isinstance(value, str) for _, value in entries.members)
 
 
-def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) -> Iterator[Problem]:
+def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) -> Iterator[ProblemPart]:
     """Report members that a newer kubelet, or an editor, has written."""
     outer = parse_prefix(bytes_of(text), DEPTH)
     names = unknown_members(outer.value, MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []
@@ -114,54 +101,40 @@ def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) 
         names += unknown_members(salvage.document, DATA_MEMBERS | {field.member for field in family.data.fields})
     if names:
         shown = joined([quote(name) for name in dict.fromkeys(names)])
-        yield Problem(
-            UNKNOWN_MEMBERS,
-            "warning",
-            file,
-            f"The file has members that kubelet v1.37.1 does not know and loses with its next write: {shown}. A newer "
-            "kubelet may have written it.",
-        )
+        yield problem("MOOR-307", file, names=shown)
 
 
-def pod_file_problems(file: str, text: str, release: Release) -> tuple[str, str, tuple[Problem, ...]]:
+def pod_file_problems(file: str, text: str, release: Release) -> tuple[tuple[str, str], str, tuple[ProblemPart, ...]]:
     """Return format, words of the kubelet and problems of a file of allocated or actuated pods."""
     found = read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
     if found.problem:
-        code = WRONG_CHECKSUM if found.problem == CORRUPTED else WRONG_TYPE if found.version else NOT_JSON
         words = (
             f"could not restore state from checkpoint: failed to get pod resource information: {found.problem}, please "
             f"drain this node and delete pod resource information checkpoint file {quote(file)} before restarting "
             "Kubelet"
         )
         words = words if file == ALLOCATED_FILE else f"failed to initialize actuated state checkpoint: {words}"
-        message = f"Kubelet {release.tag} does not start on it ({found.problem}): drain the node and delete the file."
-        return "pods with their resources, damaged", words, (Problem(code, "error", file, message),)
-    problems: tuple[Problem, ...] = ()
+        one = problem("MOOR-301 pods", file, kubelet=release.tag, problem=found.problem)
+        one.code = "MOOR-303" if found.problem == CORRUPTED else "MOOR-302" if found.version else "MOOR-301"
+        return ("pods with their resources", "damaged"), words, (one,)
+    problems: tuple[ProblemPart, ...] = ()
     if found.version not in pod_file_versions(release.name)[1]:
-        message = (
-            f"Kubelet {release.tag} does not know format {found.version} and reads the amounts in it alone, not the "
-            "names and specs of pods."
-        )
-        problems = (Problem(UNKNOWN_MEMBERS, "warning", file, message),)
-    return f"pods with their resources, format {found.version}, {plural(len(found.pods), 'pod')}", "", problems
+        problems = (problem("MOOR-307 pods", file, kubelet=release.tag, version=found.version),)
+    held = f"format {found.version}, {plural(len(found.pods), 'pod')}"
+    return ("pods with their resources", held), "", problems
 
 
-def _unreadable(file: str, entries: tuple[Unreadable, ...], what: str) -> Iterator[Problem]:
+def _unreadable(file: str, entries: tuple[Unreadable, ...], what: str) -> Iterator[ProblemPart]:
     """Say which entries of a file cannot be read one by one."""
     pool = [one for one in entries if not one.uid and not one.container]
     rest = [one for one in entries if one not in pool]
     if pool:
-        yield Problem(BAD_CPU_LIST, "error", file, f"The shared pool is not a {what}: {quote(pool[0].text)}.")
+        yield problem("MOOR-306", file, what=what, text=quote(pool[0].text))
     if rest:
         shown = joined([quote(one.text) for one in rest[:3]]) + (" and others" if len(rest) > 3 else "")
-        holders = tuple(EntryHolder(one.uid, one.container) for one in rest)
-        yield Problem(
-            BAD_CPU_LIST,
-            "error",
-            file,
-            f"{plural(len(rest), 'container')} without a readable {what}: {shown}.",
-            holders,
-        )
+        holders = (EntryHolder(one.uid, one.container) for one in rest)
+        containers = plural(len(rest), "container")
+        yield problem("MOOR-306 entries", file, holders, containers=containers, what=what, shown=shown)
 
 
 State = TypeVar("State", CPUState, MemoryState)
@@ -172,25 +145,25 @@ class Report(Generic[State]):
     """What there is to know about one file."""
 
     file: str
-    format: str
-    """In words; empty when there is no file."""
-    problems: tuple[Problem, ...] = ()
+    format: tuple[str, str] = ("", "")
+    """What it is in words, and its version, empty of a damaged one; both empty when there is no file."""
+    problems: tuple[ProblemPart, ...] = ()
     state: State | None = None
     """What the file says, as far as it can be read; None when there is no file or nothing in it can be read."""
     trusted: bool = True
     """A checksum vouches for that."""
-    unnamed: tuple[Dropped, ...] = ()
+    unnamed: tuple[DroppedEntryPart, ...] = ()
     """Entries that no repair can keep, because they cannot be read or name no pod."""
 
     @property
     def is_there(self) -> bool:
         """Tell whether there is a file."""
-        return bool(self.format)
+        return bool(self.format[0])
 
     @property
     def is_sound(self) -> bool:
         """Tell whether nothing has to be done about it."""
-        return not any(problem.severity == "error" for problem in self.problems)
+        return not any(one.severity == "error" for one in self.problems)
 
 
 Contents = TypeVar("Contents", CPUContents, MemoryContents)
@@ -198,7 +171,7 @@ Contents = TypeVar("Contents", CPUContents, MemoryContents)
 
 def _read(
     file: str, text: str, family: FormatFamily, configured: str, read: Callable[[Salvage], Contents], what: str
-) -> tuple[Contents | None, list[Problem], bool]:
+) -> tuple[Contents | None, list[ProblemPart], bool]:
     """Read a state file: return what it says, what is wrong with it as a text, and whether a checksum vouches for it.
 
     Args:
@@ -220,8 +193,7 @@ def _read(
     # A file that the kubelet cannot read says something about its policy only when it names one.
     if found != configured and (found or isinstance(answer, Checkpoint)):
         written = f"was written under policy {quote(found)}" if found else "names no policy"
-        message = f"Policy {quote(configured)} is configured, and the file {written}."
-        problems.append(Problem(OTHER_POLICY, "error", file, message))
+        problems.append(problem("MOOR-305", file, configured=quote(configured), written=written))
     if contents is not None:
         problems += _unreadable(file, contents.unreadable, what)
     trusted = salvage is not None and (isinstance(answer, Checkpoint) or salvage.trusted)
@@ -231,7 +203,7 @@ def _read(
 def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report[CPUState]:
     """Look at the CPU manager's file; ``offline`` is the mask of the CPUs that the machine has offline."""
     if text is None:
-        return Report(CPU_FILE, "")
+        return Report(CPU_FILE)
     releases = settings.cpu is not None and settings.cpu.scale_down.is_on
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
     json_v2 = not settings.release.rules.json_texts_of_go_126
@@ -246,15 +218,16 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
     # Entries that name no pod leave their CPUs unaccounted for, which says nothing new.
     if settings.cpu is not None and not contents.by_id:
         problems += check_cpu_state(settings.cpu, contents, offline)
-    ids = tuple(EntryHolder("", one.container) for one in contents.by_id)
-    problems = [replace(one, holders=ids) if one.code == OLD_FORMAT else one for one in problems]
+    for one in problems:
+        if one.code == OLD_FORMAT:
+            one.containers = [EntryPart("", "", "", by_id.container) for by_id in contents.by_id]
     unnamed = [
-        Dropped(EntryHolder(one.uid, one.container), "CPUs that cannot be read", "its CPU list cannot be read")
+        dropped(EntryHolder(one.uid, one.container), "CPUs that cannot be read", "its CPU list cannot be read")
         for one in contents.unreadable
         if one.uid or one.container
     ]
     unnamed += [
-        Dropped(EntryHolder("", one.container), _held_by_id(one.text), "the entry names no pod")
+        dropped(EntryHolder("", one.container), _held_by_id(one.text), "the entry names no pod")
         for one in contents.by_id
     ]
     return Report(CPU_FILE, form, tuple(problems), contents.state, trusted, tuple(unnamed))
@@ -270,7 +243,7 @@ def _held_by_id(text: str) -> str:
 def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
     """Look at the memory manager's file."""
     if text is None:
-        return Report(MEMORY_FILE, "")
+        return Report(MEMORY_FILE)
     json_v2 = not settings.release.rules.json_texts_of_go_126
     family = memory_family(state_file_rules(NEWEST.name, pod_level=False).memory, json_v2=json_v2)
     policy, form = settings.config.memory_manager_policy, describe_format(text)
@@ -282,13 +255,15 @@ def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
     if settings.memory is not None and (state.nodes or state.assignments or contents.null):
         problems += check_memory_state(settings.memory, contents)
     unnamed = tuple(
-        Dropped(EntryHolder(one.uid, one.container), "memory that cannot be read", "its blocks cannot be read")
+        dropped(EntryHolder(one.uid, one.container), "memory that cannot be read", "its blocks cannot be read")
         for one in contents.unreadable
     )
     return Report(MEMORY_FILE, form, tuple(problems), state, trusted, unnamed)
 
 
-def repair_cpu(settings: Settings, state: CPUState, active: Collection[str]) -> tuple[CPUState, tuple[Dropped, ...]]:
+def repair_cpu(
+    settings: Settings, state: CPUState, active: Collection[str]
+) -> tuple[CPUState, tuple[DroppedEntryPart, ...]]:
     """Return what the CPU manager's file should hold, and what it loses."""
     if settings.cpu is not None:
         return repaired_cpu(settings.cpu, state, active)
@@ -298,7 +273,7 @@ def repair_cpu(settings: Settings, state: CPUState, active: Collection[str]) -> 
 
 def repair_memory(
     settings: Settings, state: MemoryState, active: Collection[str]
-) -> tuple[MemoryState, tuple[Dropped, ...]]:
+) -> tuple[MemoryState, tuple[DroppedEntryPart, ...]]:
     """Return what the memory manager's file should hold, and what it loses."""
     if settings.memory is not None:
         return repaired_memory(settings.memory, state, active)
@@ -308,9 +283,9 @@ def repair_memory(
 
 def _given_up(
     assignments: Mapping[str, Mapping[str, Held]], words: Callable[[Held], str], why: str
-) -> tuple[Dropped, ...]:
+) -> tuple[DroppedEntryPart, ...]:
     return tuple(
-        Dropped(EntryHolder(uid, name), words(what), why)
+        dropped(EntryHolder(uid, name), words(what), why)
         for uid, held in sorted(assignments.items())
         for name, what in sorted(held.items())
     )

@@ -20,8 +20,7 @@ from mooring.answers.doctor.answer import (
     StateFilePart,
 )
 from mooring.answers.doctor.diagnosis import NOT_CHECKED
-from mooring.answers.doctor.entry_checks import NO_ENTRY, POD_ENTRIES_IGNORED, STALE
-from mooring.answers.doctor.joint_checks import FILE_MISSING, LOST_ENTRIES
+from mooring.answers.doctor.problems import FILE_MISSING, LOST_ENTRIES, NO_ENTRY, POD_ENTRIES_IGNORED, STALE
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.engine.core.release import NEWEST
@@ -93,9 +92,8 @@ def _file_line(file: StateFilePart) -> Text:
     if file.format == NOT_CHECKED:
         return Text.assemble((file.file, "bold"), f": {NOT_CHECKED}")
     verdict = ("sound", "green") if file.sound else ("not sound", "bold red")
-    kind = "damaged" if file.format.startswith("not ") else file.format.partition(", ")[2]
     held = f", {plural(file.containers, 'container')}" if file.containers else ""
-    return Text.assemble((file.file, "bold"), ": ", verdict, f" ({clean(kind)}{held})")
+    return Text.assemble((file.file, "bold"), ": ", verdict, f" ({clean(file.version or 'damaged')}{held})")
 
 
 def _problem_lines(problems: Sequence[ProblemPart], indent: int = 2) -> Iterator[RenderableType]:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.answers.base.plan import AnyPlan
-from mooring.documents.explanation import (
-    ClaimPart,
-    CodePageDocument,
-    ExplainablePodPart,
-    ExplanationDocument,
-    ExplanationListDocument,
-    ProposalPart,
-    RemarkPart,
-    StoryClaimsPart,
-    StoryLinePart,
-)
+from mooring.documents import explanation as parts
 from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.release import NEWEST, Release
@@ -30,9 +20,9 @@ def explanation_document(
     story: Story,
     machine: str,
     topology: Topology | None,
-    nearest: Sequence[ProposalPart] = (),
+    nearest: Sequence[parts.ProposalPart] = (),
     release: Release = NEWEST,
-) -> ExplanationDocument:
+) -> parts.ExplanationDocument:
     """Return the document of a story.
 
     Args:
@@ -42,7 +32,7 @@ def explanation_document(
         nearest: changes that would admit the pod.
         release: of the kubelet that decided.
     """
-    return ExplanationDocument(
+    return parts.ExplanationDocument(
         kubelet=release.tag,
         machine=machine,
         uid=story.pod.uid,
@@ -57,9 +47,9 @@ def explanation_document(
         reason=story.reason,
         message=story.message,
         proposals=list(nearest),
-        remarks=[RemarkPart(remark.code, remark.sentence, remark.remedy) for remark in story.remarks],
+        remarks=[parts.RemarkPart(remark.code, remark.sentence, remark.remedy) for remark in story.remarks],
         story=[_line(line) for line in story_lines(story, topology)],
-        claims=StoryClaimsPart(
+        claims=parts.StoryClaimsPart(
             own=[_claim(claim) for claim in story.claims.own],
             in_the_way=[_claim(claim) for claim in story.claims.in_the_way],
         ),
@@ -67,26 +57,26 @@ def explanation_document(
     )
 
 
-def _claim(claim: HeldClaim) -> ClaimPart:
-    return ClaimPart(claim.uid, claim.namespace, claim.name, list_text(claim.cpus))
+def _claim(claim: HeldClaim) -> parts.ClaimPart:
+    return parts.ClaimPart(claim.uid, claim.namespace, claim.name, list_text(claim.cpus))
 
 
-def _line(line: Line) -> StoryLinePart:
-    return StoryLinePart(line.text, line.mark, line.detail, [_line(child) for child in line.children])
+def _line(line: Line) -> parts.StoryLinePart:
+    return parts.StoryLinePart(line.text, line.mark, line.detail, [_line(child) for child in line.children])
 
 
-def page_document(page: CodePage) -> CodePageDocument:
+def page_document(page: CodePage) -> parts.CodePageDocument:
     """Return the page about a code; its text is Markdown."""
-    return CodePageDocument(code=page.code, title=page.title, text=page.text)
+    return parts.CodePageDocument(code=page.code, title=page.title, text=page.text)
 
 
-def explanation_list(plan: AnyPlan) -> ExplanationListDocument:
+def explanation_list(plan: AnyPlan) -> parts.ExplanationListDocument:
     """Return what can be explained of a plan (``mooring explain -o json`` when every pod runs)."""
-    return ExplanationListDocument(
+    return parts.ExplanationListDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
         pods=[
-            ExplainablePodPart(
+            parts.ExplainablePodPart(
                 uid=answer.pod.uid,
                 namespace=answer.pod.namespace,
                 name=answer.pod.name,

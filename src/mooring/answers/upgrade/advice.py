@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from typing import Annotated, Final, TypeAlias
 
@@ -29,29 +28,26 @@ from mooring.engine.releases.gates import known_gates
 from mooring.explanations.phrases import joined, plural
 from mooring.explanations.story import PodVerdict
 
-
-class AdviceKind(Enum):
-    """What is to be done."""
-
-    REMOVE_FLAGS = "remove flags"
-    REMOVE_GATES = "remove gates"
-    SET_GATES = "set gates"
-    REMOVE_FIELD = "remove field"
-    REMOVE_OPTION = "remove option"
-    RESERVE_CPUS = "reserve CPUs"
-    RECREATE_PODS = "recreate pods"
-    """The pods leave the node before the upgrade and are created again after it."""
-    DRAIN = "drain"
-    """All pods leave the node and the state files are deleted before the new kubelet starts."""
-
-
-_KINDS = tuple(kind.value for kind in AdviceKind)
+REMOVE_FLAGS, REMOVE_GATES, SET_GATES = "remove flags", "remove gates", "set gates"
+REMOVE_FIELD, REMOVE_OPTION, RESERVE_CPUS = "remove field", "remove option", "reserve CPUs"
+RECREATE_PODS, DRAIN = "recreate pods", "drain"
+_TEXTS: Final[Mapping[str, str]] = {
+    REMOVE_FLAGS: "Remove {names}.",
+    REMOVE_GATES: "Remove {names} from featureGates.",
+    SET_GATES: "Set featureGates: {{{settings}}}.",
+    REMOVE_FIELD: "Remove {names} from the KubeletConfiguration.",
+    REMOVE_OPTION: "Remove {names} from cpuManagerPolicyOptions.",
+    RESERVE_CPUS: "Set reservedSystemCPUs: {names}, as the old kubelet chooses them.",
+    RECREATE_PODS: "Evict {names} before the upgrade, and create {them} again after it.",
+    DRAIN: f"Drain the node, stop the old kubelet, delete {CPU_FILE} and {MEMORY_FILE}, and start the new kubelet.",
+}
+"""What is to be done -> in words."""
 
 
 class UpgradeAdvicePart(DocumentPart):
     """Something to do before the upgrade; it was tried."""
 
-    kind: Annotated[str, one_of(*_KINDS)]
+    kind: Annotated[str, one_of(*_TEXTS)]
     names: Annotated[
         list[str], told("Flags with their files, gates, a field, an option, CPUs, or pods as NAMESPACE/NAME.")
     ]
@@ -61,7 +57,7 @@ class UpgradeAdvicePart(DocumentPart):
     rejected: Count
 
 
-def _advice(kind: AdviceKind, names: Sequence[str], *, value: bool = False) -> UpgradeAdvicePart:
+def _advice(kind: str, names: Sequence[str], *, value: bool = False) -> UpgradeAdvicePart:
     """Return an advice before anything is counted.
 
     Args:
@@ -69,34 +65,13 @@ def _advice(kind: AdviceKind, names: Sequence[str], *, value: bool = False) -> U
         names: with what.
         value: what gates are set to.
     """
-    listed = joined(list(names))
-    match kind:
-        case AdviceKind.REMOVE_FLAGS:
-            text = f"Remove {listed}."
-        case AdviceKind.REMOVE_GATES:
-            text = f"Remove {listed} from featureGates."
-        case AdviceKind.SET_GATES:
-            settings = ", ".join(f"{name}: {str(value).lower()}" for name in names)
-            text = f"Set featureGates: {{{settings}}}."
-        case AdviceKind.REMOVE_FIELD:
-            text = f"Remove {listed} from the KubeletConfiguration."
-        case AdviceKind.REMOVE_OPTION:
-            text = f"Remove {listed} from cpuManagerPolicyOptions."
-        case AdviceKind.RESERVE_CPUS:
-            text = f"Set reservedSystemCPUs: {listed}, as the old kubelet chooses them."
-        case AdviceKind.RECREATE_PODS:
-            them = "it" if len(names) == 1 else "them"
-            text = f"Evict {listed} before the upgrade, and create {them} again after it."
-        case AdviceKind.DRAIN:
-            text = (
-                f"Drain the node, stop the old kubelet, delete {CPU_FILE} and {MEMORY_FILE}, and start the new kubelet."
-            )
-    return UpgradeAdvicePart(kind.value, list(names), text, 0, 0, 0)
+    settings = ", ".join(f"{name}: {str(value).lower()}" for name in names)
+    them = "it" if len(names) == 1 else "them"
+    text = _TEXTS[kind].format(names=joined(list(names)), settings=settings, them=them)
+    return UpgradeAdvicePart(kind, list(names), text, 0, 0, 0)
 
 
-def _with_effect(
-    advice: UpgradeAdvicePart, kept: int, moved: int, rejected: int, *, starts: bool = True
-) -> UpgradeAdvicePart:
+def _with_effect(advice: UpgradeAdvicePart, kept: int, moved: int, rejected: int) -> UpgradeAdvicePart:
     """Return an advice with what becomes of the running pods when it and all before it are done.
 
     Args:
@@ -104,26 +79,20 @@ def _with_effect(
         kept: how many running pods keep what they have.
         moved: how many get other CPUs or memory, or are created again.
         rejected: how many are rejected.
-        starts: whether the new kubelet starts then; otherwise the next advice is needed too.
     """
-    text = f"{advice.text} {_effect(kept, moved, rejected)}" if starts else advice.text
-    return structs.replace(advice, text=text, kept=kept, moved=moved, rejected=rejected)
-
-
-def _effect(kept: int, moved: int, rejected: int) -> str:
     total = kept + moved + rejected
     if not total:
-        return "The kubelet then starts."
-    if kept == total:
+        effect = "The kubelet then starts."
+    elif kept == total:
         them = "The running pod then keeps its" if total == 1 else f"All {total} running pods then keep their"
-        return f"{them} CPUs and memory."
-    parts = [f"{kept} of {plural(total, 'running pod')} then keep their CPUs and memory"] if kept else []
-    if moved:
-        parts.append(f"{moved} {'gets' if moved == 1 else 'get'} other CPUs or memory")
-    if rejected:
-        parts.append(f"{rejected} {'is' if rejected == 1 else 'are'} rejected")
-    text = joined(parts)
-    return f"{text[:1].upper()}{text[1:]}."
+        effect = f"{them} CPUs and memory."
+    else:
+        parts = [f"{kept} of {plural(total, 'running pod')} then keep their CPUs and memory"] if kept else []
+        parts += [f"{moved} {'gets' if moved == 1 else 'get'} other CPUs or memory"] if moved else []
+        parts += [f"{rejected} {'is' if rejected == 1 else 'are'} rejected"] if rejected else []
+        effect = f"{joined(parts)}."
+    text = f"{advice.text} {effect[0].upper()}{effect[1:]}"
+    return structs.replace(advice, text=text, kept=kept, moved=moved, rejected=rejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +134,9 @@ class _Attempt:
         kept, moved, rejected = (
             outcomes.count(one) for one in (PodVerdict.KEPT, PodVerdict.MOVED, PodVerdict.REJECTED)
         )
-        return _with_effect(advice, kept, moved + again, rejected, starts=self.starts)
+        if not self.starts:
+            return structs.replace(advice, kept=kept, moved=moved + again, rejected=rejected)
+        return _with_effect(advice, kept, moved + again, rejected)
 
 
 _Changed: TypeAlias = tuple[UpgradeAdvicePart, KubeletConfig]
@@ -208,19 +179,18 @@ def _without_unknown_flags(new: KubeletSetup) -> _Changed | None:
     unknown = tuple(one for one in checked.flags if unknown_flag([one.written], new.release.name))
     names = tuple(f"{one.written} from {one.source}" for one in unknown)
     kept = replace(checked, flags=tuple(one for one in checked.flags if one not in unknown))
-    return (_advice(AdviceKind.REMOVE_FLAGS, names), replace(new.config, checked=kept)) if names else None
+    return (_advice(REMOVE_FLAGS, names), replace(new.config, checked=kept)) if names else None
 
 
 def _without_refused_gates(new: KubeletSetup) -> _Changed | None:
     known, configured = known_gates(new.release.name).gates, new.config.feature_gates
-    kept = {name: on for name, on in configured.items() if name in known and _is_free(new, name, on)}
+    kept = {
+        name: on
+        for name, on in configured.items()
+        if name in known and (not known[name].locked or known[name].default == on)
+    }
     names = tuple(sorted(configured.keys() - kept.keys()))
-    return (_advice(AdviceKind.REMOVE_GATES, names), replace(new.config, feature_gates=kept)) if names else None
-
-
-def _is_free(new: KubeletSetup, name: str, on: bool) -> bool:  # noqa: FBT001 - the value of a gate
-    gate = known_gates(new.release.name).gates[name]
-    return not gate.locked or gate.default == on
+    return (_advice(REMOVE_GATES, names), replace(new.config, feature_gates=kept)) if names else None
 
 
 def _with_dependents_off(new: KubeletSetup) -> _Changed | None:
@@ -232,7 +202,7 @@ def _with_dependents_off(new: KubeletSetup) -> _Changed | None:
             more |= gates_for(name, new.config, new.release, value=False) or {}
     names = tuple(sorted(more.keys() - configured.keys()))
     gates: Mapping[str, bool] = {**configured, **dict.fromkeys(names, False)}
-    return (_advice(AdviceKind.SET_GATES, names), replace(new.config, feature_gates=gates)) if names else None
+    return (_advice(SET_GATES, names), replace(new.config, feature_gates=gates)) if names else None
 
 
 def _with_reserved_cpus(before: AnyPlan, new: KubeletSetup) -> _Changed | None:
@@ -242,7 +212,7 @@ def _with_reserved_cpus(before: AnyPlan, new: KubeletSetup) -> _Changed | None:
     if is_named or isinstance(before, RefusedPlan) or before.kubelet.settings.cpu is None:
         return None
     cpus = list_text(before.kubelet.settings.cpu.reserved)
-    return _advice(AdviceKind.RESERVE_CPUS, (cpus,)), replace(config, reserved_system_cpus=cpus)
+    return _advice(RESERVE_CPUS, (cpus,)), replace(config, reserved_system_cpus=cpus)
 
 
 _FIELDS: Final[Mapping[str, str]] = {
@@ -263,7 +233,7 @@ def _field_changes() -> Iterator[_Change]:
             if getattr(checked, name) == default:
                 return None
             config = replace(new.config, checked=replace(checked, **{name: default}))
-            return _advice(AdviceKind.REMOVE_FIELD, (_FIELDS[name],)), config
+            return _advice(REMOVE_FIELD, (_FIELDS[name],)), config
 
         return change
 
@@ -274,7 +244,7 @@ def _field_changes() -> Iterator[_Change]:
                 return None
             kept = {name: value for name, value in checked.values.items() if name != path}
             config = replace(new.config, checked=replace(checked, values=kept))
-            return _advice(AdviceKind.REMOVE_FIELD, (path,)), config
+            return _advice(REMOVE_FIELD, (path,)), config
 
         return change
 
@@ -289,7 +259,7 @@ def _drained(attempt: _Attempt) -> UpgradeAdvicePart | None:
     if isinstance(plan, RefusedPlan):
         return None
     admitted = [answer.admitted for answer in plan.answers if answer.pod.uid in attempt.uids]
-    return _with_effect(_advice(AdviceKind.DRAIN, ()), 0, sum(admitted), len(attempt.uids) - sum(admitted))
+    return _with_effect(_advice(DRAIN, ()), 0, sum(admitted), len(attempt.uids) - sum(admitted))
 
 
 def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvicePart]:
@@ -308,7 +278,7 @@ def _for_pods(attempt: _Attempt, found: Iterable[Cause]) -> Iterator[UpgradeAdvi
     node = attempt.node.without_pods(uids, attempt.old).arriving_again(uids, attempt.node)
     plan = node.plan(UpgradeSituation.RESTART, attempt.new)
     if not start_error(plan) and all(answer.admitted for answer in plan.answers):
-        advice = _advice(AdviceKind.RECREATE_PODS, [f"{pod.namespace}/{pod.name}" for pod in rejected])
+        advice = _advice(RECREATE_PODS, [f"{pod.namespace}/{pod.name}" for pod in rejected])
         yield replace(attempt, node=node, plan=plan).counted(advice, len(uids))
     else:
         drained = _drained(attempt)
@@ -322,13 +292,13 @@ def _other_settings(new: KubeletSetup, found: Iterable[Cause]) -> Iterator[_Chan
         if isinstance(factor, GateDefault):
             gates = gates_for(factor.name, config, new.release, value=factor.before)
             if gates is not None and seen.isdisjoint(gates):
-                advice = _advice(AdviceKind.SET_GATES, sorted(gates), value=factor.before)
+                advice = _advice(SET_GATES, sorted(gates), value=factor.before)
                 yield advice, replace(config, feature_gates={**config.feature_gates, **gates})
                 seen |= gates.keys()
             continue
         for option in factor.options:
             if option in config.cpu_manager_policy_options and option not in seen:
                 options = {name: text for name, text in config.cpu_manager_policy_options.items() if name != option}
-                advice = _advice(AdviceKind.REMOVE_OPTION, (option,))
+                advice = _advice(REMOVE_OPTION, (option,))
                 yield advice, replace(config, cpu_manager_policy_options=options)
                 seen.add(option)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, TypeAlias
 
-from msgspec import structs
-
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_document import differing, placement_part
@@ -52,6 +50,11 @@ class UpgradedPodPart(DocumentPart, kw_only=True):
         return PodPart(self.uid, self.namespace, self.name)
 
 
+_Placed: TypeAlias = tuple[Mapping[str, Placement], Placement]
+"""What each container has, and the pod as a whole."""
+_NOWHERE: _Placed = {}, Placement()
+
+
 def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterator[UpgradedPodPart]:
     """Yield what becomes of the pods of a restart.
 
@@ -62,35 +65,24 @@ def pod_upgrades(old: AnyPlan, new: AnyPlan, running: Collection[str]) -> Iterat
     """
     before, different = {answer.pod.uid: answer for answer in old.answers}, differing(old, new)
     for answer in new.answers:
-        held = _held(old, new, answer, before.get(answer.pod.uid))
-        yield _of_answer(answer, held, changed=answer.pod.uid in different)
+        decision, pod = answer.decision, answer.pod
+        held = _held(old, new, answer, before.get(pod.uid))
+        placed = (decision.containers, decision.pod) if decision.admitted else _NOWHERE
+        same = (dict(placed[0]), placed[1]) == (dict(held[0]), held[1])
+        outcome = PodVerdict.ADMITTED if not held[0] else PodVerdict.KEPT if same else PodVerdict.MOVED
+        outcome = outcome if decision.admitted else PodVerdict.REJECTED
+        part = _part(pod, outcome, held, placed, running=answer.running, changed=pod.uid in different)
+        if not decision.admitted:
+            defect = "" if decision.endless is None else decision.endless.defect
+            part.reason = decision.reason or ("crash" if answer.crash else defect)
+            part.message, part.why, part.code = decision.message or answer.crash, answer.why, answer.code
+        yield part
     unasked_before = {pod.uid for pod in old.unasked}
     for pod in new.unasked:
         is_running = pod.uid in running
-        held = placements(old, pod) if is_running else ({}, Placement())
+        held = placements(old, pod) if is_running else _NOWHERE
         changed = pod.uid not in unasked_before
-        yield _part(pod, PodVerdict.NOT_ASKED, held, ({}, Placement()), running=is_running, changed=changed)
-
-
-_Placed: TypeAlias = tuple[Mapping[str, Placement], Placement]
-"""What each container has, and the pod as a whole."""
-
-
-def _of_answer(answer: Answer, held: _Placed, *, changed: bool) -> UpgradedPodPart:
-    decision, endless = answer.decision, answer.decision.endless
-    placed = decision.containers, decision.pod
-    if decision.admitted:
-        same = (dict(placed[0]), placed[1]) == (dict(held[0]), held[1])
-        outcome = PodVerdict.ADMITTED if not held[0] else PodVerdict.KEPT if same else PodVerdict.MOVED
-        return _part(answer.pod, outcome, held, placed, running=answer.running, changed=changed)
-    part = _part(answer.pod, PodVerdict.REJECTED, held, ({}, Placement()), running=answer.running, changed=changed)
-    return structs.replace(
-        part,
-        reason=decision.reason or ("crash" if answer.crash else endless.defect if endless is not None else ""),
-        message=decision.message or answer.crash,
-        why=answer.why,
-        code=answer.code,
-    )
+        yield _part(pod, PodVerdict.NOT_ASKED, held, _NOWHERE, running=is_running, changed=changed)
 
 
 def _part(
@@ -116,10 +108,10 @@ def _held(old: AnyPlan, new: AnyPlan, answer: Answer, earlier: Answer | None) ->
     if answer.running:
         return placements(new if isinstance(old, RefusedPlan) else old, answer.pod)
     if earlier is None or not earlier.admitted:
-        return {}, Placement()
+        return _NOWHERE
     return earlier.decision.containers, earlier.decision.pod
 
 
 def placements(plan: AnyPlan, pod: Pod) -> _Placed:
     """Return what a pod has by the state files with which a plan begins."""
-    return ({}, Placement()) if isinstance(plan, RefusedPlan) else placements_of(plan.began.node.providers, pod)
+    return _NOWHERE if isinstance(plan, RefusedPlan) else placements_of(plan.began.node.providers, pod)

@@ -6,7 +6,7 @@ every kubelet that is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
@@ -93,34 +93,21 @@ class UpgradedNode:
             return make_plan(self._question(setup, pods.running, pods.arriving, self.files))
         return make_plan(self._question(setup, (), self.pods(self._new(setup)).every, StateTexts()))
 
+    def _reading(self, change: Callable[[NodePods], NodePods]) -> UpgradedNode:
+        """Return the node with other pods, however they are read."""
+        return replace(self, pods=lambda gates: change(self.pods(gates)))
+
     def leaving_out(self, uids: Collection[str]) -> UpgradedNode:
         """Return the node without some of its pods, on the same files."""
-        return replace(self, pods=_leaving_out(self.pods, uids))
-
-    def as_arriving(self, running: Iterable[Pod]) -> UpgradedNode:
-        """Return the node on which no pods run but some; the others come to it."""
-        uids = {pod.uid for pod in running}
-
-        def read(gates: PodGates) -> NodePods:
-            pods = self.pods(gates)
-            come = (pod for pod in pods.running if pod.uid not in uids)
-            running = tuple(pod for pod in pods.running if pod.uid in uids)
-            return replace(pods, running=running, arriving=(*come, *pods.arriving))
-
-        return replace(self, pods=read)
+        return self._reading(lambda pods: pods.only({pod.uid for pod in pods.every}.difference(uids)))
 
     def without_arriving(self) -> UpgradedNode:
         """Return the node to which no pod comes."""
-        return replace(self, pods=lambda gates: NodePods(self.pods(gates).running))
+        return self._reading(lambda pods: NodePods(pods.running))
 
     def all_running(self) -> UpgradedNode:
         """Return the node on which the arriving pods run too."""
-
-        def read(gates: PodGates) -> NodePods:
-            pods = self.pods(gates)
-            return replace(pods, running=(*pods.running, *pods.arriving), arriving=())
-
-        return replace(self, pods=read)
+        return self._reading(lambda pods: replace(pods, running=(*pods.running, *pods.arriving), arriving=()))
 
     def without_pods(self, uids: Collection[str], setup: KubeletSetup) -> UpgradedNode:
         """Return the node after a kubelet was started on it and some running pods have ended."""
@@ -140,7 +127,7 @@ class UpgradedNode:
 
     def only(self, uids: Collection[str]) -> UpgradedNode:
         """Return the node with some of its pods, and without state files."""
-        return replace(self, pods=lambda gates: self.pods(gates).only(uids), files=StateTexts(), findings=())
+        return replace(self._reading(lambda pods: pods.only(uids)), files=StateTexts(), findings=())
 
     def prepared(self, setup: KubeletSetup, first: PodReader | None = None) -> UpgradedNode:
         """Return the node with the state files of a kubelet on it.
@@ -155,9 +142,21 @@ class UpgradedNode:
             active, new = (), (*active, *new)
         if not new:
             return self
-        plan = make_plan(self._question(setup, active, new, self.files))
+        plan, running = make_plan(self._question(setup, active, new, self.files)), {pod.uid for pod in active}
+        gone = {answer.pod.uid for answer in plan.answers if not answer.admitted} | {pod.uid for pod in plan.unasked}
+
+        def read(gates: PodGates) -> NodePods:
+            pods = self.pods(gates)
+            every = (*pods.running, *(first(gates).running if first is not None else ()))
+            if isinstance(plan, RefusedPlan):
+                come = (pod for pod in every if pod.uid not in running)
+                runs = tuple(pod for pod in every if pod.uid in running)
+                return NodePods(runs, (*come, *pods.arriving), pods.rejected)
+            stay = tuple(pod for pod in every if pod.uid not in gone)
+            return NodePods(stay, pods.arriving, (*pods.rejected, *(pod for pod in every if pod.uid in gone)))
+
         if isinstance(plan, RefusedPlan):
-            return replace(self, pods=_with(self.pods, first, ())).as_arriving(active)
+            return replace(self, pods=read)
         rejected = [answer for answer in plan.answers if not answer.admitted]
         findings = tuple(
             Finding(
@@ -169,8 +168,7 @@ class UpgradedNode:
             )
             for answer in rejected
         )
-        gone = {answer.pod.uid for answer in rejected} | {pod.uid for pod in plan.unasked}
-        return replace(self, files=plan.files, pods=_with(self.pods, first, gone), findings=(*self.findings, *findings))
+        return replace(self, files=plan.files, pods=read, findings=(*self.findings, *findings))
 
     def _question(
         self, setup: KubeletSetup, active: tuple[Pod, ...], pods: tuple[Pod, ...], files: StateTexts
@@ -184,24 +182,3 @@ class UpgradedNode:
 
     def _mooring(self, setup: KubeletSetup) -> MooringConfig:
         return replace(self.mooring, release=setup.release)
-
-
-def _leaving_out(reader: PodReader, uids: Collection[str]) -> PodReader:
-    def read(gates: PodGates) -> NodePods:
-        pods = reader(gates)
-        return pods.only({pod.uid for pod in pods.every}.difference(uids))
-
-    return read
-
-
-def _with(reader: PodReader, first: PodReader | None, rejected: Collection[str]) -> PodReader:
-    def read(gates: PodGates) -> NodePods:
-        pods = reader(gates)
-        running = (*pods.running, *(first(gates).running if first is not None else ()))
-        return NodePods(
-            tuple(pod for pod in running if pod.uid not in rejected),
-            pods.arriving,
-            (*pods.rejected, *(pod for pod in running if pod.uid in rejected)),
-        )
-
-    return read

@@ -81,12 +81,8 @@ def _configured_gates(config: KubeletConfig, old: Release, new: Release) -> Iter
     before, after = known_gates(old.name).gates, known_gates(new.name).gates
     for name, value in sorted(config.feature_gates.items()):
         was_refused, is_refused = _is_refused(before.get(name), value), _is_refused(after.get(name), value)
-        if is_refused and not was_refused:
-            yield SettingChangePart(
-                f"featureGates.{name}", SettingEffect.REFUSED.value, _words(before.get(name)), _words(after.get(name))
-            )
-        elif was_refused and not is_refused:
-            effect = SettingEffect.TAKES_EFFECT.value
+        if is_refused != was_refused:
+            effect = SettingEffect.REFUSED if is_refused else SettingEffect.TAKES_EFFECT
             yield SettingChangePart(f"featureGates.{name}", effect, _words(before.get(name)), _words(after.get(name)))
 
 
@@ -99,7 +95,7 @@ def _gate_defaults(config: KubeletConfig, old: Release, new: Release) -> Iterato
     for name in sorted(MANAGER_GATES - set(config.feature_gates)):
         if gate_value(name, config, old) != gate_value(name, config, new):
             before, after = (known_gates(one.name).gates.get(name) for one in (old, new))
-            yield SettingChangePart(f"featureGates.{name}", SettingEffect.DEFAULT.value, _words(before), _words(after))
+            yield SettingChangePart(f"featureGates.{name}", SettingEffect.DEFAULT, _words(before), _words(after))
 
 
 def gate_value(name: str, config: KubeletConfig, release: Release) -> bool:
@@ -126,7 +122,7 @@ def _options(
         if before == after:
             continue
         effect = SettingEffect.REFUSED if after == UNKNOWN else SettingEffect.GROUP
-        yield SettingChangePart(f"{field}.{name}", effect.value, before, after)
+        yield SettingChangePart(f"{field}.{name}", effect, before, after)
 
 
 def _fields(fields: frozenset[str], old: Release, new: Release) -> Iterator[SettingChangePart]:
@@ -135,11 +131,11 @@ def _fields(fields: frozenset[str], old: Release, new: Release) -> Iterator[Sett
         if (name in missing_before) != (name in missing_after):
             effect = SettingEffect.IGNORED if name in missing_after else SettingEffect.TAKES_EFFECT
             words = [UNKNOWN if name in missing else "known" for missing in (missing_before, missing_after)]
-            yield SettingChangePart(name, effect.value, words[0], words[1])
+            yield SettingChangePart(name, effect, words[0], words[1])
     for name, history in sorted(DEFAULT_HISTORY.items()):
         before, after = standing(history, old.name), standing(history, new.name)
         if name not in fields and before and after and before != after:
-            yield SettingChangePart(name, SettingEffect.DEFAULT.value, before, after)
+            yield SettingChangePart(name, SettingEffect.DEFAULT, before, after)
 
 
 class StateFileFormatsPart(DocumentPart):

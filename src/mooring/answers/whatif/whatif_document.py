@@ -11,14 +11,7 @@ from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, start_error
 from mooring.answers.base.plan_document import plan_document, pod_part
 from mooring.answers.base.pods import pods_of
-from mooring.documents.explanation import (
-    DifferencePart,
-    ExtentPart,
-    NearestChangesDocument,
-    OutcomePart,
-    OutcomePlacePart,
-    WhatIfDocument,
-)
+from mooring.documents import explanation as parts
 from mooring.documents.plan import finding_parts
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
@@ -31,7 +24,7 @@ UNASKED = "unasked"
 
 def what_if_document(
     question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan
-) -> WhatIfDocument:
+) -> parts.WhatIfDocument:
     """Return the document of changes that were asked about.
 
     Args:
@@ -40,7 +33,7 @@ def what_if_document(
         before: the plan without them.
         after: the plan with them.
     """
-    return WhatIfDocument(
+    return parts.WhatIfDocument(
         kubelet=before.release.tag,
         machine=before.machine.name,
         changes=change_parts(changes, question),
@@ -52,7 +45,7 @@ def what_if_document(
 
 def nearest_document(
     question: Question, pod: Pod | None, proposals: Iterable[Proposal], plan: AnyPlan
-) -> NearestChangesDocument:
+) -> parts.NearestChangesDocument:
     """Return the document of changes that were found.
 
     Args:
@@ -62,7 +55,7 @@ def nearest_document(
         plan: the question as it is.
     """
     answer = next((answer for answer in plan.answers if pod is not None and answer.pod.uid == pod.uid), None)
-    return NearestChangesDocument(
+    return parts.NearestChangesDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
         start_error=start_error(plan),
@@ -77,46 +70,46 @@ def nearest_document(
     )
 
 
-def differences(before: AnyPlan, after: AnyPlan) -> list[DifferencePart]:
+def differences(before: AnyPlan, after: AnyPlan) -> list[parts.DifferencePart]:
     """Return all pods of both plans, in the order of the first and then of the second, as they are called after."""
     old, new = _outcomes(before), _outcomes(after)
     pods = {pod.uid: pod for pod in (*pods_of(before), *pods_of(after))}
     names = {**pods, **{pod.uid: pod for pod in pods_of(after)}}
-    absent = OutcomePart(PodVerdict.ABSENT, "", "", "", {}, None)
+    absent = parts.OutcomePart(PodVerdict.ABSENT, "", "", "", {}, None)
     return [
-        DifferencePart(uid, names[uid].namespace, names[uid].name, old.get(uid, absent), new.get(uid, absent))
+        parts.DifferencePart(uid, names[uid].namespace, names[uid].name, old.get(uid, absent), new.get(uid, absent))
         for uid in pods
     ]
 
 
-def differs(one: DifferencePart) -> bool:
+def differs(one: parts.DifferencePart) -> bool:
     """Tell whether something changes for a pod; why it is rejected may read differently."""
     old, new = one.before, one.after
     return (old.state, old.reason, old.containers, old.pod) != (new.state, new.reason, new.containers, new.pod)
 
 
-def _outcomes(plan: AnyPlan) -> dict[str, OutcomePart]:
+def _outcomes(plan: AnyPlan) -> dict[str, parts.OutcomePart]:
     found = {answer.pod.uid: _outcome(plan, answer) for answer in plan.answers}
-    return found | {pod.uid: OutcomePart(UNASKED, "", "", "", {}, None) for pod in plan.unasked}
+    return found | {pod.uid: parts.OutcomePart(UNASKED, "", "", "", {}, None) for pod in plan.unasked}
 
 
-def _outcome(plan: AnyPlan, answer: Answer) -> OutcomePart:
+def _outcome(plan: AnyPlan, answer: Answer) -> parts.OutcomePart:
     decision = answer.decision
     if not answer.admitted:
-        return OutcomePart(answer.verdict, decision.reason, answer.code, answer.why, {}, None)
+        return parts.OutcomePart(answer.verdict, decision.reason, answer.code, answer.why, {}, None)
     found = extents(answer.circumstances.settings, answer.decided, answer.pod, decision)
     containers = {
         name: _place(
             placement,
             sorted(device.id for devices in decision.devices.get(name, {}).values() for device in devices),
-            [ExtentPart(one.level.name.lower(), one.held, one.needed) for one in found.get(name, ())],
+            [parts.ExtentPart(one.level.name.lower(), one.held, one.needed) for one in found.get(name, ())],
         )
         for name, placement in decision.containers.items()
     }
     whole = _place(decision.pod, [], []) if decision.pod.cpus or decision.pod.mems else None
     state = PodVerdict.LEFT if answer.pod.uid in plan.left else PodVerdict.ADMITTED
-    return OutcomePart(state, "", answer.code, "", containers, whole)
+    return parts.OutcomePart(state, "", answer.code, "", containers, whole)
 
 
-def _place(placement: Placement, devices: list[str], alignment: list[ExtentPart]) -> OutcomePlacePart:
-    return OutcomePlacePart(str(placement.cpus), ",".join(map(str, placement.mems)), devices, alignment)
+def _place(placement: Placement, devices: list[str], alignment: list[parts.ExtentPart]) -> parts.OutcomePlacePart:
+    return parts.OutcomePlacePart(str(placement.cpus), ",".join(map(str, placement.mems)), devices, alignment)

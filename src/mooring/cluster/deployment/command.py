@@ -17,7 +17,6 @@ from mooring.service.daemon import stop_signals
 
 with lazily():
     from mooring.cluster.deployment import tasks
-    from mooring.cluster.deployment import tasks as making
     from mooring.service import apiserver
 
 
@@ -83,7 +82,7 @@ def certificates(namespace: str, kubeconfig: str) -> int:
     """Make the certificates of extender and scheduler, or renew them when a third of their time is left."""
     with needs_extra("kube", source="mooring deploy certificates"):
         with apiserver.cluster_of(apiserver.configuration_of(kubeconfig or None)) as cluster:
-            written = making.renew_secrets(cluster, namespace, datetime.now(UTC))
+            written = tasks.renew_secrets(cluster, namespace, datetime.now(UTC))
         emit(f"Written: {', '.join(written)}." if written else "No certificate is due.")
     return YES
 

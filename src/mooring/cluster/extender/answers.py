@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
 
 from mooring.cluster.extender.claims import UNDECIDED, ClaimView, asked_node
-from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode, Weights
+from mooring.cluster.extender.deciding import CANNOT_BE_JUDGED, Decider, NodeVerdict, PossibleNode
 from mooring.cluster.extender.pods import Shapes, seen_pod
+from mooring.cluster.extender.scores import Weights
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import (
     Arguments,
@@ -30,13 +30,15 @@ from mooring.cluster.extender.wire import (
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.shapes import PodShape, shape_of
+from mooring.engine.kubelet.shapes import Memo, PodShape, shape_of
 from mooring.published.possible_kubelets import possible_kubelets
 
 _Answer = TypeVar("_Answer")
 _UNDECIDED = NodeVerdict("mooring: not decided within the time of the request", hopeless=True)
 _MOST_MORE = 2
 """Victims that are added to those which the scheduler proposes."""
+_MOST_READ = 32
+"""Pods that were asked about last and are kept as they were read."""
 MOST_TRIES = 60
 """Sets of victims that are tried on one node."""
 
@@ -55,6 +57,7 @@ class Answers:
     """Told of a claim whose devices cannot be foreseen, and why."""
     in_time: Callable[[], bool] = lambda: True
     """Tells whether the request that is being answered has time left."""
+    read: Memo[bytes, tuple[Pod, PodShape]] = field(default_factory=lambda: Memo(_MOST_READ))
 
     def filtered(self, asked: Arguments) -> FilterAnswer:
         """Answer filter.
@@ -62,19 +65,21 @@ class Answers:
         Raises:
             InputError: the question cannot be understood.
         """
-        pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
+        (pod, shape), names = self._asked(asked.Pod), node_names(asked)
         for name, why in self.claims.undecided(pod).items() if self.claims is not None else ():
             self.undecided(
                 f"ResourceClaim {pod.namespace}/{name}",
                 f"its devices cannot be foreseen: {why}; nodes with room are let through, and the bind decides "
                 f"({UNDECIDED})",
             )
-        verdicts = self._answered(pod, names, self.verdict, _UNDECIDED)
-        bad = [(name, verdict) for name, verdict in zip(names, verdicts, strict=True) if verdict.reason]
-        failed = {name: verdict.reason for name, verdict in bad if not verdict.hopeless}
-        hopeless = {name: verdict.reason for name, verdict in bad if verdict.hopeless}
+        verdicts = self._answered(pod, shape, names, self.verdict, _UNDECIDED)
+        good, failed, hopeless = list[str](), dict[str, str](), dict[str, str]()
+        for name, verdict in zip(names, verdicts, strict=True):
+            if not verdict.reason:
+                good.append(name)
+            else:
+                (hopeless if verdict.hopeless else failed)[name] = verdict.reason
         if asked.NodeNames is not None:
-            good = [name for name, verdict in zip(names, verdicts, strict=True) if not verdict.reason]
             return FilterAnswer(None, good, failed, hopeless)
         items = (asked.Nodes.items if asked.Nodes is not None else None) or []
         metadata = asked.Nodes.metadata if asked.Nodes is not None else {}
@@ -87,8 +92,8 @@ class Answers:
         Raises:
             InputError: the question cannot be understood.
         """
-        pod, names = seen_pod(asked.Pod, self.shapes).pod, node_names(asked)
-        return [Priority(*one) for one in zip(names, self._answered(pod, names, self._score, 0), strict=True)]
+        (pod, shape), names = self._asked(asked.Pod), node_names(asked)
+        return list(map(Priority, names, self._answered(pod, shape, names, self._score, 0)))
 
     def preempted(self, asked: PreemptArguments) -> PreemptAnswer:
         """Answer preempt: nodes on which the pod is admitted when the victims are gone, with no fewer of them.
@@ -96,8 +101,7 @@ class Answers:
         Raises:
             InputError: the question cannot be understood.
         """
-        pod = seen_pod(asked.Pod, self.shapes).pod
-        plain = shape_of(pod)
+        pod, plain = self._asked(asked.Pod)
         kept: dict[str, MetaVictims] = {}
         for name, uids, violations in _proposed(asked):
             if not self.in_time():
@@ -117,23 +121,37 @@ class Answers:
             lambda _error: self.decider.verdict(CANNOT_BE_JUDGED, shape),
         )
 
+    def _asked(self, data: msgspec.Raw) -> tuple[Pod, PodShape]:
+        """Return a pod that is asked about: filter and prioritize send the same bytes."""
+
+        def read() -> tuple[Pod, PodShape]:
+            pod = seen_pod(data, self.shapes).pod
+            return pod, shape_of(pod)
+
+        return self.read.of(bytes(data), read)
+
     def _answered(
-        self, pod: Pod, names: Sequence[str], ask: Callable[[str, PossibleNode, PodShape], _Answer], late: _Answer
+        self,
+        pod: Pod,
+        plain: PodShape,
+        names: Sequence[str],
+        ask: Callable[[str, PossibleNode, PodShape], _Answer],
+        late: _Answer,
     ) -> list[_Answer]:
         """Return the answer about each node; equal questions are asked once, and none when there is no time left."""
-        plain = shape_of(pod)
         outlooks = self.view.outlooks(names, pod, self.in_time)
         keys: Sequence[object] = outlooks
         shapes: list[PodShape] = []
         if self.claims is not None and pod.claims:
             shapes = [self.shape_on(name, pod, plain) for name in names]
-            keys = [one and (one, shape.key) for one, shape in zip(outlooks, shapes, strict=True)]
-        known: dict[object, _Answer] = {None: late}
-        firsts = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
-        for key, number in sorted(firsts.items(), key=itemgetter(1)):
-            if (outlook := outlooks[number]) is not None:
-                shape = shapes[number] if shapes else plain
-                known[key] = ask(names[number], outlook, shape) if self.in_time() else late
+            keys = [(one, shape.key) for one, shape in zip(outlooks, shapes, strict=True)]
+        known: dict[object, _Answer] = {}
+        for key, number in dict(zip(keys, range(len(keys)), strict=True)).items():
+            outlook, shape = outlooks[number], shapes[number] if shapes else plain
+            if outlook is None or not self.in_time():
+                known[key] = late
+            else:
+                known[key] = ask(names[number], outlook, shape)
         return list(map(known.__getitem__, keys))
 
     def shape_on(self, name: str, pod: Pod, plain: PodShape) -> PodShape:

@@ -1,13 +1,11 @@
 """What the extender says about one node and one pod, with the engine run once for all that is equal.
 
-What a pod that is bound now may meet on a node is one value, shared by all nodes on which it is the same. How good a
-place is: how near its parts are, what it leaves for others, and how full the node gets. Every figure lies between 0 and
-1. The placement is the engine's, and so is the word on what is left.
+What a pod that is bound now may meet on a node is one value, shared by all nodes on which it is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -15,10 +13,10 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from mooring.cluster.extender.claims import asked_node, wants_exclusive
+from mooring.cluster.extender.scores import PlaceQuality, largest_aligned, probe_key, quality_of
 from mooring.cluster.extender.wire import sentence
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import decide
@@ -28,136 +26,12 @@ from mooring.engine.kubelet.start import emptied
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.explanations.probes import CPU, place_of, probe_pod
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
 from mooring.published.restored import NodeKind
 
-HIGHEST = 10
-"""The scheduler's highest score of an extender."""
-_LOCAL = 10
-"""A NUMA node's distance to itself."""
-_UNTOLD = 20
-"""Distance between two NUMA nodes where the machine tells none; Linux's own default."""
-_MOST_PROBES = 12
 TOO_OLD = "the published state of the node is too old"
 _HOLDER = "mooring.others"
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceQuality:
-    """A placement, judged."""
-
-    alignment: float = 1.0
-    """Local distance by mean distance between the NUMA nodes that the pod touches; 1 on one node."""
-    room: float = 1.0
-    """CPUs of the largest request that one NUMA node still takes alone, by those of the largest NUMA node."""
-    free: float = 1.0
-    """CPUs still available for exclusive use, divided by all."""
-
-    @staticmethod
-    def worst(merits: Sequence[PlaceQuality]) -> PlaceQuality:
-        """Return the lowest of each figure."""
-        if len(merits) == 1:
-            return merits[0]
-        return PlaceQuality(
-            min(one.alignment for one in merits), min(one.room for one in merits), min(one.free for one in merits)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """How much each figure counts."""
-
-    alignment: float = 2.0
-    fragmentation: float = 1.0
-    least_allocated: float = 0.0
-    most_allocated: float = 0.0
-
-    def score(self, merit: PlaceQuality) -> int:
-        """Return the score of a placement, from 0 to 10.
-
-        >>> Weights().score(PlaceQuality(1.0, 1.0, 0.2)), Weights().score(PlaceQuality(0.5, 0.5, 0.2))
-        (10, 5)
-        >>> Weights(0, 0, most_allocated=1).score(PlaceQuality(1.0, 1.0, 0.2))
-        8
-        """
-        total = self.alignment + self.fragmentation + self.least_allocated + self.most_allocated
-        if total <= 0:
-            return 0
-        sum_ = (
-            self.alignment * merit.alignment
-            + self.fragmentation * merit.room
-            + self.least_allocated * merit.free
-            + self.most_allocated * (1 - merit.free)
-        )
-        return round(HIGHEST * sum_ / total)
-
-
-def quality_of(after: Kubelet, uid: str, distances: Mapping[int, tuple[int, ...]]) -> PlaceQuality:
-    """Judge the place that a pod got."""
-    topology, policy = after.settings.topology, after.settings.cpu
-    alignment = nearness(_touched(after.node, uid), distances)
-    if topology is None or policy is None:
-        return PlaceQuality(alignment)
-    ever = topology.all_cpus & ~policy.reserved
-    available = available_cpus(policy, after.node.cpu)
-    largest = max(((mask & ever).bit_count() for mask in topology.numa.values()), default=0)
-    left = available.bit_count() / ever.bit_count() if ever else 0.0
-    if not largest:
-        return PlaceQuality(alignment)
-    return PlaceQuality(alignment, largest_aligned(after, topology, available) / largest, left)
-
-
-def nearness(nodes: Iterable[int], distances: Mapping[int, tuple[int, ...]]) -> float:
-    """Return the local distance by the mean distance between any two of the nodes, each with itself included.
-
-    >>> nearness([0], {}), round(nearness([0, 1], {0: (10, 12), 1: (12, 10)}), 3)
-    (1.0, 0.909)
-    """
-    touched = list(nodes)
-    if len(touched) < 2:
-        return 1.0
-    total = sum(_LOCAL if one == other else _between(one, other, distances) for one in touched for other in touched)
-    return _LOCAL * len(touched) ** 2 / total
-
-
-def largest_aligned(kubelet: Kubelet, topology: Topology, available: int) -> int:
-    """Return the CPUs of the largest request that one NUMA node would take alone, as the engine says."""
-    policy = kubelet.settings.cpu
-    step = max(policy.group_size, 1) if policy is not None and policy.rules.whole_cores else 1
-    most = max(((mask & available).bit_count() for mask in topology.numa.values()), default=0)
-    most -= most % step
-    for count in range(most, max(most - _MOST_PROBES * step, 0), -step):
-        result = decide(kubelet, probe_pod(CPU, count, guided=False))
-        place = place_of(result.decision, kubelet.settings.topology) if result.admitted else None
-        if place is not None and len(place.nodes) <= 1:
-            return count
-    return 0
-
-
-def _touched(node: Node, uid: str) -> list[int]:
-    """Return the NUMA nodes of a pod's CPUs, memory and devices; a device counts where it is near to no other part."""
-    topology = node.settings.topology
-    cpus = node.cpu.pods.get(uid, 0)
-    for mask in node.cpu.assignments.get(uid, {}).values():
-        cpus |= mask
-    touched = {id_ for id_, mask in topology.numa.items() if mask & cpus} if topology is not None else set()
-    for blocks in node.memory.assignments.get(uid, {}).values():
-        for block in blocks:
-            touched.update(block.numa)
-    devices = node.providers.devices
-    for resources in devices.held.get(uid, {}).values():
-        for resource, ids in resources.items():
-            for device in devices.devices.get(resource, ()):
-                if device.id in ids and device.numa and not touched & set(device.numa):
-                    touched.add(device.numa[0])
-    return sorted(touched)
-
-
-def _between(one: int, other: int, distances: Mapping[int, tuple[int, ...]]) -> int:
-    row = distances.get(one, ())
-    return row[other] if 0 <= other < len(row) else _UNTOLD
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -298,6 +172,7 @@ class Decider:
         self._afterwards: Memo[tuple[bytes, bytes], Kubelet | None] = Memo(_MOST_AFTERWARDS)
         self._admits: Memo[tuple[object, ...], bool] = Memo(_MOST_ANSWERS)
         self._merits: Memo[tuple[bytes, bytes], PlaceQuality | None] = Memo(_MOST_ANSWERS)
+        self._largest: Memo[tuple[str, object], int] = Memo(_MOST_ANSWERS)
         self._known = 0
         self.runs = 0
         """How often the engine was asked."""
@@ -368,7 +243,11 @@ class Decider:
 
         def ask() -> PlaceQuality | None:
             after = self._afterwards.of(key, admitted)
-            return None if after is None else quality_of(after, shape.pod.uid, kind.distances)
+            return None if after is None else quality_of(after, shape.pod.uid, kind.distances, largest)
+
+        def largest(after: Kubelet, topology: Topology, available: int) -> int:
+            known = kind.digest, probe_key(after)
+            return self._largest.of(known, partial(largest_aligned, after, topology, available))
 
         return self._merits.of(key, ask)
 

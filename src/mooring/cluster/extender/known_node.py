@@ -18,6 +18,7 @@ import msgspec
 from mooring.cluster.extender.claims import ClaimView, Given
 from mooring.cluster.extender.deciding import PossibleNode
 from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.shapes import is_plain
 from mooring.published.objects import NodeState, state_document, state_of
 from mooring.published.possible_kubelets import NodeKnowledge
 from mooring.published.restored import NodeKind
@@ -128,6 +129,11 @@ class BoundPod:
     """Whether the newest state names it."""
     given: Given = field(default_factory=dict)
     """What its claims gave it, kept when the claims are gone."""
+
+    @property
+    def has_no_place(self) -> bool:
+        """Whether it only adds to the sums of the node: its order, and whether it is certain, change nothing."""
+        return not self.named and not self.pod.claims and is_plain(self.pod)
 
     def is_over(self, now: float, assumed_for: float, settling: float, passed: Rank) -> bool:
         """Tell whether the node has left the pod behind for certain.

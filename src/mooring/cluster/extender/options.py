@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
-from mooring.cluster.extender.deciding import UnknownNodes, Weights
+from mooring.cluster.extender.deciding import UnknownNodes
+from mooring.cluster.extender.scores import Weights
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import count_at, text_at, wrong_kind
 from mooring.service.options import (

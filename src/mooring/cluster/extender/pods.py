@@ -271,7 +271,8 @@ class ClusterPods:
         if entry is not None and entry.ours and entry.gone is None:
             entry.certain = True
             self._waiting.pop(uid, None)
-            self._node(entry.node).changed()
+            if not entry.has_no_place:
+                self._node(entry.node).changed()
 
     def is_not_bound(self, uid: str) -> None:
         """Take the API server's word that a pod is not bound to where it was to be."""
@@ -317,10 +318,13 @@ class ClusterPods:
         if entry is None:
             self._place(BoundPod(seen.pod, seen.node, rank, self._clock(), leaving=seen.leaving, confirmed=True))
             return
-        is_news = not entry.confirmed or entry.gone is not None
-        if is_news:
+        is_another = entry.gone is not None or (entry.pod, entry.leaving) != (seen.pod, seen.leaving)
+        if not entry.confirmed or entry.gone is not None:
+            others = self._node(entry.node).pods.values()
+            comes_before = any(rank < one.rank < entry.rank and not one.named for one in others)
+            is_another |= not entry.has_no_place and (entry.named or not entry.certain or comes_before)
             entry.rank, entry.confirmed, entry.certain, entry.gone = rank, True, True, None
-        if is_news or (entry.pod, entry.leaving) != (seen.pod, seen.leaving):
+        if is_another:
             entry.pod, entry.leaving = seen.pod, seen.leaving
             self._node(entry.node).changed()
 

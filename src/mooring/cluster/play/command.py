@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mooring.cli import options
 from mooring.cli.output import YES, Seconds, Verb, emit, needs_extra, tell
+from mooring.engine.core.errors import clean
 from mooring.lazy import lazily
+
+if TYPE_CHECKING:
+    from mooring.cluster.play.objects import PlayedPod
+    from mooring.engine.core.decision import Rejection
 
 with lazily():
     from mooring.cluster.play import run
@@ -72,11 +78,21 @@ def command(
             Path(state) if state else None,
             keep,
         )
-        with daemon.stop_signals() as stop, played.playing() as play:
-            emit(f"{len(play.nodes)} nodes of {cluster.name} are ready; Ctrl-C ends them.")
-            stop.wait(seconds)
+        with played.playing() as play:
+            play.decided = _rejected
+            with daemon.stop_signals() as stop:
+                emit(f"{len(play.nodes)} nodes of {cluster.name} are ready; Ctrl-C ends them.")
+                stop.wait(seconds)
             counts = Counter(play.counts)
-        admitted = counts.pop("admitted", 0)
-        refused = "".join(f", {reason} {count}" for reason, count in counts.most_common())
-        emit(f"Pods admitted: {admitted}; rejected: {counts.total()}{refused}.")
+            admitted = counts.pop("admitted", 0)
+            refused = "".join(f", {reason} {count}" for reason, count in counts.most_common())
+            emit(f"Pods admitted: {admitted}; rejected: {counts.total()}{refused}.")
+            if not keep:
+                tell("nodes and their pods are removed; Ctrl-C again leaves them")
     return YES
+
+
+def _rejected(pod: PlayedPod, rejection: Rejection | None) -> None:
+    """Print a rejection."""
+    if rejection is not None:
+        emit(f"{pod.namespace}/{pod.name} on {pod.node}: {rejection.reason}: {clean(rejection.message)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,8 +64,7 @@ class Writers:
         self._connect, self._report = connect, report
         self._queues = [queue.Queue[tuple[str, str, str, Document] | None]() for _ in range(_WRITERS)]
         self._stopping = threading.Event()
-        self.refusal: ClusterError | None = None
-        """The first one."""
+        self._refusal: ClusterError | None = None
         self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in self._queues]
         for thread in self._threads:
             thread.start()
@@ -74,25 +73,20 @@ class Writers:
         """Have something written soon."""
         self._queues[crc32(about.encode()) % _WRITERS].put((about, method, path, body))
 
-    def settle(self) -> None:
-        """Wait until everything is written.
-
-        Raises:
-            ClusterError: something was refused.
-        """
+    def settle(self) -> ClusterError | None:
+        """Wait until everything is written; return what was refused first since the last time."""
         for one in self._queues:
             one.join()
-        if self.refusal is not None:
-            raise self.refusal
+        refusal, self._refusal = self._refusal, None
+        return refusal
 
-    def finish(self, seconds: float) -> None:
-        """Write what waits, within a time, and end."""
-        until = time.monotonic() + seconds
+    def close(self) -> None:
+        """End the threads; what waits is not written."""
+        self._stopping.set()
         for one in self._queues:
             one.put(None)
         for thread in self._threads:
-            thread.join(max(until - time.monotonic(), 0.0))
-        self._stopping.set()
+            thread.join(_PATIENCE)
 
     def _run(self, waiting: queue.Queue[tuple[str, str, str, Document] | None]) -> None:
         way, tries = ClusterOnDemand(self._connect), 0
@@ -104,7 +98,7 @@ class Writers:
                     asked(way.http, method, path, (404, 409), content=msgspec.json.encode(body), headers=headers)
                 except ClusterError as error:
                     if not error.may_pass:
-                        self.refusal = self.refusal or error
+                        self._refusal = self._refusal or error
                         self._report(about, f"not written: {error}")
                         break
                     way.close()
@@ -161,19 +155,35 @@ class PlayedCluster:
         with self.connect() as cluster:
             known = self._known(cluster)
         writers = self._writers = Writers(self.connect, self.report)
-        for name in first:
-            self._register(name, is_known=name in known)
-        writers.settle()
         self.play = Play(first, writers.write, self.report, self.speed, self._states())
-        nodes = ObjectListener(self.play.put_node, self.play.drop_node, partial(self._failed, "nodes"))
+        try:
+            for name in first:
+                self._register(name, is_known=name in known)
+            if refusal := writers.settle():
+                raise refusal
+            with self._working(events):
+                yield self.play
+            self._save()
+            if self.keep:
+                writers.settle()
+        finally:
+            if not self.keep:
+                self._remove()
+            writers.close()
+
+    @contextmanager
+    def _working(self, events: Iterable[NodeEvent]) -> Iterator[None]:
+        """Let kubelets, timers and publishers run until the end of the block."""
+        play = self.play
+        nodes = ObjectListener(play.put_node, play.drop_node, lambda error: self.report("nodes", str(error)))
         followers = (
-            Follower(self.connect, PODS, self.play, _BOUND, CACHED, name="play"),
+            Follower(self.connect, PODS, play, _BOUND, CACHED, name="play"),
             Follower(self.connect, NODES, nodes, self._own, CACHED, name="play"),
         )
-        for number, name in enumerate(first):
-            self.play.timers.enter(_RENEWAL * number / len(first), 1, self._renew, (name,))
+        for number, name in enumerate(play.nodes):
+            play.timers.enter(_RENEWAL * number / len(play.nodes), 1, self._renew, (name,))
         for event in events:
-            self.play.timers.enter(event.at / self.speed, 0, self._happens, (event,))
+            play.timers.enter(event.at / self.speed, 0, self._happens, (event,))
         settle()
         for one in followers:
             one.start()
@@ -182,24 +192,17 @@ class PlayedCluster:
         for thread in threads:
             thread.start()
         try:
-            yield self.play
+            yield
         finally:
             for one in followers:
                 one.stop()
             self._stopping.set()
             for thread in threads:
                 thread.join(_PATIENCE)
-            self._save()
-            writers.finish(_PATIENCE)
-            if not self.keep:
-                self._remove()
 
     @property
     def _own(self) -> dict[str, str]:
         return {"labelSelector": f"{PLAYED}={self.cluster.name}"}
-
-    def _failed(self, about: str, error: ClusterError) -> None:
-        self.report(about, str(error))
 
     # Nodes of the API server.
 
@@ -258,23 +261,20 @@ class PlayedCluster:
 
     def _remove(self) -> None:
         """Delete what was made, and pods that were bound to it: the garbage collector of pods would do the same."""
-        writers = Writers(self.connect, self.report)
         with self.connect() as cluster:
-            for one in objects_at(cluster.http, PODS, _BOUND):
-                metadata = one["metadata"]
-                if one["spec"]["nodeName"] in self.members:
-                    path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-                    writers.write(metadata["uid"], "DELETE", path, {"gracePeriodSeconds": 0})
-            for path in (NODES, LEASES):
-                asked(cluster.http, "DELETE", path, params=self._own)
-            if self.publishes:
-                kinds = {f"{OURS}/{PLURALS[STATE]}", f"{observation.API_VERSION}/{observation.PLURAL}"}
-                for name in self.members:
-                    for kind in kinds:
-                        writers.write(name, "DELETE", f"apis/{kind}/{name}", {})
-                    query = {"labelSelector": f"{NODE_LABEL}={name}"}
-                    writers.write(name, "DELETE", f"apis/{OURS}/{PLURALS[FACTS]}?{urlencode(query)}", {})
-        writers.finish(_PATIENCE)
+            for path, query in ((PODS, _BOUND), (NODES, self._own), (LEASES, self._own)):
+                for one in objects_at(cluster.http, path, query):
+                    metadata = one["metadata"]
+                    if path != PODS or one["spec"]["nodeName"] in self.members:
+                        place = path if path != PODS else f"api/v1/namespaces/{metadata['namespace']}/pods"
+                        conditions = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
+                        self._writers.write(metadata["uid"], "DELETE", f"{place}/{metadata['name']}", conditions)
+        for name in self.members if self.publishes else ():
+            for kind in (f"{OURS}/{PLURALS[STATE]}", f"{observation.API_VERSION}/{observation.PLURAL}"):
+                self._writers.write(name, "DELETE", f"apis/{kind}/{name}", {})
+            facts = urlencode({"labelSelector": f"{NODE_LABEL}={name}"})
+            self._writers.write(name, "DELETE", f"apis/{OURS}/{PLURALS[FACTS]}?{facts}", {})
+        self._writers.settle()
 
     # What passes time.
 
@@ -291,17 +291,17 @@ class PlayedCluster:
     def _publish(self) -> None:
         """Publish all nodes, one after another, as ``mooring publish`` does each."""
         with self.connect() as cluster:
-            shared = Cluster(cluster.http, is_shared=True)
-            publishers: dict[str, Publisher] = {}
+            shared, publishers = Cluster(cluster.http, is_shared=True), dict[str, Publisher]()
+
+            def told(finding: Finding) -> None:
+                self.report(finding.subject, finding.message)
+
             while not self._stopping.wait(LOOKING):
                 for name, node in list(self.play.nodes.items()):
                     if name not in publishers:
                         source = LiveSource(partial(getattr, node, "kubelet"), name)
-                        publishers[name] = Publisher(source.observe, lambda: shared, name, report=self._told)
+                        publishers[name] = Publisher(source.observe, lambda: shared, name, report=told)
                     publishers[name].step()
-
-    def _told(self, finding: Finding) -> None:
-        self.report(finding.subject, finding.message)
 
     # States on disk.
 

@@ -12,14 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.base.inputs.published_node import (
-    Asked,
-    connector,
-    described_name,
-    described_node,
-    kubelet_source,
-    pod_resources_option,
-)
+from mooring.answers.base.inputs import published_node
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, needs_extra, tell, warn
@@ -61,7 +54,7 @@ _SOURCE = "mooring publish"
 @click.command("publish", cls=Verb, epilog=EPILOG)
 @options.kubeconfig("the service account of the pod that this runs in")
 @options.node_name("$NODE_NAME, or else this computer's name", "NODE_NAME")
-@pod_resources_option
+@published_node.pod_resources_option
 @options.node_options(without=["node_name"])
 @click.option("--once", "once", is_flag=True, help="Write once and exit.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Print the objects; nothing is written to the cluster.")
@@ -104,7 +97,7 @@ def command(
     Exit code 1 when the kubelet would not start on its state, so nothing is available.
     """
     check_destination(to)
-    asked = Asked(inputs, kubeconfig, pod_resources, dry_run)
+    asked = published_node.Asked(inputs, kubeconfig, pod_resources, dry_run)
     with needs_extra("kube", source=_SOURCE):
         rhythm = _rhythm(heartbeat, wakes=wake)
         address = service_options.parse_address(metrics, source="--metrics-address")
@@ -112,7 +105,7 @@ def command(
             return _pruned(asked)
         if asked.is_described:
             return _described(asked, rhythm, form, to)
-        source, end = kubelet_source(asked)
+        source, end = published_node.kubelet_source(asked)
         try:
             if dry_run:
                 try:
@@ -128,10 +121,10 @@ def command(
             end()
 
 
-def _described(asked: Asked, rhythm: Rhythm, form: str, to: str) -> int:
-    plan = described_node(asked)
+def _described(asked: published_node.Asked, rhythm: Rhythm, form: str, to: str) -> int:
+    plan = published_node.described_node(asked)
     warn(plan.findings)
-    asked = replace(asked, inputs=replace(asked.inputs, node_name=described_name(asked)))
+    asked = replace(asked, inputs=replace(asked.inputs, node_name=published_node.described_name(asked)))
     if isinstance(plan, planning.RefusedPlan):
         emit(f"The kubelet would not start: {plan.refusal.message}")
         return NO
@@ -152,8 +145,8 @@ def _shown(seen: Observation, form: str, to: str, machine: str = "") -> int:
     return NO if seen.problem else YES
 
 
-def _publisher(asked: Asked, observe: Observe, rhythm: Rhythm) -> publishing.Publisher:
-    connect = connector(asked.kubeconfig)
+def _publisher(asked: published_node.Asked, observe: Observe, rhythm: Rhythm) -> publishing.Publisher:
+    connect = published_node.connector(asked.kubeconfig)
     log = logs.start_log(service_options.LogFormat.JSON, service_options.LogLevel.INFO, name="mooring.publish")
 
     def report(finding: Finding) -> None:
@@ -191,9 +184,9 @@ def _once(publisher: Publisher, name: str) -> int:
     return YES
 
 
-def _pruned(asked: Asked) -> int:
+def _pruned(asked: published_node.Asked) -> int:
     try:
-        with connector(asked.kubeconfig)() as cluster:
+        with published_node.connector(asked.kubeconfig)() as cluster:
             gone = writing.prune(cluster.http, time.time())
     except MooringError as error:
         raise _bad(error, "may this account list and delete facts?") from None

@@ -201,28 +201,28 @@ def bytes_of(text: str) -> bytes:
     return _NO_BYTE.sub("\ufffd", text).encode(errors="surrogateescape")
 
 
-def describe_format(text: str) -> str:
-    """Name the manager and the format version of a state file's text, or say why it has none.
+def describe_format(text: str) -> tuple[str, str]:
+    """Name the manager and the format version of a state file's text, or say why it has none; then there is no version.
 
     The checksums are not checked. A file without any member of one manager only is counted with the CPU manager.
 
     >>> describe_format('{"policyName":"Static","machineState":{},"checksum":3940083781}')
-    'memory manager state, format V1'
+    ('memory manager state', 'format V1')
     >>> describe_format("[]")
-    'not a state file: the JSON text is not an object'
+    ('not a state file: the JSON text is not an object', '')
     """
     try:
         document = parse(bytes_of(text))
     except JSONSyntaxError as error:
-        return f"not JSON: {error}"
+        return f"not JSON: {error}", ""
     if not isinstance(document, JSONObject):
-        return "not a state file: the JSON text is not an object"
+        return "not a state file: the JSON text is not an object", ""
     members = {name.lower(): value for name, value in document.members}
     if not members.keys() & {"policyname", "defaultcpuset", "machinestate", "entries", "data", "checksum"}:
-        return "not a state file: it has none of the members of one"
+        return "not a state file: it has none of the members of one", ""
     if "machinestate" in members or _data_has_machine_state(members.get("data")):
-        return f"memory manager state, format {_memory_version(members)}"
-    return f"CPU manager state, format {_cpu_version(members)}"
+        return "memory manager state", f"format {_memory_version(members)}"
+    return "CPU manager state", f"format {_cpu_version(members)}"
 
 
 def _memory_version(members: dict[str, JSONValue]) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 
 from mooring.engine.checkpoint.goscan import JSONNumber, JSONObject, JSONValue
 from mooring.engine.checkpoint.gotypes import (
@@ -271,6 +272,7 @@ def _word_for(found: JSONValue) -> str:
             return "object"
 
 
+@lru_cache(maxsize=1024)
 def quoted(text: str) -> str:
     r"""Return ``text`` as a JSON string as Go writes it: what HTML or JavaScript might trip over is escaped.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -98,9 +97,10 @@ def _begin_writing_back(descriptor: int) -> None:
     is waited for, one commit of its journal serves them all, and waiting for the others costs little: two state files
     together then take a third less time. This is advice and no promise: each file is waited for all the same.
     """
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    except (OSError, AttributeError):  # the system has no such advice
+        return
 
 
 def _sync_directory(directory: Path) -> None:

@@ -188,7 +188,7 @@ class PodLevelGates:
 
     def leaves_out(self, pod: Pod) -> bool:
         """Tell whether the managers keep their hands off the pod: a pod-level pod without both gates."""
-        return not ((self.resources and self.managers) or self.unknown_to_managers) and pod.is_pod_level
+        return pod.is_pod_level and not ((self.resources and self.managers) or self.unknown_to_managers)
 
     def manages(self, pod: Pod) -> bool:
         """Tell whether the pod takes the path of KEP-5526."""

@@ -65,11 +65,8 @@ def generate_hints(
     if len(nodes) > MOST_LISTED:
         return _family(topology, available, reusable, need, align_by_socket=align_by_socket, absent=absent)
     cpus = tuple(topology.numa.values())
-    base = 0
-    for position, mask in enumerate(cpus):
-        if mask & reusable:
-            base |= 1 << position
-    smallest = _smallest_size([(mask & ~absent).bit_count() for mask in cpus], need)
+    base = sum(1 << position for position, mask in enumerate(cpus) if mask & reusable) if reusable else 0
+    smallest = _smallest_size(tuple([(mask & ~absent).bit_count() for mask in cpus]), need)
     span, sockets = 0, tuple[int, ...]()
     if align_by_socket:
         span, sockets = _socket_span(topology, smallest), _positions_of_sockets(topology)
@@ -128,7 +125,7 @@ def _family(
         universe |= 1 << node
         if cpus & reusable:
             required |= 1 << node
-    smallest = _smallest_size([(cpus & ~absent).bit_count() for cpus in topology.numa.values()], need)
+    smallest = _smallest_size(tuple([(cpus & ~absent).bit_count() for cpus in topology.numa.values()]), need)
     sockets = None
     if align_by_socket:
         nodes = tuple(
@@ -148,7 +145,8 @@ def _sums(counts: list[int]) -> list[int]:
     return sums
 
 
-def _smallest_size(sizes: list[int], need: int) -> int:
+@lru_cache(maxsize=256)
+def _smallest_size(sizes: tuple[int, ...], need: int) -> int:
     """Return the fewest nodes that could serve the request on an empty machine; all of them when none could."""
     total = 0
     for number, size in enumerate(sorted(sizes, reverse=True), start=1):

@@ -80,36 +80,35 @@ class Accumulator:
             return self._below(self._ordered(topology.numa.items(), EVERYWHERE), topology.sockets_of_node)
         return self._ordered(topology.sockets.items(), EVERYWHERE)
 
-    def cores(self, *, ordered: bool = True) -> Iterator[Element]:
-        """List the cores with available CPUs, below sockets or NUMA nodes, whichever are smaller.
-
-        Args:
-            ordered: whether those of one parent stand in the order of taking, and not of their ids.
-        """
+    def _above_cores(self) -> tuple[list[Element], Elements]:
+        """Return sockets or NUMA nodes with available CPUs, whichever are smaller, and the cores in each."""
         topology = self.topology
         if topology.numa_first:
-            parents, children = self.sockets(), topology.cores_of_socket
-        else:
-            parents, children = self.numa_nodes(), topology.cores_of_node
+            return self.sockets(), topology.cores_of_socket
+        return self.numa_nodes(), topology.cores_of_node
+
+    def cores(self) -> Iterator[Element]:
+        """List the cores with available CPUs, below sockets or NUMA nodes, whichever are smaller."""
+        parents, children = self._above_cores()
         # The list is drawn lazily, but always from the CPUs that are available now: claims while walking do not change
         # it.
         available, kept = self.available, self.kept
         for parent, mask in parents:
-            here = available & mask
-            if ordered:
-                yield from _ordered(available, kept, children[parent], mask)
-            else:
-                yield from (core for core in children[parent] if core[1] & here)
+            yield from _ordered(available, kept, children[parent], mask)
 
     def free_cores(self) -> Iterator[Element]:
         """List the cores that count as entirely free, drawn lazily from what is available now, as :meth:`cores`."""
-        average, free = self.topology.cpus_per_core, self.available | self.kept
-        # Of one parent those judged by the average have equally many free CPUs: their order is that of their ids.
-        alike = not self.kept and not self.fixed_sizes
-        for core in self.cores(ordered=not alike):
-            mask = core[1]
-            if (mask & free).bit_count() == (mask.bit_count() if self.fixed_sizes else average):
-                yield core
+        average, available, kept = self.topology.cpus_per_core, self.available, self.kept
+        free, fixed_sizes = available | kept, self.fixed_sizes
+        parents, children = self._above_cores()
+        for parent, inside in parents:
+            here = available & inside
+            # Of one parent those judged by the average have equally many free CPUs: their order is that of their ids.
+            alike = not kept and not fixed_sizes
+            for core in children[parent] if alike else _ordered(available, kept, children[parent], inside):
+                mask = core[1]
+                if mask & here and (mask & free).bit_count() == (mask.bit_count() if fixed_sizes else average):
+                    yield core
 
     def uncores(self, *, once: bool) -> list[Element]:
         """List the uncore caches with available CPUs, once or under each of its NUMA nodes.
@@ -230,7 +229,7 @@ def take_packed(
     for rule, step in large if topology.numa_first else reversed(large):
         before = run.taken
         step(run)
-        _report(observer, rule, run.taken & ~before)
+        _report(observer, rule, run.taken ^ before)
         if run.need <= 0:
             return run.taken
 
@@ -259,7 +258,7 @@ def take_packed(
 
 
 def _report(observer: Observer | None, rule: str, cpus: CPUMask) -> None:
-    if observer is not None and cpus:
+    if cpus and observer is not None:
         observer(CPUsPicked(rule, cpus))
 
 

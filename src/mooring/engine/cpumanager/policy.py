@@ -191,6 +191,9 @@ def whole_cpus(resources: ResourceList) -> int:
     cpu = resources.get("cpu")
     if cpu is None:
         return 0
+    units, rest = divmod(cpu.nano, 10**9)
+    if not rest and 0 <= units < 10**9:
+        return units
     units, milli = cpu.units, cpu.milli
     return units if units * 1000 == milli or int64(units * 1000) == milli else 0
 

@@ -351,7 +351,7 @@ def taken_near(
         missing = wanted.need - first.bit_count()
         if observer is not None and missing > 0:
             observer(TakeBegun(wanted.uid, wanted.container, missing, pool & ~first, "anywhere"))
-        rest = take(policy.topology, pool & ~first, missing, policy.rules, observer)
+        rest = take(policy.topology, pool & ~first, missing, policy.rules, observer) if missing > 0 else NO_CPUS
         result = first | rest if isinstance(rest, int) else rest
     if observer is not None:
         first, taken = (one if isinstance(one, int) else NO_CPUS for one in (first, result))

@@ -134,8 +134,8 @@ class Kubelet:
 
     def admit(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
         """Let the managers decide about a pod, start the containers of an admitted one, and write the files."""
-        kubelet, decision = self.decide(pod, observer)
-        return (kubelet.start_containers(pod.uid, observer) if decision.admitted else kubelet), decision
+        node, decision = self.node.admit(pod, observer)
+        return self._after(node), decision
 
     def decide(self, pod: Pod, observer: Observer | None = None) -> tuple[Kubelet, Decision]:
         """Let the managers decide about a pod and write the files, without starting its containers."""
@@ -285,10 +285,6 @@ def memory_text(settings: Settings, state: MemoryState) -> str:
     """Return the text of the memory manager's state file."""
     pod_level = settings.gates["PodLevelResourceManagers"]
     return memory_checkpoint.memory_text_of(settings.release.name, state, pod_level=pod_level)
-
-
-def _read(file: DeferredText | str | None) -> str | None:
-    return file.read() if isinstance(file, DeferredText) else file
 
 
 def reserved_cpus(kubelet: Kubelet) -> CPUSet:

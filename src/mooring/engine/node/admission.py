@@ -191,7 +191,7 @@ class Admission:
         return None
 
     def _aligned(self, container: Container, policy: str) -> Verdict:
-        self._clean_all()
+        self._clean("devices", "cpus", "memory")
         given = container_hints(self.settings, self.providers, self.pod, container, self.observer)
         self.hints[container.name] = joined(given)
         hint = self._merged(given, container.name, policy)
@@ -202,7 +202,7 @@ class Admission:
         return self._allocate(container)
 
     def _pod_scope(self) -> Verdict:
-        self._clean_all()
+        self._clean("devices", "cpus", "memory")
         given = pod_hints(self.settings, self.providers, self.pod, self.observer)
         self.pod_hints = joined(given)
         hint = self._merged(given, "", self._policy(""))
@@ -218,34 +218,17 @@ class Admission:
                 return verdict
         return None
 
-    # Stale state goes when a manager is asked for the first time: nothing becomes stale during an admission.
-
-    def _clean_devices(self) -> None:
-        if self._is_first_question("devices"):
-            self.providers = without_stale_devices(self.providers, self.active)
-
-    def _clean_cpus(self) -> None:
-        if self._is_first_question("cpus"):
-            self.providers = without_stale_cpus(
-                self.settings, self.providers, self.active, self.observer, self.suspects
-            )
-
-    def _clean_memory(self) -> None:
-        if self._is_first_question("memory"):
-            self.providers = without_stale_memory(
-                self.settings, self.providers, self.active, self.observer, self.suspects
-            )
-
-    def _is_first_question(self, manager: str) -> bool:
-        if not self.sources_ready or manager in self.asked:
-            return False
-        self.asked.add(manager)
-        return True
-
-    def _clean_all(self) -> None:
-        self._clean_devices()
-        self._clean_cpus()
-        self._clean_memory()
+    def _clean(self, *managers: str) -> None:
+        """Drop the stale state of managers that are asked for the first time; nothing becomes stale meanwhile."""
+        for manager in managers if self.sources_ready else ():
+            if manager in self.asked:
+                continue
+            self.asked.add(manager)
+            if manager == "devices":
+                self.providers = without_stale_devices(self.providers, self.active)
+            else:
+                without = without_stale_cpus if manager == "cpus" else without_stale_memory
+                self.providers = without(self.settings, self.providers, self.active, self.observer, self.suspects)
 
     # Hints.
 
@@ -280,10 +263,10 @@ class Admission:
         )
 
     def _allocate_devices(self, container: Container, hint: Hint) -> Verdict:
-        self._clean_devices()
-        if self.settings.device_alignments is not None:
-            return None
+        self._clean("devices")
         providers = self.providers
+        if self.settings.device_alignments is not None or not providers.devices.devices:
+            return None
         answer = allocate_devices(
             providers.devices,
             providers.reusable_devices,
@@ -303,7 +286,7 @@ class Admission:
         policy = self.settings.cpu
         if policy is None:
             return None
-        self._clean_cpus()
+        self._clean("cpus")
         providers = self.providers
         if policy.resizes:
             resumed = resumed_resize(
@@ -326,7 +309,7 @@ class Admission:
         policy = self.settings.memory
         if policy is None:
             return None
-        self._clean_memory()
+        self._clean("memory")
         providers = self.providers
         answer = allocate_memory(
             policy, providers.memory, providers.reusable_memory, self.pod, container, hint, self.observer

@@ -359,10 +359,14 @@ def placements_of(providers: Providers, pod: Pod) -> tuple[dict[str, Placement],
         )
         for container in pod.containers
     }
-    whole = Placement(
-        CPUSet(providers.cpu.pods.get(pod.uid, NO_CPUS)), numa_of_blocks(providers.memory.pods.get(pod.uid, ()))
-    )
-    return containers, whole
+    cpus_of_pod, blocks_of_pod = providers.cpu.pods.get(pod.uid, NO_CPUS), providers.memory.pods.get(pod.uid, ())
+    return containers, Placement(
+        CPUSet(cpus_of_pod), numa_of_blocks(blocks_of_pod)
+    ) if cpus_of_pod or blocks_of_pod else NOTHING
+
+
+NOTHING = Placement()
+"""What a pod without a partition holds as a whole."""
 
 
 def numa_of_blocks(blocks: Iterable[Block]) -> tuple[int, ...]:

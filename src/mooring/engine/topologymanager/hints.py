@@ -115,5 +115,7 @@ def best_of_size(info: NUMAInfo, masks: tuple[int, ...]) -> int:
 
 def narrowest(info: NUMAInfo, masks: tuple[int, ...]) -> int:
     """Return the best of several masks: the fewest nodes first, then as :func:`best_of_size`."""
+    if len(masks) == 1:
+        return masks[0]
     size = min(mask.bit_count() for mask in masks)
     return best_of_size(info, tuple(mask for mask in masks if mask.bit_count() == size))

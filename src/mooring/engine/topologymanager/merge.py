@@ -59,7 +59,7 @@ def merge(policy: str, entries: Sequence[Entry], info: NUMAInfo, observer: Obser
         return _answer(None, preferred=False, admitted=True)
     if policy == SINGLE_NUMA_NODE:
         winner = _merged_single(entries, info.nodes, listing=observer is not None)
-    elif any(isinstance(hints, Family) for hints in entries):
+    elif Family in map(type, entries):
         winner = _merged_wide(entries, info)
     else:
         winner = _merged_hint([hints for hints in entries if isinstance(hints, Hints)], info)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 
 from mooring.engine.core.decision import OUT_OF, is_decided_reason
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.rules import RULES
+from mooring.lazy import dataclass
 
 _CODE = re.compile(r"MOOR-[0-9]{3}")
 _SOURCE = "\n## Source\n"

@@ -25,31 +25,13 @@ from mooring.engine.kubelet.events import Admit, Offline, Online, Remove, Restar
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release, release_of
 from mooring.explanations.phrases import plural
 from mooring.fleet import MOST_SECONDS
-from mooring.fleet.cluster import (
-    ClusterEvent,
-    Member,
-    NodeAction,
-    NodeChange,
-    NodeCluster,
-    NodeEvent,
-    NodeTaints,
-    PodResize,
-)
+from mooring.fleet import cluster as clusters
 from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
 from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    check_names,
-    kind_of,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    within,
-)
 from mooring.inputs.node_groups import NodeGroup, groups_in, single_cluster
 from mooring.inputs.pods.recordings import RecordedNode, node_histories
 from mooring.inputs.pods.scheduling_fields import taints_at
@@ -75,7 +57,7 @@ def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= MOST_SECONDS:
         problem = f"must be a number of seconds from 0 to {MOST_SECONDS} (100 years)"
-        given = f"{value!r:.40}" if is_number else kind_of(value)
+        given = f"{value!r:.40}" if is_number else reading.kind_of(value)
         raise InputError(f"{problem}, not {given}", field=field, remedy="write 3600 for an hour")
     return float(value)
 
@@ -85,7 +67,7 @@ _FIELDS: Final = ("apiVersion", "kind", "metadata", "events")
 _NODE_FIELDS: Final = ("at", "do", "nodes", "every")
 _RESTART, _TAINT, _OFFLINE, _ONLINE, _RESIZE = "restart", "taint", "offline", "online", "resize"
 _DETAILS: Final[Mapping[str, tuple[str, ...]]] = {
-    **{action.value: () for action in NodeAction},
+    **{action.value: () for action in clusters.NodeAction},
     _RESTART: ("set", "release"),
     _TAINT: ("taints",),
     _OFFLINE: ("cpus",),
@@ -93,7 +75,7 @@ _DETAILS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def with_events(cluster: NodeCluster, path: str) -> NodeCluster:
+def with_events(cluster: clusters.NodeCluster, path: str) -> clusters.NodeCluster:
     """Return a cluster with the events of a file after its own.
 
     Raises:
@@ -103,15 +85,15 @@ def with_events(cluster: NodeCluster, path: str) -> NodeCluster:
     if len(documents) != 1:
         raise InputError(f"has {len(documents)} documents", source=path, remedy=f"give one of kind {KIND}")
     with located(documents[0]):
-        content = as_mapping(documents[0].content)
-        check_names(content, _FIELDS)
-        if (kind := text_at(content, "kind")) != KIND:
+        content = reading.as_mapping(documents[0].content)
+        reading.check_names(content, _FIELDS)
+        if (kind := reading.text_at(content, "kind")) != KIND:
             raise InputError(f"{kind!r:.60} is not a list of events", field="kind", remedy=f"write {KIND}")
-        events = cluster_events(list_at(content, "events"), cluster)
+        events = cluster_events(reading.list_at(content, "events"), cluster)
     return replace(cluster, events=(*cluster.events, *events))
 
 
-def cluster_events(entries: Sequence[object], cluster: NodeCluster) -> tuple[ClusterEvent, ...]:
+def cluster_events(entries: Sequence[object], cluster: clusters.NodeCluster) -> tuple[clusters.ClusterEvent, ...]:
     """Return the events of a list, one for each node that they name, in the order of their times.
 
     Args:
@@ -121,10 +103,10 @@ def cluster_events(entries: Sequence[object], cluster: NodeCluster) -> tuple[Clu
     Raises:
         InputError: one is not valid, or names a node that there is not.
     """
-    reader, found = _Reader(cluster), list[ClusterEvent]()
+    reader, found = _Reader(cluster), list[clusters.ClusterEvent]()
     for index, entry in sorted(enumerate(entries), key=lambda numbered: _time_of(numbered[1])):
-        with within(f"events[{index}]"):
-            found += reader.events(as_mapping(entry))
+        with reading.within(f"events[{index}]"):
+            found += reader.events(reading.as_mapping(entry))
     return tuple(sorted(found, key=lambda event: event.at))
 
 
@@ -136,33 +118,33 @@ def _time_of(entry: object) -> float:
 class _Reader:
     """Reads events in the order of their times; a field that a restart changed stays changed."""
 
-    def __init__(self, cluster: NodeCluster) -> None:
+    def __init__(self, cluster: clusters.NodeCluster) -> None:
         self._members = {one.name: one for one in cluster.members()}
-        self._groups: dict[str, list[Member]] = {one.name: [] for one in cluster.groups}
+        self._groups: dict[str, list[clusters.Member]] = {one.name: [] for one in cluster.groups}
         for member in self._members.values():
             self._groups[member.group.name].append(member)
         self._configs: dict[str, KubeletConfig] = {}
         self._restarts: dict[object, Restart] = {}
 
-    def events(self, content: Mapping[str, Any]) -> Iterator[ClusterEvent]:
+    def events(self, content: Mapping[str, Any]) -> Iterator[clusters.ClusterEvent]:
         """Yield what an entry means, for each of its nodes."""
-        action, at = name_at(content, "do"), seconds_at(content, "at") or 0.0
+        action, at = reading.name_at(content, "do"), seconds_at(content, "at") or 0.0
         if action == _RESIZE:
-            check_names(content, ("at", "do", "pod", "containers", "resources"))
-            pod = name_at(content, "pod")
+            reading.check_names(content, ("at", "do", "pod", "containers", "resources"))
+            pod = reading.name_at(content, "pod")
             wanted = {name: value for name, value in content.items() if name in ("containers", "resources")}
-            yield PodResize(at, pod if "/" in pod else f"default/{pod}", resizing({"uid": pod, **wanted}))
+            yield clusters.PodResize(at, pod if "/" in pod else f"default/{pod}", resizing({"uid": pod, **wanted}))
             return
         if action not in _DETAILS:
             known = ", ".join((*_DETAILS, _RESIZE))
             raise InputError(f"{action!r:.40} is not known", field="do", remedy=f"write one of {known}")
-        check_names(content, (*_NODE_FIELDS, *_DETAILS[action]))
+        reading.check_names(content, (*_NODE_FIELDS, *_DETAILS[action]))
         every = seconds_at(content, "every") or 0.0
         for number, member in enumerate(self._nodes(content)):
-            yield NodeEvent(at + every * number, member.name, self._change(action, content, member))
+            yield clusters.NodeEvent(at + every * number, member.name, self._change(action, content, member))
 
-    def _nodes(self, content: Mapping[str, Any]) -> Iterator[Member]:
-        names = list_at(content, "nodes")
+    def _nodes(self, content: Mapping[str, Any]) -> Iterator[clusters.Member]:
+        names = reading.list_at(content, "nodes")
         if not names:
             raise InputError("must not be empty", field="nodes", remedy="name nodes or groups")
         for name in names:
@@ -175,23 +157,23 @@ class _Reader:
                     f"{name!r:.60} is neither a node nor a group", field="nodes", remedy="groups are in the cluster"
                 )
 
-    def _change(self, action: str, content: Mapping[str, Any], member: Member) -> NodeChange:
+    def _change(self, action: str, content: Mapping[str, Any], member: clusters.Member) -> clusters.NodeChange:
         if action == _RESTART:
             return self._restart(content, member)
         if action == _TAINT:
-            return NodeTaints(taints_at(content))
+            return clusters.NodeTaints(taints_at(content))
         if action in (_OFFLINE, _ONLINE):
             if CPU_HOTPLUG not in member.group.mooring.extensions:
                 remedy = f"write mooring: {{extensions: [{CPU_HOTPLUG}]}} in the group {member.group.name}"
                 raise InputError(f"needs the extension {CPU_HOTPLUG}", field="do", remedy=remedy)
-            cpus = cpu_list(name_at(content, "cpus"), "cpus")
+            cpus = cpu_list(reading.name_at(content, "cpus"), "cpus")
             return Offline(cpus) if action == _OFFLINE else Online(cpus)
-        return NodeAction(action)
+        return clusters.NodeAction(action)
 
-    def _restart(self, content: Mapping[str, Any], member: Member) -> Restart:
+    def _restart(self, content: Mapping[str, Any], member: clusters.Member) -> Restart:
         before = self._configs.get(member.name, member.group.config)
-        texts = tuple(str(one) for one in list_at(content, "set"))
-        release = text_at(content, "release")
+        texts = tuple(str(one) for one in reading.list_at(content, "set"))
+        release = reading.text_at(content, "release")
         key = id(before), texts, release
         found = self._restarts.get(key)
         if found is None:
@@ -206,7 +188,7 @@ class _Reader:
 
 
 def _field(text: str, release: str) -> ConfigField:
-    with within("set"):
+    with reading.within("set"):
         return config_field(text, release)
 
 
@@ -252,7 +234,7 @@ def recorded_arrivals(path: str, kinds: Kinds, findings: list[str]) -> list[PodA
     return list(found.values())
 
 
-def recorded_cluster(path: str) -> NodeCluster:
+def recorded_cluster(path: str) -> clusters.NodeCluster:
     """Return the nodes of a recording, equal ones as a group, and the restarts of their kubelets.
 
     Raises:
@@ -264,7 +246,7 @@ def recorded_cluster(path: str) -> NodeCluster:
     for history in histories:
         first = history.first
         machine = trace_machine(first, history.file)
-        with within(first.id, source=history.file):
+        with reading.within(first.id, source=history.file):
             devices = device_table(first.devices)
         group = NodeGroup(history.node, 1, machine, first.kubelet, first.mooring, devices=devices)
         members = next((found for one, found in alike if replace(one, name=group.name) == group), None)
@@ -272,19 +254,21 @@ def recorded_cluster(path: str) -> NodeCluster:
             alike.append((group, [history]))
         else:
             members.append(history)
-    groups, events = [], list[NodeEvent]()
+    groups, events = [], list[clusters.NodeEvent]()
     for number, (group, members) in enumerate(alike, 1):
         name = members[0].node if len(members) == 1 else f"recorded-{number}"
         groups.append(replace(group, name=name, count=len(members)))
         for index, history in enumerate(members):
             node = name if len(members) == 1 else f"{name}-{index}"
             events += _restarts(history, node, begins)
-    return NodeCluster(path, tuple(groups), (), tuple(sorted(events, key=lambda one: one.at)))
+    return clusters.NodeCluster(path, tuple(groups), (), tuple(sorted(events, key=lambda one: one.at)))
 
 
-def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[NodeEvent]:
+def _restarts(history: RecordedNode, node: str, begins: float) -> Sequence[clusters.NodeEvent]:
     return [
-        NodeEvent(max(one.at - begins, 0.0), node, one.step) for one in history.steps if isinstance(one.step, Restart)
+        clusters.NodeEvent(max(one.at - begins, 0.0), node, one.step)
+        for one in history.steps
+        if isinstance(one.step, Restart)
     ]
 
 
@@ -306,10 +290,10 @@ def load_cluster(path: str, config: tuple[str, ...] = (), machines: tuple[str, .
         return live(cluster_objects(documents, path), config, machines)
     document = single_cluster(documents, path)
     with located(document):
-        content = as_mapping(document.content)
-        name = text_at(mapping_at(content, "metadata"), "name") or document.file
-        cluster = NodeCluster(name, groups_in(document, config), tuple(_other_releases(content)))
-        cluster = replace(cluster, events=cluster_events(list_at(content, "events"), cluster))
+        content = reading.as_mapping(document.content)
+        name = reading.text_at(reading.mapping_at(content, "metadata"), "name") or document.file
+        cluster = clusters.NodeCluster(name, groups_in(document, config), tuple(_other_releases(content)))
+        cluster = replace(cluster, events=cluster_events(reading.list_at(content, "events"), cluster))
         return LiveCluster(cluster, {one.name: () for one in cluster.members()}, ())
 
 
@@ -325,8 +309,8 @@ def live(objects: ClusterObjects, config: tuple[str, ...], machines: tuple[str, 
 
 def _other_releases(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is to be known of kubelets of releases that are not."""
-    for entry in list_at(content, "groups"):
-        group = as_mapping(entry)
-        version = KubeletVersion(text_at(group, "release"), "release")
+    for entry in reading.list_at(content, "groups"):
+        group = reading.as_mapping(entry)
+        version = KubeletVersion(reading.text_at(group, "release"), "release")
         for one in chosen_release([version]).findings:
-            yield f"group {name_at(group, 'name')}: {one.subject} {one.message}"
+            yield f"group {reading.name_at(group, 'name')}: {one.subject} {one.message}"

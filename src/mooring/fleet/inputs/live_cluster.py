@@ -22,16 +22,8 @@ from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural
-from mooring.fleet.cluster import NodeCluster, RunningNode, RunningPod, offered
-from mooring.fleet.inputs.live_machines import (
-    NamedMachine,
-    NodeObject,
-    check_names,
-    devices_of_node,
-    instance_type,
-    machine_of_node,
-    node_object,
-)
+from mooring.fleet.cluster import NodeCluster, RunningNode, offered
+from mooring.fleet.inputs import live_machines
 from mooring.fleet.inputs.live_pods import DisruptionBudget, LivePod, disruption_budgets, live_pod
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.decoding.fields import Document
@@ -106,17 +98,12 @@ class LiveCluster:
     """Of all namespaces."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """What a node is, and what it has, as far as that is known."""
-
-    machine: Machine
-    kind: NodeKind
-    state: NodeState
+_Described = tuple[Machine, NodeKind, NodeState]
+"""What a node is, and what it has, as far as that is known."""
 
 
 def live_cluster(
-    objects: ClusterObjects, named: Sequence[NamedMachine] = (), config: Sequence[Document] = ()
+    objects: ClusterObjects, named: Sequence[live_machines.NamedMachine] = (), config: Sequence[Document] = ()
 ) -> LiveCluster:
     """Return the cluster of some objects.
 
@@ -134,7 +121,9 @@ def live_cluster(
 class _Reading:
     """Objects on their way to a cluster."""
 
-    def __init__(self, objects: ClusterObjects, named: Sequence[NamedMachine], config: Sequence[Document]) -> None:
+    def __init__(
+        self, objects: ClusterObjects, named: Sequence[live_machines.NamedMachine], config: Sequence[Document]
+    ) -> None:
         self._objects, self._named, self._config = objects, named, config
         self._kinds: dict[str, NodeKind | str] = {}
         self._empty: dict[str, StateTexts] = {}
@@ -153,8 +142,8 @@ class _Reading:
         groups: list[NodeGroup] = []
         now: dict[str, RunningNode] = {}
         pods: dict[str, tuple[LivePod, ...]] = {"": self._pods_of("", PodGates())}
-        nodes = [node_object(content, self._objects.source) for content in self._objects.of(NODE)]
-        check_names((node.name for node in nodes), "node", self._objects.source)
+        nodes = [live_machines.node_object(content, self._objects.source) for content in self._objects.of(NODE)]
+        live_machines.check_names((node.name for node in nodes), "node", self._objects.source)
         listed = {"", *(node.name for node in nodes)}
         self._assumed.elsewhere = sum(len(found) for name, found in self._bound.items() if name not in listed)
         for node in sorted(nodes, key=lambda one: one.name):
@@ -162,11 +151,11 @@ class _Reading:
             if isinstance(described, str):
                 self._assumed.left_out[node.name] = described
             elif described is not None:
-                facts = described.kind.facts
+                facts = described[1].facts
                 pods[node.name] = self._pods_of(node.name, PodGates.of_node(facts.config, facts.mooring))
                 self._add(groups, now, node, described, pods[node.name])
         self._check_known()
-        check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
+        live_machines.check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
         if not groups:
             raise InputError(
                 f"nothing can be said about any node: {next(iter(self._assumed.left_out.values()), 'there is none')}",
@@ -194,16 +183,16 @@ class _Reading:
         )
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.order))
 
-    def _described(self, node: NodeObject) -> _Described | str | None:
+    def _described(self, node: live_machines.NodeObject) -> _Described | str | None:
         """Return what a node is; a text says why nothing can be said, None that its machine is to be named."""
         if node.name in self._states:
             return self._published(node.name)
-        machine = machine_of_node(node, self._named)
+        machine = live_machines.machine_of_node(node, self._named)
         if machine is None:
-            self._unknown.setdefault(instance_type(node), []).append(node.name)
+            self._unknown.setdefault(live_machines.instance_type(node), []).append(node.name)
             return None
         by_name = any(one.is_of(node) for one in self._named)
-        self._assumed.machines["--machine" if by_name else f"instance type {instance_type(node)}"] += 1
+        self._assumed.machines["--machine" if by_name else f"instance type {live_machines.instance_type(node)}"] += 1
         return self._assumed_node(node, machine)
 
     def _published(self, name: str) -> _Described | str:
@@ -214,9 +203,9 @@ class _Reading:
                 "its facts are not known" if content is None else kind_of(state.facts, facts_of(content))
             )
         kind = self._kinds[state.facts]
-        return kind if isinstance(kind, str) else _Described(Machine(name, kind.facts.machine), kind, state)
+        return kind if isinstance(kind, str) else (Machine(name, kind.facts.machine), kind, state)
 
-    def _assumed_node(self, node: NodeObject, machine: Machine) -> _Described | str:
+    def _assumed_node(self, node: live_machines.NodeObject, machine: Machine) -> _Described | str:
         chosen = chosen_release([KubeletVersion(node.version, f"node {node.name}")], nearest=True)
         self._assumed.releases.update(one.message for one in chosen.findings)
         configuration = self._configuration(node, machine)
@@ -229,10 +218,10 @@ class _Reading:
         kind = self._kinds[digest]
         if isinstance(kind, str):
             return kind
-        devices = DeviceState(devices_of_node(node, machine))
-        return _Described(machine, kind, NodeState(node.name, digest, self._empty[digest], devices))
+        devices = DeviceState(live_machines.devices_of_node(node, machine))
+        return machine, kind, NodeState(node.name, digest, self._empty[digest], devices)
 
-    def _configuration(self, node: NodeObject, machine: Machine) -> NodeConfiguration:
+    def _configuration(self, node: live_machines.NodeObject, machine: Machine) -> NodeConfiguration:
         told = self._objects.configz.get(node.name)
         if told is not None:
             documents = [Document(dict(told), f"configuration of node {node.name}", 1, 1)]
@@ -245,7 +234,7 @@ class _Reading:
         self,
         groups: list[NodeGroup],
         now: dict[str, RunningNode],
-        node: NodeObject,
+        node: live_machines.NodeObject,
         described: _Described,
         pods: Sequence[LivePod],
     ) -> None:
@@ -256,33 +245,34 @@ class _Reading:
         self._assumed.unplaced += [
             one.name for one in pods if not is_plain(one.pod) and one.uid not in kubelet.node.active
         ]
-        facts = described.kind.facts
-        running = tuple(RunningPod(one.name, one.uid, one.asked) for one in pods)
+        machine, kind, state = described
+        facts = kind.facts
         groups.append(
             NodeGroup(
                 node.name,
                 1,
-                described.machine,
+                machine,
                 facts.config,
                 facts.mooring,
                 node.labels,
                 node.taints,
-                described.state.devices.devices,
+                state.devices.devices,
                 (node.labels[ZONE],) if node.labels.get(ZONE) else (),
             )
         )
-        now[node.name] = RunningNode(kubelet, running, {**offered(kubelet), **node.allocatable}, node.closed)
+        now[node.name] = RunningNode(kubelet, tuple(pods), {**offered(kubelet), **node.allocatable}, node.closed)
 
     def _kubelet(self, described: _Described, pods: Sequence[LivePod]) -> Kubelet | str:
         """Return the kubelet of a node as it is now; a text says why that cannot be told."""
-        state, by_uid = described.state, {one.uid: one.pod for one in pods}
+        _, kind, state = described
+        by_uid = {one.uid: one.pod for one in pods}
         named = {key.uid for key in state.pods if key.uid}
         nameless = {(key.namespace, key.name) for key in state.pods if not key.uid}
         new = [one for one in pods if one.uid not in named and (one.pod.namespace, one.pod.name) not in nameless]
         self._assumed.placed += sum(not is_plain(one.pod) for one in new)
         by_uid |= {one.uid: without_status(one.pod) for one in new}
         leaving = [one.uid for one in pods if one.leaving]
-        situation = NodeKnowledge(described.kind, state, by_uid, leaving, [one.uid for one in new])
+        situation = NodeKnowledge(kind, state, by_uid, leaving, [one.uid for one in new])
         found = NodeFaults().guarded(state.node, lambda: possible_kubelets(situation), unjudged)
         if isinstance(found, str):
             return found

@@ -21,17 +21,7 @@ from typing import Any, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device
-from mooring.inputs.decoding.fields import (
-    as_mapping,
-    caused_in,
-    flag_at,
-    list_at,
-    mapping_at,
-    name_at,
-    text_at,
-    texts_at,
-    within,
-)
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import load_machine
@@ -77,15 +67,15 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
     Raises:
         InputError: a field is of the wrong type, or the name is missing.
     """
-    with within("metadata", source=source):
-        metadata, spec, status = (mapping_at(content, part) for part in ("metadata", "spec", "status"))
-        name = name_at(metadata, "name")
+    with reading.within("metadata", source=source):
+        metadata, spec, status = (reading.mapping_at(content, part) for part in ("metadata", "spec", "status"))
+        name = reading.name_at(metadata, "name")
         check_name(name, "name", SUBDOMAIN)
-    with within(source=f"{source}: node {name}"):
-        labels = texts_at(metadata, "labels") if metadata.get("labels") else {}
+    with reading.within(source=f"{source}: node {name}"):
+        labels = reading.texts_at(metadata, "labels") if metadata.get("labels") else {}
         taints = taints_at(spec)
         allocatable, capacity = (_amounts(status, part) for part in ("allocatable", "capacity"))
-        cordoned = flag_at(spec, "unschedulable", default=False)
+        cordoned = reading.flag_at(spec, "unschedulable", default=False)
         closed = _CORDONED if cordoned else "" if _is_ready(status) else _NOT_READY
         return NodeObject(
             name,
@@ -93,7 +83,7 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
             tuple(one for one in taints if one.key not in _STATE_TAINTS),
             allocatable or capacity,
             capacity,
-            text_at(mapping_at(status, "nodeInfo"), "kubeletVersion"),
+            reading.text_at(reading.mapping_at(status, "nodeInfo"), "kubeletVersion"),
             closed,
         )
 
@@ -126,8 +116,8 @@ def _amounts(status: Mapping[str, Any], field: str) -> dict[str, int]:
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
     """Tell whether a node takes pods; one without conditions was written by hand and does."""
-    conditions = [as_mapping(one) for one in list_at(status, "conditions")]
-    ready = [text_at(one, "status") for one in conditions if text_at(one, "type") == "Ready"]
+    conditions = [reading.as_mapping(one) for one in reading.list_at(status, "conditions")]
+    ready = [reading.text_at(one, "status") for one in conditions if reading.text_at(one, "type") == "Ready"]
     return not ready or ready[0] == "True"
 
 
@@ -136,29 +126,6 @@ OLD_INSTANCE_TYPE: Final = "beta.kubernetes.io/instance-type"
 EVERY: Final = "*"
 """Stands for all nodes of which nothing else is known."""
 _KIB: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceType:
-    """A row of the table."""
-
-    name: str
-    memory: str
-    sockets: int
-    numa: int
-    cores: int
-    threads: int
-
-    def machine(self, memory: int, threads: int) -> Machine:
-        """Return the machine.
-
-        Args:
-            memory: bytes that the Node object tells; 0 for the nominal ones.
-            threads: of each core.
-        """
-        size = f"{memory // (_KIB * self.numa) * self.numa}Ki" if memory else self.memory
-        shape = f"sockets={self.sockets} numa={self.numa} cores={self.cores} threads={threads}"
-        return parse_compact(f"{shape} memory={size}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +145,10 @@ class NamedMachine:
 
 
 @cache
-def instance_types() -> Mapping[str, InstanceType]:
-    """Return the table by name."""
+def instance_types() -> Mapping[str, Mapping[str, str]]:
+    """Return the table by name: memory, sockets, numa (nodes), cores, threads."""
     text = (files(__package__) / "instances.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    counts = ("sockets", "numa", "cores", "threads")
-    return {row["type"]: InstanceType(row["type"], row["memory"], *(int(row[name]) for name in counts)) for row in rows}
+    return {row["type"]: row for row in csv.DictReader(one for one in text.splitlines() if not one.startswith("#"))}
 
 
 def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
@@ -205,7 +170,7 @@ def named_machines(given: Sequence[str]) -> tuple[NamedMachine, ...]:
         try:
             found.append(NamedMachine(kind, load_machine(source)))
         except InputError as error:
-            raise caused_in(error, "--machine") from None
+            raise reading.caused_in(error, "--machine") from None
     return tuple(found)
 
 
@@ -233,8 +198,11 @@ def machine_of_node(node: NodeObject, named: Sequence[NamedMachine]) -> Machine 
     if kind is None:
         return None
     # A core of an instance may have one thread where simultaneous multithreading is switched off.
-    threads = 1 if cpus == kind.cores else kind.threads
-    machine = kind.machine(node.capacity.get("memory", 0), threads)
+    threads = 1 if cpus == int(kind["cores"]) else kind["threads"]
+    numa, told = int(kind["numa"]), node.capacity.get("memory", 0)
+    memory = f"{told // (_KIB * numa) * numa}Ki" if told else kind["memory"]
+    shape = f"sockets={kind['sockets']} numa={numa} cores={kind['cores']} threads={threads}"
+    machine = parse_compact(f"{shape} memory={memory}")
     _check_cpus(node, machine, cpus)
     return machine
 

@@ -26,18 +26,8 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.fleet.inputs.event_files import recorded_arrivals, seconds_at
 from mooring.fleet.work import ControllerKind, PodArrival, PodDemand, Work, Workload, asked_of, work_of
+from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
-from mooring.inputs.decoding.fields import (
-    Document,
-    as_mapping,
-    check_names,
-    count_at,
-    inside,
-    list_at,
-    mapping_at,
-    text_at,
-    within,
-)
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods.pod_files import PodOrigin, pods_with_origins, scaled_down_pods
 from mooring.inputs.pods.pod_relations import NO_RELATIONS, pod_relations
@@ -65,10 +55,10 @@ class Kinds:
         Raises:
             InputError: a field that the scheduler reads is not valid.
         """
-        spec = mapping_at(content, "spec")
+        spec = reading.mapping_at(content, "spec")
         fields, relations = scheduling_fields_of(content), pod_relations(content, owner)
         self.ignored.update(fields.ignored, relations.ignored, _not_read(spec))
-        preempts = text_at(spec, "preemptionPolicy") != "Never"
+        preempts = reading.text_at(spec, "preemptionPolicy") != "Never"
         found = asked_of(pod, fields, relations, preempts=preempts)
         return self._known.setdefault(found.key, found)
 
@@ -82,7 +72,7 @@ class Kinds:
             try:
                 return self.of(pod, origin.content, owner)
             except InputError as error:
-                raise (inside(error, origin.field) if origin.field else error) from None
+                raise (reading.inside(error, origin.field) if origin.field else error) from None
 
     def unrelated(self) -> dict[int, PodDemand]:
         """Return the identity of each demand -> the one that replaces it where no pod asks anything of others.
@@ -128,7 +118,7 @@ def is_workload(content: object) -> bool:
 
 
 def workload_of(
-    document: Document,
+    document: reading.Document,
     kinds: Kinds,
     report: Callable[[Finding], object],
     at: float = 0.0,
@@ -156,26 +146,26 @@ def workload_of(
     if not pods:
         return None
     content: Mapping[str, Any] = document.content  # type: ignore[assignment]
-    spec, kind = mapping_at(content, "spec"), _KINDS[text_at(content, "kind")]
+    spec, kind = reading.mapping_at(content, "spec"), _KINDS[reading.text_at(content, "kind")]
     pod, origin = pods[0]
-    name = f"{pod.namespace}/{text_at(mapping_at(origin.content, 'metadata'), 'name')}"
+    name = f"{pod.namespace}/{reading.text_at(reading.mapping_at(origin.content, 'metadata'), 'name')}"
     owner = None if kind is ControllerKind.JOB else _selector(content, spec)
     asked = kinds.described(pod, origin, owner)
     if kind is not ControllerKind.JOB:
-        ordered = kind is ControllerKind.STATEFUL_SET and text_at(spec, "podManagementPolicy") != "Parallel"
-        ordinals = mapping_at(spec, "ordinals") if kind is ControllerKind.STATEFUL_SET else {}
-        first = count_at(ordinals, "start", 0, least=0)
+        ordered = kind is ControllerKind.STATEFUL_SET and reading.text_at(spec, "podManagementPolicy") != "Parallel"
+        ordinals = reading.mapping_at(spec, "ordinals") if kind is ControllerKind.STATEFUL_SET else {}
+        first = reading.count_at(ordinals, "start", 0, least=0)
         return Workload(name, kind, asked, at, wanted, ordered=ordered, first=first, runs=runs)
-    with within("spec"):
-        parallelism = count_at(spec, "parallelism", 1, least=0)
-        completions = count_at(spec, "completions", parallelism, least=0)
-        limit = count_at(spec, "backoffLimit", _BACKOFF_LIMIT, least=0)
+    with reading.within("spec"):
+        parallelism = reading.count_at(spec, "parallelism", 1, least=0)
+        completions = reading.count_at(spec, "completions", parallelism, least=0)
+        limit = reading.count_at(spec, "backoffLimit", _BACKOFF_LIMIT, least=0)
     return Workload(name, kind, asked, at, completions, parallelism, limit, runs=runs)
 
 
 def _selector(content: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the label selector by which the scheduler spreads the pods of a controller."""
-    selector = mapping_at(spec, "selector")
+    selector = reading.mapping_at(spec, "selector")
     return {"matchLabels": selector} if content.get("kind") == "ReplicationController" else selector
 
 
@@ -245,7 +235,7 @@ def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival | Workload]:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
-                with within(source=f"{path}:{number}"):
+                with reading.within(source=f"{path}:{number}"):
                     yield from _of_line(line, number, kinds, known)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {error}", source=path) from None
@@ -253,23 +243,25 @@ def _of_lines(path: str, kinds: Kinds) -> Iterator[PodArrival | Workload]:
 
 def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]) -> Iterator[PodArrival | Workload]:
     try:
-        content = as_mapping(msgspec.json.decode(line))
+        content = reading.as_mapping(msgspec.json.decode(line))
     except msgspec.MsgspecError as error:
         raise InputError(f"is not JSON: {error}", remedy="write one object a line") from None
-    check_names(content, _LINE_FIELDS)
+    reading.check_names(content, _LINE_FIELDS)
     times = {field: seconds_at(content, field) for field in ("at", "runs", "leaves")}
     if content.get("workload") is not None:
         yield from _of_workload(content, times, number, kinds)
         return
-    described = mapping_at(content, "pod")
-    metadata = mapping_at(described, "metadata")
-    name = f"{text_at(metadata, 'namespace') or 'default'}/{text_at(metadata, 'name') or f'line-{number}'}"
+    described = reading.mapping_at(content, "pod")
+    metadata = reading.mapping_at(described, "metadata")
+    name = (
+        f"{reading.text_at(metadata, 'namespace') or 'default'}/{reading.text_at(metadata, 'name') or f'line-{number}'}"
+    )
     # Replicas are read once: name and uid decide nothing.
     parts = described.get("spec"), metadata.get("annotations"), metadata.get("labels"), metadata.get("namespace")
     key = msgspec.json.encode(parts)
     if key not in known:
-        named = {**described, "metadata": {**metadata, "name": text_at(metadata, "name") or f"line-{number}"}}
-        with within("pod"):
+        named = {**described, "metadata": {**metadata, "name": reading.text_at(metadata, "name") or f"line-{number}"}}
+        with reading.within("pod"):
             known[key] = kinds.of(pod_from_object(named, source=""), described)
     count = _few(content, 1)
     for index in range(count):
@@ -279,12 +271,12 @@ def _of_line(line: str, number: int, kinds: Kinds, known: dict[bytes, PodDemand]
             times["at"] or 0.0,
             times["runs"],
             times["leaves"],
-            text_at(content, "owner"),
+            reading.text_at(content, "owner"),
         )
 
 
 def _few(content: Mapping[str, Any], default: int) -> int:
-    count = count_at(content, "count", default, least=0)
+    count = reading.count_at(content, "count", default, least=0)
     if count > MOST_PODS:
         raise InputError(f"more than {MOST_PODS} pods", field="count", remedy="split the work")
     return count
@@ -293,12 +285,12 @@ def _few(content: Mapping[str, Any], default: int) -> int:
 def _of_workload(
     content: Mapping[str, Any], times: Mapping[str, float | None], number: int, kinds: Kinds
 ) -> Iterator[Workload]:
-    described = mapping_at(content, "workload")
+    described = reading.mapping_at(content, "workload")
     if not is_workload(described):
-        kind = text_at(described, "kind")
+        kind = reading.text_at(described, "kind")
         raise InputError(f"{kind!r:.40} is not simulated", field="workload.kind", remedy="write Deployment or Job")
     try:
-        document = Document(described, f"line {number}", 1, 1)
+        document = reading.Document(described, f"line {number}", 1, 1)
         found = workload_of(document, kinds, lambda _: None, times["at"] or 0.0, times["runs"])
     except InputError as error:
         raise InputError(error.problem, field=f"workload.{error.field}", remedy=error.remedy) from None
@@ -307,7 +299,7 @@ def _of_workload(
 
 
 def _of_documents(
-    documents: Sequence[Document], kinds: Kinds, findings: list[str], draw: random.Random, *, scaled_down: bool
+    documents: Sequence[reading.Document], kinds: Kinds, findings: list[str], draw: random.Random, *, scaled_down: bool
 ) -> Iterator[PodArrival | Workload]:
     noticed: list[Finding] = []
     manifests = []
@@ -322,7 +314,7 @@ def _of_documents(
         else:
             manifests.append(document)
     for pod, origin in pods_with_origins(manifests, report=noticed.append):
-        named = text_at(mapping_at(origin.content, "metadata"), "name")
+        named = reading.text_at(reading.mapping_at(origin.content, "metadata"), "name")
         owner = "" if named == pod.name else f"{pod.namespace}/{named}"
         yield PodArrival(f"{pod.namespace}/{pod.name}", kinds.described(pod, origin), 0.0, owner=owner)
     for pod, origin in scaled_down_pods(manifests) if scaled_down else ():
@@ -330,7 +322,7 @@ def _of_documents(
     findings += [f"{one.subject}: {one.message}" for one in noticed]
 
 
-def _flattened(document: Document) -> list[Document]:
+def _flattened(document: reading.Document) -> list[reading.Document]:
     """Return the items of a list that has controllers, and any other document as it is."""
     content = document.content
     items = content.get("items") if isinstance(content, dict) and content.get("kind") == "List" else None
@@ -341,24 +333,26 @@ def _flattened(document: Document) -> list[Document]:
 
 def _generated(content: Mapping[str, Any], kinds: Kinds, draw: random.Random) -> Iterator[PodArrival]:
     """Draw pods: Poisson arrivals, exponential lifetimes, shapes by weight."""
-    check_names(content, ("apiVersion", "kind", "metadata", "count", "perHour", "meanLifetime", "burst", "shapes"))
-    shapes = [as_mapping(one) for one in list_at(content, "shapes")]
+    reading.check_names(
+        content, ("apiVersion", "kind", "metadata", "count", "perHour", "meanLifetime", "burst", "shapes")
+    )
+    shapes = [reading.as_mapping(one) for one in reading.list_at(content, "shapes")]
     if not shapes:
         raise InputError("must not be empty", field="shapes", remedy="list pods with their weights")
     asked, weights, owners = [], [], []
     for index, shape in enumerate(shapes):
-        with within(f"shapes[{index}]"):
-            check_names(shape, ("weight", "pod", "owner"))
-            described = mapping_at(shape, "pod")
-            named = {**described, "metadata": {"name": f"shape-{index}", **mapping_at(described, "metadata")}}
+        with reading.within(f"shapes[{index}]"):
+            reading.check_names(shape, ("weight", "pod", "owner"))
+            described = reading.mapping_at(shape, "pod")
+            named = {**described, "metadata": {"name": f"shape-{index}", **reading.mapping_at(described, "metadata")}}
             asked.append(kinds.of(pod_from_object(named, source=""), described))
-            weights.append(count_at(shape, "weight", 1, least=0))
-            owners.append(text_at(shape, "owner"))
+            weights.append(reading.count_at(shape, "weight", 1, least=0))
+            owners.append(reading.text_at(shape, "owner"))
     if not any(weights):
         raise InputError("all weights are 0", field="shapes", remedy="give at least one shape a weight of 1 or more")
-    per_second = count_at(content, "perHour", 60, least=0) / 3600
-    mean, burst = seconds_at(content, "meanLifetime"), count_at(content, "burst", 1, least=1)
-    now, name = 0.0, text_at(mapping_at(content, "metadata"), "name") or "generated"
+    per_second = reading.count_at(content, "perHour", 60, least=0) / 3600
+    mean, burst = seconds_at(content, "meanLifetime"), reading.count_at(content, "burst", 1, least=1)
+    now, name = 0.0, reading.text_at(reading.mapping_at(content, "metadata"), "name") or "generated"
     for number in range(_few(content, 100)):
         if number % burst == 0:
             now += draw.expovariate(per_second / burst) if per_second else 0.0

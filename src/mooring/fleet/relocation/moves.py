@@ -48,10 +48,9 @@ def room(nodes: Nodes, place: int, asked: PodDemand, most: int) -> int:
         return count
     state = nodes.at[place]
     for taken in range(count):
-        answer = nodes.states.admit(state, asked.shape)
-        if not answer.prediction.admitted:
+        prediction, state, _ = nodes.states.admit(state, asked.shape)
+        if not prediction.admitted:
             return taken
-        state = answer.after
     return count
 
 

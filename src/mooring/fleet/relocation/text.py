@@ -19,14 +19,7 @@ from rich.text import Text
 from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import plural
-from mooring.fleet.documents import (
-    CausePart,
-    FleetDrainDocument,
-    FleetFitDocument,
-    FleetUpgradeDocument,
-    NodeUpgradePart,
-    RelocatedPart,
-)
+from mooring.fleet import documents as parts
 from mooring.fleet.relocation.fit import FitQuestion
 from mooring.fleet.relocation.moves import FAILURES, HELD, LOST, MOVES, REFUSED, STAYS, WAITS
 from mooring.fleet.text import INDENT, head, section
@@ -47,7 +40,7 @@ _LEFT_ALONE = {
 }
 
 
-def fit_parts(answer: FleetFitDocument, question: FitQuestion, nodes: int) -> Iterator[RenderableType]:
+def fit_parts(answer: parts.FleetFitDocument, question: FitQuestion, nodes: int) -> Iterator[RenderableType]:
     """Yield what fits, and what to move for the rest."""
     yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
     yield Text("")
@@ -68,7 +61,7 @@ def fit_parts(answer: FleetFitDocument, question: FitQuestion, nodes: int) -> It
         yield from _plan(answer, has_terms=question.asked.relations.has_required_terms)
 
 
-def _causes_table(causes: Sequence[CausePart]) -> RenderableType:
+def _causes_table(causes: Sequence[parts.CausePart]) -> RenderableType:
     table = new_table("cause", "", "nodes", "", right=(2,))
     for one in causes:
         table.add_row(one.code, one.text, str(len(one.nodes)), named(one.nodes))
@@ -81,7 +74,7 @@ def named(names: Sequence[str]) -> str:
     return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
 
 
-def _plan(answer: FleetFitDocument, *, has_terms: bool) -> Iterator[RenderableType]:
+def _plan(answer: parts.FleetFitDocument, *, has_terms: bool) -> Iterator[RenderableType]:
     plan, gain = answer.plan, answer.fits_after - answer.fits_now
     if has_terms:
         yield Text("No moves are planned for replicas with required affinity to pods or spread constraints.", "bold")
@@ -116,7 +109,7 @@ def _plan(answer: FleetFitDocument, *, has_terms: bool) -> Iterator[RenderableTy
 _MOST_ROWS = 30
 
 
-def drain_parts(answer: FleetDrainDocument, nodes: int) -> Iterator[RenderableType]:
+def drain_parts(answer: parts.FleetDrainDocument, nodes: int) -> Iterator[RenderableType]:
     """Yield what becomes of the pods of drained nodes."""
     yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
     yield Text("")
@@ -135,7 +128,7 @@ def drain_parts(answer: FleetDrainDocument, nodes: int) -> Iterator[RenderableTy
         yield Text(f"{plural(staying, 'pod')} of DaemonSets and static pods stay.", "dim")
 
 
-def upgrade_parts(answer: FleetUpgradeDocument, nodes: int) -> Iterator[RenderableType]:
+def upgrade_parts(answer: parts.FleetUpgradeDocument, nodes: int) -> Iterator[RenderableType]:
     """Yield what becomes of nodes and pods."""
     yield from head(answer.cluster, plural(nodes, "node"), answer.assumed)
     yield Text("")
@@ -152,7 +145,7 @@ def upgrade_parts(answer: FleetUpgradeDocument, nodes: int) -> Iterator[Renderab
     yield Text("mooring upgrade has settings, state files and the way back of one node.", "dim")
 
 
-def _nodes(found: Sequence[NodeUpgradePart]) -> RenderableType:
+def _nodes(found: Sequence[parts.NodeUpgradePart]) -> RenderableType:
     table = new_table("turn", "node", "what happens", right=(0,))
     alike = [(what, list(nodes)) for what, nodes in groupby(found, _what_happens)]
     for what, nodes in alike[:_MOST_ROWS]:
@@ -165,7 +158,7 @@ def _nodes(found: Sequence[NodeUpgradePart]) -> RenderableType:
     return table
 
 
-def _what_happens(node: NodeUpgradePart) -> str:
+def _what_happens(node: parts.NodeUpgradePart) -> str:
     if node.drained:
         return f"drained first: {node.drained}"
     if node.refused:
@@ -174,7 +167,7 @@ def _what_happens(node: NodeUpgradePart) -> str:
     return "restarts; its pods run on"
 
 
-def _pods(found: Sequence[RelocatedPart]) -> Iterator[RenderableType]:
+def _pods(found: Sequence[parts.RelocatedPart]) -> Iterator[RenderableType]:
     if not found:
         return
     table = new_table("pod", "from", "to", "what")
@@ -194,8 +187,8 @@ def _pods(found: Sequence[RelocatedPart]) -> Iterator[RenderableType]:
         yield Padding(Text(f"{len(found) - _MOST_ROWS} more pods with -o json", "dim"), INDENT)
 
 
-def _failures(failed: Sequence[RelocatedPart]) -> Iterator[RenderableType]:
-    waiting: dict[str, list[RelocatedPart]] = {}
+def _failures(failed: Sequence[parts.RelocatedPart]) -> Iterator[RenderableType]:
+    waiting: dict[str, list[parts.RelocatedPart]] = {}
     for one in failed:
         if one.outcome == WAITS:
             waiting.setdefault(repr(one.causes), []).append(one)
@@ -216,7 +209,7 @@ CORDON: Final = "mooring.dev/cordon"
 """Annotation with the nodes that must take no pods meanwhile, separated by commas."""
 
 
-def evictions_text(answer: FleetFitDocument) -> str:
+def evictions_text(answer: parts.FleetFitDocument) -> str:
     """Return the moves as a list of Evictions, in the order in which they are to be made."""
     items = []
     for move in answer.plan.moves:

@@ -14,21 +14,7 @@ from itertools import groupby
 from math import ceil
 
 from mooring.explanations.phrases import plural
-from mooring.views.svg.elements import (
-    BOLD,
-    SMALL_SIZE,
-    TEXT_SIZE,
-    TITLE_SIZE,
-    escape,
-    fitting,
-    group,
-    number,
-    rect,
-    style_sheet,
-    text,
-    text_width,
-    tooltip,
-)
+from mooring.views.svg import elements as svg
 
 _WIDTH, _HEIGHT = 560, 130
 _LEFT, _TOP, _RIGHT = 58, 28, 12
@@ -56,11 +42,11 @@ def time_chart_svg(
     """
     x, row, keys = 0.0, 0, list[str]()
     for label, style, _ in reversed(series):
-        width = 18 + text_width(label, TEXT_SIZE) + 16
+        width = 18 + svg.text_width(label, svg.TEXT_SIZE) + 16
         if x and x + width > _WIDTH:
             x, row = 0.0, row + 1
         y = _TOP - 6 + 18 * row
-        keys += [rect(x + 0.5, y + 1.5, 12, 12, style, round_=2), text(x + 18, y + 12, label, "plain")]
+        keys += [svg.rect(x + 0.5, y + 1.5, 12, 12, style, round_=2), svg.text(x + 18, y + 12, label, "plain")]
         x += width
     top = _TOP + 18 * (1 + row)
     high = max([most, *map(sum, zip(*(values for *_, values in series), strict=True))]) or 1.0
@@ -71,14 +57,14 @@ def time_chart_svg(
 
     root = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring timeline" role="img" width="{_WIDTH}" '
-        f'height="{height}" viewBox="0 0 {_WIDTH} {height}" aria-label="{escape(title)}">'
+        f'height="{height}" viewBox="0 0 {_WIDTH} {height}" aria-label="{svg.escape(title)}">'
     )
     parts = (
-        text(0, 14, title, "node-title"),
+        svg.text(0, 14, title, "node-title"),
         *keys,
-        rect(_LEFT - 1, top, _WIDTH - _LEFT - _RIGHT + 1, _HEIGHT, "bar"),
-        text(_LEFT - 6, top + 9, figure(high), "small", anchor="end"),
-        text(_LEFT - 6, top + _HEIGHT, figure(0), "small", anchor="end"),
+        svg.rect(_LEFT - 1, top, _WIDTH - _LEFT - _RIGHT + 1, _HEIGHT, "bar"),
+        svg.text(_LEFT - 6, top + 9, figure(high), "small", anchor="end"),
+        svg.text(_LEFT - 6, top + _HEIGHT, figure(0), "small", anchor="end"),
         *_areas(series, [place(moment) for moment in moments], top, high),
         *_time_axis(first, last, place, top + _HEIGHT),
     )
@@ -90,17 +76,17 @@ def _areas(series: Sequence[Series], edges: Sequence[float], top: float, high: f
     ends = [*edges[1:], _WIDTH - _RIGHT]
 
     def y(value: float) -> str:
-        return number(top + _HEIGHT * (1 - value / high))
+        return svg.number(top + _HEIGHT * (1 - value / high))
 
     for label, style, values in series:
         above = [low + value for low, value in zip(below, values, strict=True)]
         if any(values):
-            forth = "".join(f"H{number(x)}V{y(value)}" for x, value in zip(edges, above, strict=True))
+            forth = "".join(f"H{svg.number(x)}V{y(value)}" for x, value in zip(edges, above, strict=True))
             back = "".join(
-                f"V{y(value)}H{number(x)}" for x, value in zip(reversed(edges), reversed(below), strict=True)
+                f"V{y(value)}H{svg.number(x)}" for x, value in zip(reversed(edges), reversed(below), strict=True)
             )
-            path = f"M{number(edges[0])} {y(below[0])}{forth}H{number(ends[-1])}{back}z"
-            yield group(f'<path class="{style}" d="{path}"/>', title=label)
+            path = f"M{svg.number(edges[0])} {y(below[0])}{forth}H{svg.number(ends[-1])}{back}z"
+            yield svg.group(f'<path class="{style}" d="{path}"/>', title=label)
         below = above
 
 
@@ -124,9 +110,11 @@ def round_times(first: float, last: float, most: int) -> Iterator[tuple[float, s
 def _time_axis(first: float, last: float, place: Callable[[float], float], bottom: float) -> Iterator[str]:
     """Yield the marks of round times below a picture; ``place`` returns where a moment is."""
     for moment, name in round_times(first, last, _TICKS):
-        x, half = place(moment), text_width(name, SMALL_SIZE) / 2
-        yield rect(min(x, place(last) - 1), bottom, 1, 5, "used")
-        yield text(max(min(x, place(last) - half), place(first) + half), bottom + 17, name, "small", anchor="middle")
+        x, half = place(moment), svg.text_width(name, svg.SMALL_SIZE) / 2
+        yield svg.rect(min(x, place(last) - 1), bottom, 1, 5, "used")
+        yield svg.text(
+            max(min(x, place(last) - half), place(first) + half), bottom + 17, name, "small", anchor="middle"
+        )
 
 
 SHADES = 8
@@ -180,23 +168,24 @@ def heatmap_svg(
     margin = MARGIN if alone else 0
     left, column = margin + _LABELS, (WIDTH - 2 * margin - _LABELS) / max(len(moments), 1)
     labels, paths, tops = [], [""] * (SHADES + 1), []
-    bottom: float = margin + (TITLE_SIZE + 30 if alone else 0)
+    bottom: float = margin + (svg.TITLE_SIZE + 30 if alone else 0)
     for name, rows in groups:
         bottom += _GAP
-        labels.append(text(left, bottom - 6, fitting(name, WIDTH - left, SMALL_SIZE), "strong"))
+        labels.append(svg.text(left, bottom - 6, svg.fitting(name, WIDTH - left, svg.SMALL_SIZE), "strong"))
         for label, shares in rows:
-            tops.append(number(bottom))
-            if row >= SMALL_SIZE:
-                short = fitting(label, _LABELS - 8, SMALL_SIZE)
-                labels.append(text(left - 8, bottom + row / 2 + 4, short, "small", anchor="end"))
+            tops.append(svg.number(bottom))
+            if row >= svg.SMALL_SIZE:
+                short = svg.fitting(label, _LABELS - 8, svg.SMALL_SIZE)
+                labels.append(svg.text(left - 8, bottom + row / 2 + 4, short, "small", anchor="end"))
             x: float = left
             for shade, run in groupby(map(shade_of, shares)):
                 width, tall = column * sum(1 for _ in run), row - (1 if row >= 6 else 0)
-                paths[shade] += f"M{number(x)} {number(bottom)}h{number(width)}v{number(tall)}h-{number(width)}z"
+                left_edge, upper, wide = map(svg.number, (x, bottom, width))
+                paths[shade] += f"M{left_edge} {upper}h{wide}v{svg.number(tall)}h-{wide}z"
                 x += width
             bottom += row
         high = row * len(rows)
-        labels.append(rect(left - 0.5, bottom - high - 0.5, column * len(moments) + 1, high + 1, "bar"))
+        labels.append(svg.rect(left - 0.5, bottom - high - 0.5, column * len(moments) + 1, high + 1, "bar"))
     cells = [_cells(shade, path) for shade, path in enumerate(paths) if shade and path]
 
     def place(moment: float) -> float:
@@ -205,18 +194,23 @@ def heatmap_svg(
         return left + column * (after - 1 + ((moment - start) / (end - start) if end > start else 0.0))
 
     axis = list(_time_axis(moments[0], moments[-1], place, bottom)) if moments else []
-    height = number(bottom + 62 + margin)
+    height = svg.number(bottom + 62 + margin)
     root = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring heatmap" role="img" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" aria-label="{escape(f"{title}. {line}")}" '
-        f'data-left="{number(left)}" data-column="{column:.4f}" data-row="{row:.4f}" data-tops="{" ".join(tops)}">'
+        f'viewBox="0 0 {WIDTH} {height}" aria-label="{svg.escape(f"{title}. {line}")}" '
+        f'data-left="{svg.number(left)}" data-column="{column:.4f}" data-row="{row:.4f}" data-tops="{" ".join(tops)}">'
     )
     head = (
-        tooltip(title),
-        style_sheet(),
-        rect(0, 0, WIDTH, float(height), "page", round_=8),
-        text(margin, margin + TITLE_SIZE - 4, fitting(title, (WIDTH - 2 * margin) / BOLD, TITLE_SIZE), "name"),
-        text(margin, margin + TITLE_SIZE + 16, fitting(line, WIDTH - 2 * margin, TEXT_SIZE), "quiet"),
+        svg.tooltip(title),
+        svg.style_sheet(),
+        svg.rect(0, 0, WIDTH, float(height), "page", round_=8),
+        svg.text(
+            margin,
+            margin + svg.TITLE_SIZE - 4,
+            svg.fitting(title, (WIDTH - 2 * margin) / svg.BOLD, svg.TITLE_SIZE),
+            "name",
+        ),
+        svg.text(margin, margin + svg.TITLE_SIZE + 16, svg.fitting(line, WIDTH - 2 * margin, svg.TEXT_SIZE), "quiet"),
     )
     legend = _legend(margin, bottom + 44)
     return "".join(f"{one}\n" for one in (root, *(head if alone else ()), *cells, *labels, *axis, *legend, "</svg>"))
@@ -238,14 +232,14 @@ def _cells(shade: int, path: str) -> str:
 
 
 def _legend(left: float, y: float) -> Iterator[str]:
-    yield text(left, y + 11, "requested", "small")
+    yield svg.text(left, y + 11, "requested", "small")
     x = left + 70
     for shade in range(SHADES + 1):
-        yield rect(x + 0.5, y + 0.5, 25, 13, "bar")
+        yield svg.rect(x + 0.5, y + 0.5, 25, 13, "bar")
         if shade:
-            yield _cells(shade, f"M{number(x + 1)} {number(y + 1)}h24v12h-24z")
+            yield _cells(shade, f"M{svg.number(x + 1)} {svg.number(y + 1)}h24v12h-24z")
         x += 26
-    yield text(x + 6, y + 11, "none to all of what the node offers", "small")
+    yield svg.text(x + 6, y + 11, "none to all of what the node offers", "small")
 
 
 def group_label(name: str, nodes: int, rows: int) -> str:

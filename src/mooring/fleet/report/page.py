@@ -27,14 +27,14 @@ from mooring.answers.base.pods import story_of
 from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explanations.phrases import duration, requests_text, size
-from mooring.fleet.answer import created, joined_periods, with_pods
+from mooring.fleet.answer import created, joined_periods, unhappy, with_pods
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.relocation.moves import cause_words
 from mooring.fleet.report.charts import group_label, heatmap_svg, rows_for, time_chart_svg
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.states import SharedState
-from mooring.fleet.work import REMADE, PodPhase, Record
+from mooring.fleet.work import PodPhase, Record
 from mooring.views.build import CPUOwner
 from mooring.views.decision import decision_view
 from mooring.views.html.document import page_text, script_text
@@ -106,7 +106,9 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         "refusals": [_refusal(one, history.refused[one[0].arrival.name], places) for one in refused],
         "waits": [[(cause_words(one), one.nodes) for one in kind.causes] for kind in document.waits],
     }
-    unhappy = list(_unhappy(pods))
+    # Pods that were refused or wait: once with all that were made in their place, and how many these are.
+    together = unhappy(pods, (PodPhase.REFUSED, PodPhase.WAITS)).values()
+    rows_of_pods = [(one[-1] if one[-1].fate is PodPhase.WAITS else one[0], len(one)) for one in together]
     return page_text(
         "fleet.html",
         f"\n{script_text(SCRIPTS)}",
@@ -119,8 +121,8 @@ def fleet_page_text(answer: FleetDocument, result: Simulation, history: NodeHist
         patterns=PATTERNS,
         heats=[(name, _heat_svg(result, rows, shares[name], moments, name, alone=False)) for name in resources],
         lines=list(_timelines(document)),
-        unhappy=unhappy[:_MOST_LISTED],
-        unlisted=max(0, len(unhappy) - _MOST_LISTED),
+        unhappy=rows_of_pods[:_MOST_LISTED],
+        unlisted=max(0, len(rows_of_pods) - _MOST_LISTED),
         created=created(document.pods),
         fates=list(structs.asdict(document.pods).items()),
         duration=duration,
@@ -255,16 +257,6 @@ def _pods(records: Sequence[Record]) -> Sequence[Record]:
     calm = (PodPhase.RAN, PodPhase.RUNS, PodPhase.LEFT, PodPhase.EVICTED)
     kept = sorted(range(len(records)), key=lambda place: (records[place].fate in calm, place))[:MOST_PODS]
     return [records[place] for place in sorted(kept)]
-
-
-def _unhappy(pods: Iterable[Record]) -> Iterator[tuple[Record, int]]:
-    """Yield pods that were refused or wait: once with all that were made in their place, and how many these are."""
-    found: dict[str, list[Record]] = {}
-    for pod in pods:
-        if pod.fate in (PodPhase.REFUSED, PodPhase.WAITS):
-            found.setdefault(pod.arrival.name.partition(REMADE)[0], []).append(pod)
-    for same in found.values():
-        yield same[-1] if same[-1].fate is PodPhase.WAITS else same[0], len(same)
 
 
 def _pod(pod: Record) -> list[object]:

@@ -53,11 +53,11 @@ def affinity_scores(index: PodIndex, relations: PodRelations, nodes: Amounts, pr
         present: nodes that are in the cluster.
     """
     total = np.zeros(len(present), np.int64)
-    for one in relations.preferred:
-        total += one.weight * _around(index, one.term, index.matching((one.term.selector,)), present)
-    for one, holders in index.preferring.items():
-        if relations.is_in(one.term.selector):
-            total += one.weight * _around(index, one.term, holders, present)
+    for weight, term in relations.preferred:
+        total += weight * _around(index, term, index.matching((term.selector,)), present)
+    for (weight, term), holders in index.preferring.items():
+        if relations.is_in(term.selector):
+            total += weight * _around(index, term, holders, present)
     for term, holders in index.required.items():
         if relations.is_in(term.selector):
             total += HARD_AFFINITY_WEIGHT * _around(index, term, holders, present)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mooring.fleet.cluster import Member
 from mooring.fleet.work import UNSET, PodDemand
-from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodAffinityTerm, PodRelations, PodSelector, WeightedPodTerm
+from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodAffinityTerm, PodRelations, PodSelector
 from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
 
 Amounts = npt.NDArray[np.int64]
@@ -86,7 +86,7 @@ class PodIndex:
         """Term of required affinity -> pods that have it, over the nodes."""
         self.repelling: dict[PodAffinityTerm, Amounts] = {}
         """Term of required anti-affinity -> pods that have it, over the nodes."""
-        self.preferring: dict[WeightedPodTerm, Amounts] = {}
+        self.preferring: dict[tuple[int, PodAffinityTerm], Amounts] = {}
 
     def count(self, node: int, relations: PodRelations, sign: int) -> None:
         """Count a pod on a node, or count it no more."""
@@ -261,8 +261,7 @@ class NodeTable:
     def _preferred(self, fields: SchedulingFields) -> Amounts:
         """Return the weights of the preferred node affinity that nodes meet."""
         return self._amounts(
-            sum(term.weight for term in fields.preferred if term.term.meets(one.labels, one.name))
-            for one in self.members
+            sum(weight for weight, term in fields.preferred if term.meets(one.labels, one.name)) for one in self.members
         )
 
     def _mask(self, values: Iterable[bool]) -> NodeMask:

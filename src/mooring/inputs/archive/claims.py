@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mooring.engine.checkpoint.device_file import DeviceRecord
@@ -25,6 +24,7 @@ from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.decoding.fields import only, part_at
 from mooring.inputs.pods.claims import CLAIM, claims_of_pod, current_devices
 from mooring.inputs.pods.cluster_objects import KINDS, DynamicObjects, objects_of
+from mooring.lazy import dataclass, field, replace
 
 _RESULT: Final = ("request", "driver", "pool", "device", "adminAccess", "shareID")
 _PLACE: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
@@ -156,12 +156,12 @@ class DeviceFacts:
     """What is known about the devices of a node."""
 
     declared: Declared = field(default_factory=dict)
-    record: DeviceRecord = DeviceRecord()  # noqa: RUF009 - frozen
+    record: DeviceRecord = DeviceRecord()
     allocatable: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
     """Healthy devices of plugins with their NUMA nodes, as the kubelet answers."""
     preferences: Mapping[str, Preference] = field(default_factory=dict)
     """Resource -> which of its devices its plugin prefers."""
-    dynamic: DynamicObjects = DynamicObjects()  # noqa: RUF009 - frozen
+    dynamic: DynamicObjects = DynamicObjects()
     node: str = ""
     """Its name; empty where it is not known, then slices of all nodes count."""
 

@@ -10,7 +10,6 @@ The node of a kubelet that runs: its files as an archive has them, and the machi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -32,6 +31,7 @@ from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
 from mooring.inputs.machines.process import KubeletProcess
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass, field
 
 ANONYMOUS_NODE: Final = "node-1"
 KUBELET_ROOT: Final = "/var/lib/kubelet"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +34,7 @@ from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree, open_tree
 from mooring.inputs.pods.cluster_objects import dynamic_objects
 from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
+from mooring.lazy import dataclass, replace
 
 TOP: Final = "mooring-node"
 """The folder around everything."""

@@ -8,7 +8,6 @@ The configuration of a kubelet for a node archive: from the first source that ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from mooring.inputs.machines.tree import Tree
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION, SCALE_DOWN_FIELD
 from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.workloads import PodObject, pod_objects
+from mooring.lazy import dataclass
 
 _POD_METADATA: Final = ("name", "generateName", "namespace", "uid")
 _ANNOTATIONS: Final = (

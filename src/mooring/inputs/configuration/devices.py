@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
@@ -20,6 +19,7 @@ from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import NOWHERE, Device, Preference
 from mooring.inputs.decoding.fields import choice_at, flag_at, mapping_at, name_at, text_at, within, wrong_kind
+from mooring.lazy import dataclass
 
 KIND = "NodeDevices"
 API_VERSION = "mooring/v1alpha1"

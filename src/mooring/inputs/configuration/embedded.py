@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
@@ -26,6 +25,7 @@ from mooring.inputs.configuration.kubelet_flags import READINGS, carried_flags, 
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS, ConfigurationSource
 from mooring.inputs.decoding.documents import positions_of
 from mooring.inputs.decoding.fields import Document, part_at
+from mooring.lazy import dataclass, replace
 
 _DEEPEST: Final = 4
 """Texts inside texts."""

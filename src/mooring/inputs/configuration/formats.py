@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.inputs.configuration import clouds, distributions, openshift
@@ -11,6 +10,7 @@ from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import NamedVersion, VendorPart, strings_of
 from mooring.inputs.configuration.sources import BOOTSTRAP_OPTIONS, KUBELET_ARGUMENTS
+from mooring.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
 from mooring.engine.releases.flags import is_lasting
+from mooring.lazy import dataclass, field
 
 
 def _pairs(text: str, sign: str = "=") -> dict[str, str]:
@@ -174,12 +174,8 @@ _CHANGED: Final = re.compile(r"""\.(\w+)\s*\|?=\s*\\?["']?([\w.:,-]+)""")
 BOOTSTRAP: Final = re.compile(r"(?:^|[\s/])bootstrap\.sh(?=\s|$)")
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument and the line on which it begins, counted from 1."""
-
-    text: str
-    line: int
+Argument: TypeAlias = tuple[str, int]
+"""One argument and the line on which it begins, counted from 1."""
 
 
 def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
@@ -188,22 +184,22 @@ def kubelet_arguments_in(text: str, source: str) -> tuple[Argument, ...] | None:
     Raises:
         InputError: a quote is not closed.
 
-    >>> [one.text for one in kubelet_arguments_in('KUBELET_EXTRA_ARGS="--max-pods=50 --v=2"', "example") or ()]
+    >>> [word for word, _ in kubelet_arguments_in('KUBELET_EXTRA_ARGS="--max-pods=50 --v=2"', "example") or ()]
     ['--max-pods=50', '--v=2']
     """
     if "\0" in text:
         words = [word for word in text.split("\0") if word]
         if not any(_FLAG.match(word) for word in words):
             return None
-        return tuple(Argument(word, 1) for word in words[1:] if not words[0].startswith("-"))
+        return tuple((word, 1) for word in words[1:] if not words[0].startswith("-"))
     found: list[Argument] = []
     for number, line in _joined(text):
         rest = _flags_of(line)
         if rest is not None:
-            found += (Argument(word, number) for word in split_arguments(rest, f"{source}:{number}"))
+            found += ((word, number) for word in split_arguments(rest, f"{source}:{number}"))
         elif not found and not _BESIDE.match(line):
             return None
-    return tuple(one for one in found if not one.text.startswith("$")) or None
+    return tuple(one for one in found if not one[0].startswith("$")) or None
 
 
 def carried_flags(line: str) -> str:
@@ -220,7 +216,7 @@ def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
     Raises:
         InputError: a quote is not closed.
 
-    >>> [one.text for one in pasted_arguments_in("root 1 0.5 /usr/bin/kubelet --max-pods=50", "example")]
+    >>> [word for word, _ in pasted_arguments_in("root 1 0.5 /usr/bin/kubelet --max-pods=50", "example")]
     ['--max-pods=50']
     """
     found: list[Argument] = []
@@ -229,24 +225,22 @@ def pasted_arguments_in(text: str, source: str) -> tuple[Argument, ...]:
             one = _FIELDS.get(logged[1].lstrip("-"))
             value = READINGS.get(one.holds, str)(logged[2]) if one else ""
             if one and one.member and value and value != one.of(KubeletConfig()):
-                found.append(Argument(f"{logged[1]}={logged[2]}", number))
+                found.append((f"{logged[1]}={logged[2]}", number))
         elif command := _ANYWHERE.search(line):
             # What follows in quotes, or behind the command, is not the kubelet's.
             rest = re.split(r"[;&|`]|\s#", line[command.end() :], maxsplit=1)[0].replace('"', "").replace("'", "")
-            found += (Argument(word, number) for word in rest.split() if not word.startswith("$"))
+            found += ((word, number) for word in rest.split() if not word.startswith("$"))
         elif re.search(r"\b[jy]q\b", line):
             changed = dict(_CHANGED.findall(line))
             found += (
-                Argument(f"--{one.flag}={changed[one.name]}", number)
-                for one in FIELDS
-                if one.flag and one.name in changed
+                (f"--{one.flag}={changed[one.name]}", number) for one in FIELDS if one.flag and one.name in changed
             )
         elif carried := carried_flags(line):
-            found += (Argument(word, number) for word in split_arguments(carried, source))
+            found += ((word, number) for word in split_arguments(carried, source))
         elif assigned := _ASSIGNED.fullmatch(line):
             name, value = assigned[1].rpartition(".")[2], assigned[2] or assigned[3] or ""
             words = value.split() if value.startswith("--") else [f"--{name}={value}"] if name in _FIELDS else []
-            found += (Argument(word, number) for word in words if kubelet_flags(words).fields)
+            found += ((word, number) for word in words if kubelet_flags(words).fields)
     return tuple(found)
 
 
@@ -257,13 +251,13 @@ def bootstrap_arguments_in(text: str, source: str) -> tuple[tuple[str, Argument]
         InputError: a quote is not closed.
 
     >>> bootstrap_arguments_in("/etc/eks/bootstrap.sh demo --kubelet-extra-args '--max-pods=50'", "example")
-    (('--kubelet-extra-args', Argument(text='--max-pods=50', line=1)),)
+    (('--kubelet-extra-args', ('--max-pods=50', 1)),)
     """
     for number, line in _joined(text):
         call = BOOTSTRAP.search(line)
         if call and not line.startswith("#"):
             words = split_arguments(line[call.end() :], f"{source}:{number}")
-            return tuple((name, Argument(value, number)) for name, value in pairwise(words) if name.startswith("--"))
+            return tuple((name, (value, number)) for name, value in pairwise(words) if name.startswith("--"))
     return None
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases.config_fields import later_fields
 from mooring.inputs.configuration.kubelet_config import DURATIONS, READ, with_empty_texts
 from mooring.inputs.configuration.kubelet_flags import merged_configuration
+from mooring.lazy import dataclass, field
 
 _EVICTION: Final = "evictionHard"
 _MERGES: Final = "mergeDefaultEvictionSettings"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -24,7 +23,7 @@ from mooring.inputs.configuration.sources import ConfigurationSource, load_sourc
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, Report, ignore, kind_of, text_at, within
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
     from mooring.inputs.configuration import embedded, formats, part
@@ -104,23 +103,25 @@ def configuration_of(
     found, layers = gathered.found, gathered.layers
     mooring_part = MooringConfig(release=release)
     if own := found.get(mooring.KIND):
-        with located(own.document):
-            mooring_part = replace(mooring.mooring_config(own.content, source=own.source), release=release)
+        content, document = own
+        with located(document):
+            mooring_part = replace(mooring.mooring_config(content, source=document.source), release=release)
     devices: Declared = {}
     preferences: Mapping[str, Preference] = {}
     if own := found.get(declared.KIND):
-        with located(own.document):
-            devices = declared.declared_devices(own.content, source=own.source)
+        content, document = own
+        with located(document):
+            devices = declared.declared_devices(content, source=document.source)
             if machine is not None:
-                declared.check_nodes(devices, machine, source=own.source)
-            preferences = declared.declared_preferences(own.content, source=own.source)
+                declared.check_nodes(devices, machine, source=document.source)
+            preferences = declared.declared_preferences(content, source=document.source)
     gathered.report_unread()
     has_file = gathered.has_file or not layers or any(Tier.FILE in layer.reads for layer in layers)
     if any(layer.computed for layer in layers):
         layers, told = part.with_computed(layers, machine, has_file=has_file, release=release)
         gathered.findings += told
     merged = merged_layers(layers, has_file=has_file, release=release)
-    shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND].content
+    shows_defaults = kubelet.KIND in found and kubelet.CONFIGZ in found[kubelet.KIND][0]
     fields = (name for layer in layers if not layer.built_in for name in layer.fields)
     config = kubelet.config_of_fields(merged) if layers else KubeletConfig()
     if flags := tuple(flag for layer in layers for flag in layer.flags):
@@ -160,7 +161,7 @@ class _Gathered:
 
     release: Release
     machine: MachineInfo | None
-    found: dict[str, ConfigurationDocument] = field(default_factory=dict)
+    found: dict[str, tuple[dict[str, Any], Document]] = field(default_factory=dict)
     """The first document of each name."""
     layers: list[Layer] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -177,8 +178,8 @@ class _Gathered:
         name, content, form = _recognised_source(source)
         document = source.document
         if name in self.found and not (form and form.several):
-            raise _second(name, document, self.found[name].source, form.remedy if form else "")
-        self.found.setdefault(name, ConfigurationDocument(content, document))
+            raise _second(name, document, self.found[name][1].source, form.remedy if form else "")
+        self.found.setdefault(name, (content, document))
         if source.found:
             message = f"{source.places([''])['']}: this part of the file is read as the kubelet's configuration"
             self.findings.append(Finding("info", source.found, message, part.VENDOR_DECIDES))
@@ -287,23 +288,10 @@ def _second(kind: str, document: Document, first: str, remedy: str = "") -> Inpu
     return InputError(problem, source=document.source, remedy=remedy or "keep one of them")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationDocument:
-    """A document of a configuration whose kind is known."""
-
-    content: dict[str, Any]
-    document: Document
-
-    @property
-    def source(self) -> str:
-        """The place for messages."""
-        return self.document.source
-
-
 def by_kind(
     documents: Iterable[Document], kind_of_document: Callable[[Document], tuple[str, dict[str, Any]]]
-) -> dict[str, ConfigurationDocument]:
-    """Return documents by their kind.
+) -> dict[str, tuple[dict[str, Any], Document]]:
+    """Return the contents of documents, and the documents, by their kind.
 
     Args:
         documents: of one configuration.
@@ -312,12 +300,12 @@ def by_kind(
     Raises:
         InputError: a kind appears twice.
     """
-    found: dict[str, ConfigurationDocument] = {}
+    found: dict[str, tuple[dict[str, Any], Document]] = {}
     for document in documents:
         kind, content = kind_of_document(document)
         if kind in found:
-            raise _second(kind, document, found[kind].source)
-        found[kind] = ConfigurationDocument(content, document)
+            raise _second(kind, document, found[kind][1].source)
+        found[kind] = content, document
     return found
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.config import GivenFlag
@@ -27,6 +26,7 @@ from mooring.inputs.configuration.layers import Computed, FieldPlace, Layer, Tie
 from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.decoding.api_fields import UNKNOWN_CONFIGURATION_FIELD, unknown_fields, unknown_findings
 from mooring.inputs.decoding.fields import Report, as_mapping, mapping_at, nearest, within
+from mooring.lazy import dataclass, replace
 
 VENDOR_DECIDES: Final = "MOOR-514"
 """Code of what a vendor's file does not tell."""

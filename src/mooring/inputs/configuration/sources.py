@@ -15,25 +15,18 @@ import urllib.parse
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Place
-from mooring.inputs.configuration import devices
-from mooring.inputs.configuration.kubelet_flags import (
-    LOGGED,
-    bootstrap_arguments_in,
-    kubelet_arguments_in,
-    pasted_arguments_in,
-)
+from mooring.inputs.configuration import devices, kubelet_flags
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import SUFFIXES, documents_in, load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Value, within
 from mooring.inputs.decoding.files import STANDARD_INPUT, open_problem, pasted, read_bytes, read_standard_input, shown
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, lazily, replace
 
 with lazily():
     import tomllib
@@ -197,9 +190,9 @@ def _in_script(text: str, name: str) -> Iterator[ConfigurationSource]:
         elif inline := _INLINE.search(line):
             text = "\n" * start + inline[2]
             yield from _written(text.encode(), text, name, json_only=False)
-    arguments = pasted_arguments_in("\n".join(lines), name)
-    if arguments or any(map(LOGGED.search, lines)):
-        yield _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+    arguments = kubelet_flags.pasted_arguments_in("\n".join(lines), name)
+    if arguments or any(map(kubelet_flags.LOGGED.search, lines)):
+        yield _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
 
 
 def _devices_of(source: ConfigurationSource) -> ConfigurationSource:
@@ -239,11 +232,11 @@ def _toml(text: str, name: str) -> ConfigurationSource:
 
 def _flags_in(text: str, name: str) -> ConfigurationSource | None:
     """Return a text of flags, or a start script, as a document."""
-    if (options := bootstrap_arguments_in(text, name)) is not None:
-        content: list[Value] = [{option: argument.text} for option, argument in options]
-        return _listed(BOOTSTRAP_OPTIONS, content, name, [argument.line for _, argument in options])
-    if (arguments := kubelet_arguments_in(text, name)) is not None:
-        return _listed(KUBELET_ARGUMENTS, [one.text for one in arguments], name, [one.line for one in arguments])
+    if (options := kubelet_flags.bootstrap_arguments_in(text, name)) is not None:
+        content: list[Value] = [{option: word} for option, (word, _) in options]
+        return _listed(BOOTSTRAP_OPTIONS, content, name, [line for _, (_, line) in options])
+    if (arguments := kubelet_flags.kubelet_arguments_in(text, name)) is not None:
+        return _listed(KUBELET_ARGUMENTS, [word for word, _ in arguments], name, [line for _, line in arguments])
     return None
 
 

@@ -7,13 +7,13 @@ The table of fields is ``api_fields.txt``; its sources are named there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from mooring.engine.core.machine import Finding, Place
 from mooring.inputs.decoding.fields import nearest
+from mooring.lazy import dataclass
 
 UNKNOWN_CONFIGURATION_FIELD = "MOOR-501"
 UNKNOWN_POD_FIELD = "MOOR-512"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from difflib import get_close_matches
 from enum import Enum
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Place
+from mooring.lazy import dataclass
 
 INT32_MAX = 2**31 - 1
 """Largest number that most Kubernetes fields take."""

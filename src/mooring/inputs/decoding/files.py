@@ -11,13 +11,13 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
+from mooring.lazy import dataclass, field
 
 DEEPEST: Final = 100
 """Levels of nesting that a document may have; a pod needs about twelve."""

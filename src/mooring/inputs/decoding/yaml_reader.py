@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +23,7 @@ import yaml
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import Document, Value, kind_of
 from mooring.inputs.decoding.files import DEEPEST
-from mooring.lazy import lazily
+from mooring.lazy import dataclass, field, lazily
 
 with lazily():
     import msgspec

@@ -7,18 +7,21 @@ three read the same. An archive that is written has the same bytes for the same 
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
-import tarfile
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, Final, Protocol, cast
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.tree import MAX_FILE_BYTES, Entry, resolve
+from mooring.lazy import lazily
+
+with lazily():
+    import bz2
+    import gzip
+    import lzma
+    import tarfile
 
 MAX_ARCHIVE_BYTES: Final = 64 * 2**20
 """Size of the archive file; a snapshot of 256 CPUs has about 1 MiB."""

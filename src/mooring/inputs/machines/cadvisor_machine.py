@@ -16,7 +16,6 @@ import math
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Final
 
 from mooring.engine.core.gotext import quote
@@ -24,6 +23,7 @@ from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.inputs.machines import cadvisor_probe as probe
 from mooring.inputs.machines.cadvisor_topology import TopologyReader, read_topology
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass, replace
 
 _LONGEST_ERROR: Final = 160
 """cAdvisor quotes whole files in some errors; more than this is cut, so that an error stays one readable line."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from mooring.engine.core.gotext import GoSyntaxError, atoi
 from mooring.engine.core.machineinfo import Cache, Core, NUMANode
 from mooring.inputs.machines import cadvisor_probe as probe
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass, replace
 
 _CORE_LEVELS: Final = 2
 """Caches up to this level can belong to a core; those above it to the node or the uncore."""

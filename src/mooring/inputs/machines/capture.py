@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import filter as fnmatched
 from fnmatch import fnmatchcase
 from typing import Final
@@ -27,6 +26,7 @@ from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.isolation import words_of
 from mooring.inputs.machines.process import processes
 from mooring.inputs.machines.tree import Tree, live_tree
+from mooring.lazy import dataclass, field
 
 _CPU: Final = "sys/devices/system/cpu"
 _NODE: Final = "sys/devices/system/node"

@@ -26,7 +26,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.errors import InputError
@@ -35,6 +34,7 @@ from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.machines.differences import differences
 from mooring.inputs.machines.shape import Shape, views_of
+from mooring.lazy import replace
 
 MAX_CPUS: Final = 8192
 """CPUs that a described machine may have; Linux has no more (NR_CPUS)."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.cpuset import CPUSet
@@ -24,6 +23,7 @@ from mooring.engine.core.machine import Machine, PublishedNode
 from mooring.engine.core.machineinfo import HugePages, NUMANode
 from mooring.inputs.machines.compact import HUGEPAGES, MAX_DEVICES, OF_MEMORY, PAGE, count_of, refusal, size_of
 from mooring.inputs.machines.formats.description import OF_DISTANCES, OF_PART
+from mooring.lazy import replace
 
 _OF_NODE: Final = re.compile(r"node([0-9]{1,5})\.(.+)", re.ASCII)
 _DEVICES: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[\w.-]+", re.ASCII)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask
@@ -24,6 +23,7 @@ from mooring.inputs.machines.hardware.kernelfiles import parse_mask
 from mooring.inputs.machines.interrupts import DEFAULT, Modes, cpu_list, cpus_of_mask, no_modes, read_interrupts
 from mooring.inputs.machines.process import processes
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass, field
 
 ROOT: Final = "sys/fs/cgroup"
 _MOST_GROUPS: Final = 20_000

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -17,6 +16,7 @@ from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.lazy import dataclass
 
 L3_LEVEL: Final = 3
 """Caches from this level on are node or uncore caches."""

@@ -12,7 +12,6 @@ import difflib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
@@ -20,7 +19,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.hardware import Hardware
 from mooring.engine.core.machine import Finding, Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
-from mooring.lazy import lazily
+from mooring.lazy import lazily, replace
 
 with lazily():
     from mooring.inputs.decoding import files

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -23,6 +22,7 @@ from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages
 from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.kubelet_view import oddities
+from mooring.lazy import dataclass
 
 ODD: Final = "MOOR-464"
 """Code of findings about fields that no cAdvisor writes so."""

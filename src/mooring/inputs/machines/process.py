@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass
 
 NAME = "kubelet"
 """What the kernel calls the process. RKE2, k0s and all that run the kubelet as a program of its own are found."""

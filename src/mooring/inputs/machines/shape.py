@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask, mask_of
@@ -18,6 +17,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
 from mooring.inputs.machines.cadvisor_topology import place_caches
+from mooring.lazy import dataclass
 
 CLUSTER_CORES: Final = 4
 """Efficiency cores that share one L2, as on Intel's hybrid processors."""

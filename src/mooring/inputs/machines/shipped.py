@@ -8,7 +8,6 @@ is irregular (core ids, memory sizes a little apart) the shape is the regular on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +15,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine, MachineOrigin
 from mooring.inputs.machines.compact import OF_MEMORY, compact_findings, parse_compact
 from mooring.inputs.machines.composition import OF_DEVICES, OF_PAGES, part_of, parts_of, with_amounts
+from mooring.lazy import dataclass, replace
 
 _MILAN: Final = "sockets=2 cores=128 threads=2 l3=16 l2-size=512Ki l3-size=32Mi"
 _GRACE: Final = "https://docs.nvidia.com/dccpu/grace-perf-tuning-guide/system.html"

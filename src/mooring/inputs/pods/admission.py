@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -26,6 +25,7 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import with_allocated
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.workloads import PodObject, pod_objects
+from mooring.lazy import dataclass, field
 
 LIMITED: Final = "MOOR-541"
 INJECTED: Final = "MOOR-542"
@@ -75,16 +75,9 @@ INJECTORS: Final = (
 """A key of the vendor that says no, such as ``sidecar.istio.io/inject: "false"``, wins over its other keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """Containers of ``--inject``."""
-
-    containers: tuple[Mapping[str, Any], ...] = ()
-    init_containers: tuple[Mapping[str, Any], ...] = ()
-    """Init containers and sidecars."""
-
-
-NOTHING_INJECTED: Final = Fragment()
+Fragment: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]
+"""Containers of ``--inject``; then init containers and sidecars."""
+NOTHING_INJECTED: Final[Fragment] = ((), ())
 
 
 def fragment_of(documents: Iterable[Document]) -> Fragment:
@@ -105,7 +98,7 @@ def fragment_of(documents: Iterable[Document]) -> Fragment:
         pod_from_object({"metadata": {"name": "inject"}, "spec": spec}, source=document.source)
         inits += own[0]
         apps += own[1]
-    return Fragment(tuple(apps), tuple(inits))
+    return tuple(apps), tuple(inits)
 
 
 def _containers(content: Any, *, init: bool = False) -> Iterator[tuple[bool, Mapping[str, Any]]]:
@@ -210,7 +203,9 @@ class APIServerAdmission:
         has = {str(one.get("name")) for one in (*apps, *inits)}
         self._note_networks(apps, [*apps, *inits], found)
         marks = list(self._marks(found, spec, has))
-        added = Fragment(*(tuple(one for one in part if one["name"] not in has) for part in _parts(self.fragment)))
+        apps_added, inits_added = added = tuple(
+            tuple(one for one in part if one["name"] not in has) for part in self.fragment
+        )
         for vendor, key, adds in marks:
             if added == NOTHING_INJECTED:
                 consequence = (
@@ -219,14 +214,14 @@ class APIServerAdmission:
                 )
                 self._note(found, "warning", INJECTED, f"{vendor} will add container {adds[0]} ({key}): {consequence}")
             else:
-                names = ", ".join(str(one["name"]) for part in _parts(added) for one in part)
+                names = ", ".join(str(one["name"]) for part in added for one in part)
                 self._note(found, "info", INJECTED, f"{vendor} ({key}): counted with {names} of --inject")
         if not marks or added == NOTHING_INJECTED:
             return spec
         return {
             **spec,
-            "containers": [*(spec.get("containers") or ()), *added.containers],
-            "initContainers": [*added.init_containers, *(spec.get("initContainers") or ())],
+            "containers": [*(spec.get("containers") or ()), *apps_added],
+            "initContainers": [*inits_added, *(spec.get("initContainers") or ())],
         }
 
     def _marks(
@@ -278,10 +273,6 @@ class APIServerAdmission:
 
 _PARTS: Final = ("containers", "initContainers")
 _AMOUNTS: Final = ("requests", "limits")
-
-
-def _parts(fragment: Fragment) -> tuple[tuple[Mapping[str, Any], ...], ...]:
-    return fragment.containers, fragment.init_containers
 
 
 def is_stored(content: Mapping[str, Any]) -> bool:

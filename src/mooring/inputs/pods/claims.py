@@ -19,13 +19,13 @@ makes one claim for the extended resources of a pod that drivers serve.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mooring.engine.core.dynamic import Attributes, AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
 from mooring.engine.core.pod import ClaimUse, Container
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within
+from mooring.lazy import dataclass, replace
 
 CLAIM: Final = "ResourceClaim"
 

@@ -13,8 +13,7 @@ Claims and slices in documents, as kubectl prints them: alone, in lists, beside 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.dynamic import ResourceClaim
 from mooring.engine.core.errors import InputError
@@ -28,6 +27,7 @@ from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mappin
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.claims import CLAIM, SLICE, ResourceSlice, claim_of, slice_of
 from mooring.inputs.pods.defaults import is_supported, total_limits, total_requests
+from mooring.lazy import dataclass
 
 KINDS: Final = frozenset({CLAIM, SLICE})
 _DEEPEST: Final = 8
@@ -88,16 +88,9 @@ _LISTS: Final = (("containers", "container"), ("initContainers", "init container
 """Field of a pod's spec -> what the LimitRanger calls the containers in it, in its order."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitItem:
-    """One item of ``spec.limits``."""
-
-    type: str
-    """``Container`` or ``Pod``; others do not concern pods."""
-    min: ResourceList
-    max: ResourceList
-    ratio: ResourceList
-    """``maxLimitRequestRatio``."""
+LimitItem: TypeAlias = tuple[str, ResourceList, ResourceList, ResourceList]
+"""One item of ``spec.limits``: ``Container`` or ``Pod`` (others do not concern pods), ``min``, ``max``,
+``maxLimitRequestRatio``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +131,7 @@ def _limit_range(content: Mapping[str, Any], source: str) -> LimitRange:
         with within(f"spec.limits[{index}]"):
             item = as_mapping(given)
             kind, least, most = text_at(item, "type"), resource_list(item, "min"), resource_list(item, "max")
-            items.append(LimitItem(kind, least, most, resource_list(item, "maxLimitRequestRatio")))
+            items.append((kind, least, most, resource_list(item, "maxLimitRequestRatio")))
             if kind == _CONTAINER:
                 default = {**most, **resource_list(item, "default")}
                 asked = {**least, **default, **resource_list(item, "defaultRequest")}
@@ -187,11 +180,11 @@ def check_limits(pod: Pod, ranges: Iterable[LimitRange]) -> None:
 
 
 def _violations(pod: Pod, item: LimitItem) -> Iterator[str]:
-    if item.type == _CONTAINER:
+    if item[0] == _CONTAINER:
         # Apps are checked before init containers.
         for container in sorted(pod.containers, key=lambda one: one.kind.value != "app"):
             yield from _outside(item, container.requests, container.limits)
-    elif item.type == "Pod":
+    elif item[0] == "Pod":
         requests, limits = total_requests(pod.containers), total_limits(pod.containers)
         for total, whole in ((requests, "requests"), (limits, "limits")):
             given: ResourceList = getattr(pod.resources, whole) if pod.resources else {}
@@ -200,24 +193,25 @@ def _violations(pod: Pod, item: LimitItem) -> Iterator[str]:
 
 
 def _outside(item: LimitItem, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
-    for name, least in sorted(item.min.items()):
-        begin = f"minimum {name} usage per {item.type} is {least}"
+    kind, minimum, maximum, ratios = item
+    for name, least in sorted(minimum.items()):
+        begin = f"minimum {name} usage per {kind} is {least}"
         if name not in requests:
             yield f"{begin}. No request is specified"
         elif requests[name] < least:
             yield f"{begin}, but request is {requests[name]}"
         elif name in limits and limits[name] < least:
             yield f"{begin}, but limit is {limits[name]}"
-    for name, most in sorted(item.max.items()):
-        begin = f"maximum {name} usage per {item.type} is {most}"
+    for name, most in sorted(maximum.items()):
+        begin = f"maximum {name} usage per {kind} is {most}"
         if name not in limits:
             yield f"{begin}. No limit is specified"
         elif limits[name] > most:
             yield f"{begin}, but limit is {limits[name]}"
         elif name in requests and requests[name] > most:
             yield f"{begin}, but request is {requests[name]}"
-    for name, most in sorted(item.ratio.items()):
-        begin = f"{name} max limit to request ratio per {item.type} is {most}"
+    for name, most in sorted(ratios.items()):
+        begin = f"{name} max limit to request ratio per {kind} is {most}"
         request, limit = requests.get(name, _ZERO), limits.get(name, _ZERO)
         if request.is_zero or limit.is_zero:
             what = "request" if request.is_zero else "limit"

@@ -10,7 +10,6 @@ QoS class: kubelet v1.37.1, pkg/apis/core/v1/helper/qos; spec: configuration.md 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
@@ -20,6 +19,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.gates import known_gates
 from mooring.inputs.decoding.quantities import HUGE_PAGES
+from mooring.lazy import dataclass
 
 
 def with_pod_defaults(given: PodResources, containers: Sequence[Container], gates: PodGates) -> PodResources:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -33,6 +32,7 @@ from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.fields import count_at, each_at, list_at, mapping_at, name_at, nearest, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, resource_list
 from mooring.inputs.pods.defaults import DELAY_GATE, PodGates, is_supported, total_limits, total_requests
+from mooring.lazy import replace
 
 STATUSES: Final = {ContainerKind.APP: "containerStatuses", ContainerKind.SIDECAR: "initContainerStatuses"}
 """Fields of a pod's status with the statuses of its containers that last."""

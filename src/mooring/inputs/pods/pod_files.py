@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from mooring.inputs.pods.pod_status import HOLDS_NOTHING, Standing, node_of, sta
 from mooring.inputs.pods.pods import DEFAULT_GATES
 from mooring.inputs.pods.virtual_machines import with_instance_types
 from mooring.inputs.pods.workloads import NO_PATHS, OtherObject, PodObject, TemplatePaths, pod_objects
+from mooring.lazy import dataclass, replace
 
 MOST_PODS = 100_000
 """Pods that the files of one run may describe together; a node runs a few hundred."""

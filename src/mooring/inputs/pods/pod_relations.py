@@ -7,11 +7,11 @@ Source: v1 PodSpec; kube-scheduler v1.37.1, plugins InterPodAffinity and PodTopo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at, within
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, requirement_of
+from mooring.lazy import dataclass
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -48,14 +48,6 @@ class PodAffinityTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightedPodTerm:
-    """A term that adds to the score of a node; anti-affinity has a negative weight."""
-
-    weight: int
-    term: PodAffinityTerm
-
-
-@dataclass(frozen=True, slots=True)
 class SpreadConstraint:
     """How evenly pods are spread over the values of a label of nodes."""
 
@@ -78,7 +70,8 @@ class PodRelations:
     labels: tuple[tuple[str, str], ...] = ()
     affinity: tuple[PodAffinityTerm, ...] = ()
     anti_affinity: tuple[PodAffinityTerm, ...] = ()
-    preferred: tuple[WeightedPodTerm, ...] = ()
+    preferred: tuple[tuple[int, PodAffinityTerm], ...] = ()
+    """Weights of terms that add to the score of a node; anti-affinity has a negative weight."""
     spread: tuple[SpreadConstraint, ...] = ()
     is_spread_by_default: bool = False
     """Whether the constraints are the scheduler's own: then they also count nodes that lack one of the labels."""
@@ -139,11 +132,11 @@ def pod_relations(content: Mapping[str, Any], owner: Mapping[str, Any] | None = 
 
 def _weighted(
     part: Mapping[str, Any], sign: int, namespace: str, labels: Mapping[str, str], ignored: list[str]
-) -> Iterator[WeightedPodTerm]:
+) -> Iterator[tuple[int, PodAffinityTerm]]:
     for entry in list_at(part, _PREFERRED):
         found = as_mapping(entry)
         for term in _terms([mapping_at(found, "podAffinityTerm")], namespace, labels, ignored):
-            yield WeightedPodTerm(sign * count_at(found, "weight", 0), term)
+            yield sign * count_at(found, "weight", 0), term
 
 
 def _terms(

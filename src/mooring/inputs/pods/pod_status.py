@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from mooring.engine.core.pod import Pod
 from mooring.inputs.decoding.fields import Document, mapping_at, part_at
 from mooring.inputs.pods.pods import identity_of
 from mooring.inputs.pods.workloads import PodObject, pod_objects
+from mooring.lazy import dataclass
 
 OTHER_PODS: Final = "MOOR-513"
 LEFT_OUT: Final = "MOOR-502"

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at
+from mooring.lazy import dataclass
 
 IsTemplate: TypeAlias = Callable[[Mapping[str, Any], str], bool]
 """Tells whether a mapping at a path is a template."""

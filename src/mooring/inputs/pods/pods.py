@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from mooring.engine.core.bits import CPUMask
@@ -22,6 +21,7 @@ from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods import pod_fields
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
+from mooring.lazy import replace
 
 DEFAULT_GATES = PodGates()
 """Gates as v1.37.1 has them by default."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from mooring.engine.core.release import Release
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, name_at, within
 from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios
+from mooring.lazy import dataclass, field, replace
 
 SCENARIO: Final = "scenario.jsonl"
 """Of the folder of a difference."""

@@ -15,7 +15,6 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -39,6 +38,7 @@ from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.steps import hotplug_step, resizing
+from mooring.lazy import dataclass, field, replace
 
 LONGEST_LINE = 32 * 1024**2
 """Bytes that one scenario may have, unpacked; the longest recorded one has a hundredth of that."""

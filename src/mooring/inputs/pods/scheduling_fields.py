@@ -12,13 +12,13 @@ Source: v1 Taint and Toleration; Kubernetes v1.37.1, pkg/apis/core/validation an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, each_at, list_at, mapping_at, text_at, within
+from mooring.lazy import dataclass, field
 
 
 class TaintEffect(Enum):
@@ -169,21 +169,14 @@ class NodeTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class PreferredTerm:
-    """A term that a node had better meet."""
-
-    weight: int
-    term: NodeTerm
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulingFields:
     """What the scheduler reads of a pod beside its requests; equal for replicas."""
 
     selector: tuple[tuple[str, str], ...] = ()
     required: tuple[NodeTerm, ...] | None = None
     """One of them has to be met; None where the pod has no required node affinity."""
-    preferred: tuple[PreferredTerm, ...] = ()
+    preferred: tuple[tuple[int, NodeTerm], ...] = ()
+    """Weights of terms that a node had better meet."""
     tolerations: tuple[Toleration, ...] = ()
     ignored: tuple[str, ...] = field(default=(), compare=False)
     """Fields that the pod has, and that are not read here."""
@@ -241,10 +234,8 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         preferred = list_at(node, "preferredDuringSchedulingIgnoredDuringExecution")
         terms = tuple(_term(as_mapping(one)) for one in list_at(required, "nodeSelectorTerms")) if required else None
         wished = tuple(
-            PreferredTerm(
-                reading.count_at(as_mapping(one), "weight", 0), _term(mapping_at(as_mapping(one), "preference"))
-            )
-            for one in preferred
+            (reading.count_at(one, "weight", 0), _term(mapping_at(one, "preference")))
+            for one in map(as_mapping, preferred)
         )
     volumes = spec.get("volumes")
     if isinstance(volumes, list):

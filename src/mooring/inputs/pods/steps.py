@@ -9,7 +9,6 @@ Source: API server v1.37.1, ValidatePodResize; KEP-1287; spec: releases.md secti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
@@ -22,6 +21,7 @@ from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of
 from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
 from mooring.inputs.pods.pods import MIRROR
+from mooring.lazy import replace
 
 RESIZABLE = frozenset({"cpu", "memory"})
 """Resources that can be resized in place."""

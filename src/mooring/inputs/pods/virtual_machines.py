@@ -16,13 +16,13 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
 from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, part_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
+from mooring.lazy import dataclass, replace
 
 GROUP = "kubevirt.io"
 INSTANCE = "VirtualMachineInstance"

@@ -7,7 +7,6 @@ that, but stable names let two plans be compared. A DaemonSet gives the one pod 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from mooring.engine.core.errors import InputError
@@ -16,6 +15,7 @@ from mooring.inputs.decoding.fields import as_mapping, list_at, mapping_at, text
 from mooring.inputs.pods import pod_templates
 from mooring.inputs.pods.pod_templates import FoundTemplate, NestedObject, at_path, job_pods
 from mooring.inputs.pods.virtual_machines import GROUP, INSTANCE, TYPE_FIELD, is_virtual_machine, launcher_pod
+from mooring.lazy import dataclass, replace
 
 TemplatePaths: TypeAlias = Mapping[str, tuple[str, ...]]
 """Kind -> paths of pod templates or pod specs in its objects, such as ``spec.predictor``."""

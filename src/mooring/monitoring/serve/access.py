@@ -20,27 +20,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 from starlette.concurrency import run_in_threadpool
 
+from mooring.inputs.decoding.fields import part_at
 from mooring.service.apiserver import Cluster, check_response, cluster_errors
 
-_REVIEW: Final = "apis/authentication.k8s.io/v1/tokenreviews"
-_ACCESS: Final = "apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """The identity behind a token; equal ones have the same rights."""
-
-    user: str
-    uid: str
-    groups: tuple[str, ...]
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """What else authorizers read, sorted by key: scopes can make one token of a person weaker than another."""
+Person: TypeAlias = tuple[str, str, tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
+"""The identity behind a token, equal ones have the same rights: user, uid, groups, and what else authorizers read,
+sorted by key: scopes can make one token of a person weaker than another."""
 
 
 class Reviews:
@@ -63,8 +54,12 @@ class Reviews:
             ClusterError: the API server does not answer.
         """
         with self._connected() as cluster:
-            status = _posted(cluster, _REVIEW, "authentication.k8s.io/v1", "TokenReview", {"token": token})
-        return _person_of(status) if status.get("authenticated") is True else None
+            status = _posted(cluster, "authentication.k8s.io/v1", "TokenReview", {"token": token})
+        user = status.get("user") if status.get("authenticated") is True else None
+        if not isinstance(user, dict) or not user.get("username"):
+            return None
+        extra = tuple(sorted((key, tuple(values or ())) for key, values in (user.get("extra") or {}).items()))
+        return user["username"], user.get("uid") or "", tuple(user.get("groups") or ()), extra
 
     def may_list(self, person: Person, namespaces: Collection[str]) -> dict[str, bool]:
         """Return for each namespace whether a person may list its pods; the empty one stands for all namespaces.
@@ -72,8 +67,15 @@ class Reviews:
         Raises:
             ClusterError: the API server does not answer.
         """
+        user, uid, groups, extra = person
+        who = {"user": user, "uid": uid, "groups": list(groups), "extra": {key: list(one) for key, one in extra}}
+        found = {}
         with self._connected() as cluster:
-            return {one: _may_list(cluster, person, one) for one in namespaces}
+            for one in namespaces:
+                asked = {**who, "resourceAttributes": {"verb": "list", "resource": "pods", "namespace": one}}
+                status = _posted(cluster, "authorization.k8s.io/v1", "SubjectAccessReview", asked)
+                found[one] = status.get("allowed") is True and status.get("denied") is not True
+        return found
 
     @contextmanager
     def _connected(self) -> Iterator[Cluster]:
@@ -103,31 +105,11 @@ class Reviews:
             one.close()
 
 
-def _may_list(cluster: Cluster, person: Person, namespace: str) -> bool:
-    spec = {
-        "user": person.user,
-        "uid": person.uid,
-        "groups": list(person.groups),
-        "extra": {key: list(values) for key, values in person.extra},
-        "resourceAttributes": {"verb": "list", "resource": "pods", "namespace": namespace},
-    }
-    status = _posted(cluster, _ACCESS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
-    return status.get("allowed") is True and status.get("denied") is not True
-
-
-def _posted(cluster: Cluster, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    answer = cluster.http.post(path, json={"apiVersion": version, "kind": kind, "spec": spec})
+def _posted(cluster: Cluster, version: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = {"apiVersion": version, "kind": kind, "spec": spec}
+    answer = cluster.http.post(f"apis/{version}/{kind.lower()}s", json=content)
     check_response(answer)
-    status = answer.json().get("status")
-    return status if isinstance(status, dict) else {}
-
-
-def _person_of(status: Mapping[str, Any]) -> Person | None:
-    user = status.get("user")
-    if not isinstance(user, dict) or not user.get("username"):
-        return None
-    extra = tuple(sorted((key, tuple(values or ())) for key, values in (user.get("extra") or {}).items()))
-    return Person(user["username"], user.get("uid") or "", tuple(user.get("groups") or ()), extra)
+    return part_at(answer.json(), "status")
 
 
 KEPT: Final = 60.0

@@ -33,19 +33,9 @@ from mooring.monitoring.serve.access import ClusterGuard, Guard, OpenGuard, View
 from mooring.monitoring.serve.node_routes import NODE_ROUTES, NodeRoutes, moment_of, read_body
 from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.snapshot import NodeSnapshot
+from mooring.service import http
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_of
 from mooring.service.daemon import Heartbeat, stop_signals
-from mooring.service.http import (
-    Application,
-    ASGIMessage,
-    ConnectionLimits,
-    HTTPServer,
-    Receive,
-    Send,
-    TLSFiles,
-    listener_at,
-    tls_context,
-)
 from mooring.service.options import Address
 from mooring.views.html.document import part_text, script_text, style_text
 
@@ -67,7 +57,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 class SecuredApplication:
     """An application behind these checks."""
 
-    def __init__(self, inner: Application, *, loopback: bool) -> None:
+    def __init__(self, inner: http.Application, *, loopback: bool) -> None:
         """Put the checks before an application.
 
         Args:
@@ -76,12 +66,12 @@ class SecuredApplication:
         """
         self._inner, self._loopback = inner, loopback
 
-    async def __call__(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: http.ASGIMessage, receive: http.Receive, send: http.Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
 
-        async def with_headers(message: ASGIMessage) -> None:
+        async def with_headers(message: http.ASGIMessage) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -170,7 +160,8 @@ class Entrance:
         return endpoint
 
     async def _viewer(self, request: Request) -> Viewer | None:
-        token = _token(request)
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        token = given.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
         viewer = await self._guard.viewer(token, ())
         if viewer is None or viewer.namespaces is None:
             return viewer
@@ -198,11 +189,6 @@ class Entrance:
         styles, script = (f"{up}assets/{name}" for name in self._assets)
         text = part_text("serve-sign-in.html", title="Sign in", styles=styles, script=script, wrong=wrong, up=up)
         return HTMLResponse(text, HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
-
-
-def _token(request: Request) -> str:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
 
 
 async def _asset(text: str, kind: str, _request: Request) -> Response:
@@ -240,14 +226,14 @@ def application(
     plain = Starlette(routes=[*own, *routes])
     packed = GZipMiddleware(plain, compresslevel=1)
 
-    async def inner(scope: ASGIMessage, receive: Receive, send: Send) -> None:
+    async def inner(scope: http.ASGIMessage, receive: http.Receive, send: http.Send) -> None:
         # A stream of changes goes out at once, packed or not: older middleware keeps it back.
         await (plain if scope["path"].endswith("/events") else packed)(scope, receive, send)
 
     return SecuredApplication(inner, loopback=loopback)
 
 
-LIMITS: Final = ConnectionLimits(first=5.0, body=10.0, busy=3600.0, idle=75.0, connections=1024, head=32 * 1024)
+LIMITS: Final = http.ConnectionLimits(first=5.0, body=10.0, busy=3600.0, idle=75.0, connections=1024, head=32 * 1024)
 """A stream of changes is cut after an hour; the browser opens it again."""
 
 
@@ -297,7 +283,7 @@ def guard_of(options: ServeOptions) -> Guard:
     return OpenGuard() if options.is_loopback else ClusterGuard(connection(options.kubeconfig))
 
 
-def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> Application:
+def node_application(recording: Recording, guard: Guard, *, loopback: bool) -> http.Application:
     """Return the page of one node as an application."""
     found = assets()
     styles, script = found
@@ -348,7 +334,7 @@ def looking(recording: Recording, source: Callable[[], NodeSnapshot], period: fl
     return repeated(look, period, recording.heartbeat)
 
 
-def run_application(app: Application, options: ServeOptions, started: Callable[[str], object]) -> None:
+def run_application(app: http.Application, options: ServeOptions, started: Callable[[str], object]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
@@ -361,9 +347,9 @@ def run_application(app: Application, options: ServeOptions, started: Callable[[
     """
     tls = None
     if options.certificate:
-        tls = tls_context(TLSFiles(options.certificate, options.key, source="--certificate"), started)
-    listener = listener_at(options.listen, "choose another address with --listen")
-    with stop_signals() as stop, closing(HTTPServer(listener, app, LIMITS, tls=tls)) as server:
+        tls = http.tls_context(http.TLSFiles(options.certificate, options.key, source="--certificate"), started)
+    listener = http.listener_at(options.listen, "choose another address with --listen")
+    with stop_signals() as stop, closing(http.HTTPServer(listener, app, LIMITS, tls=tls)) as server:
         host, port = server.address[:2]
         shown = f"[{host}]" if ":" in host else host
         if tls is None and not options.is_loopback:

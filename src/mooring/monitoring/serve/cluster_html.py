@@ -19,16 +19,8 @@ from mooring.engine.node.resources import allocatable
 from mooring.explanations.phrases import plural, requests_text, size
 from mooring.inputs.pods.pod_relations import ZONE
 from mooring.inputs.pods.scheduling_fields import SchedulingFields
+from mooring.monitoring.serve import cluster_known
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.cluster_known import (
-    UNPUBLISHED,
-    UNUSABLE,
-    ClusterPod,
-    Fitting,
-    FittingSearch,
-    KnownCluster,
-    NodeNow,
-)
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults
 from mooring.published.shadow_document import agreement_by_release
 from mooring.views.html.document import page_text, part_text
@@ -108,15 +100,15 @@ def amount_text(resource: str, amount: int) -> str:
     return size(amount) if resource == MEMORY or resource.startswith("hugepages-") else f"{amount:,}"
 
 
-def tile(node: NodeNow) -> NodeTile:
+def tile(node: cluster_known.NodeNow) -> NodeTile:
     """Return the tile of a node."""
     kubelet, differs = node.kubelet, node.shadow.differs if node.shadow is not None else 0
     refusals, closed = tuple(pod.refusal for pod in node.refused), node.node.closed
     if isinstance(kubelet, Kubelet):
         return NodeTile(node.node.name, dict(_amounts(kubelet)), refusals, "", closed, differs)
     # Every viewer gets the tiles, and an error of the engine about a state can name any pod.
-    names_no_pod = kubelet == UNPUBLISHED or (node.state is not None and node.kind is None)
-    return NodeTile(node.node.name, {}, refusals, kubelet if names_no_pod else UNUSABLE, closed, differs)
+    names_no_pod = kubelet == cluster_known.UNPUBLISHED or (node.state is not None and node.kind is None)
+    return NodeTile(node.node.name, {}, refusals, kubelet if names_no_pod else cluster_known.UNUSABLE, closed, differs)
 
 
 def _amounts(kubelet: Kubelet) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
@@ -152,7 +144,7 @@ def _best(parts: Iterable[Sequence[int]]) -> tuple[int, int]:
     return max(free), max(offered)
 
 
-def with_labels(nodes: Iterable[NodeNow], selector: str) -> list[NodeNow]:
+def with_labels(nodes: Iterable[cluster_known.NodeNow], selector: str) -> list[cluster_known.NodeNow]:
     """Return the nodes whose labels a selector such as ``pool=gpu,zone`` asks for.
 
     Raises:
@@ -206,14 +198,14 @@ class TileSheet:
 
     links: bool = True
     """Whether a tile opens the page of its node."""
-    _known: dict[str, tuple[NodeNow, NodeTile, dict[tuple[str, bool], str]]] = field(default_factory=dict)
-    _search: FittingSearch = field(default_factory=FittingSearch)
-    _refusing: LRUCache[tuple[bytes, SchedulingFields], dict[str, NodeNow]] = field(
+    _known: dict[str, tuple[cluster_known.NodeNow, NodeTile, dict[tuple[str, bool], str]]] = field(default_factory=dict)
+    _search: cluster_known.FittingSearch = field(default_factory=cluster_known.FittingSearch)
+    _refusing: LRUCache[tuple[bytes, SchedulingFields], dict[str, cluster_known.NodeNow]] = field(
         default_factory=lambda: LRUCache(MOST_SHAPES)
     )
     """By what decides about a waiting pod: nodes that would not take it, as they were asked."""
 
-    def body(self, cluster: KnownCluster, view: View, viewer: Viewer) -> str:
+    def body(self, cluster: cluster_known.KnownCluster, view: View, viewer: Viewer) -> str:
         """Return the part of the page that changes.
 
         Raises:
@@ -260,11 +252,11 @@ class TileSheet:
         )
 
     def _groups(
-        self, shown: Sequence[NodeNow], resource: str, group: str, faults: NodeFaults
+        self, shown: Sequence[cluster_known.NodeNow], resource: str, group: str, faults: NodeFaults
     ) -> Iterator[tuple[str, int, str, str]]:
         """Yield name, nodes, sums and tiles of each group of nodes."""
         many, wanted = len(shown) > FEW, [(kind, LABELS[kind]) for kind in group.split(",") if kind in LABELS]
-        groups: dict[str, list[NodeNow]] = {}
+        groups: dict[str, list[cluster_known.NodeNow]] = {}
         for node in shown:
             found = [
                 f"{kind} {next((node.node.labels[key] for key in keys if key in node.node.labels), 'unknown')}"
@@ -277,8 +269,8 @@ class TileSheet:
             yield name, len(members), sums.get(resource, ""), drawn
 
     def _waiting(
-        self, waiting: Iterable[ClusterPod], nodes: Sequence[NodeNow], faults: NodeFaults
-    ) -> Iterator[tuple[ClusterPod, str, str | None]]:
+        self, waiting: Iterable[cluster_known.ClusterPod], nodes: Sequence[cluster_known.NodeNow], faults: NodeFaults
+    ) -> Iterator[tuple[cluster_known.ClusterPod, str, str | None]]:
         """Yield pods that wait with their requests and a node that would take them; None where no node was asked.
 
         Nodes that would not take a pod of some shape are asked again when they have changed.
@@ -300,7 +292,7 @@ class TileSheet:
                         refusing[name] = node
             yield one, requests_text(shape.requests), answers.get(key)
 
-    def _tile(self, node: NodeNow, faults: NodeFaults) -> tuple[NodeTile, dict[tuple[str, bool], str]]:
+    def _tile(self, node: cluster_known.NodeNow, faults: NodeFaults) -> tuple[NodeTile, dict[tuple[str, bool], str]]:
         found = self._known.get(node.node.name)
         if found is None or found[0] is not node:
             made = faults.guarded(
@@ -309,7 +301,7 @@ class TileSheet:
             found = self._known[node.node.name] = node, made, {}
         return found[1:]
 
-    def _drawn(self, node: NodeNow, resource: str, faults: NodeFaults, *, many: bool) -> str:
+    def _drawn(self, node: cluster_known.NodeNow, resource: str, faults: NodeFaults, *, many: bool) -> str:
         one, drawn = self._tile(node, faults)
         if (resource, many) not in drawn:
             free, offered, *_ = (amount_text(resource, amount) for amount in one.amounts.get(resource, (0, 0)))
@@ -344,12 +336,12 @@ def cluster_page(content: str, name: str, assets: tuple[str, str]) -> str:
     return part_text("serve-cluster.html", title=name, styles=styles, script=script, content=content, orders=ORDERS)
 
 
-def fittings_html(found: Sequence[Fitting], asked: ClusterPod | None = None) -> str:
+def fittings_html(found: Sequence[cluster_known.Fitting], asked: cluster_known.ClusterPod | None = None) -> str:
     """Return where pods fit; of one that a node refused, also when and why it did."""
     return part_text("fitting.html", found=found, most=MOST_NAMED, asked=asked)
 
 
-def exported_cluster(cluster: KnownCluster, name: str) -> str:
+def exported_cluster(cluster: cluster_known.KnownCluster, name: str) -> str:
     """Return a cluster as one file."""
     content = TileSheet(links=False).body(cluster, {}, EVERYTHING)
     return page_text("serve-export.html", title=name, content=content, patterns="")

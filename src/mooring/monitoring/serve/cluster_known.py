@@ -309,21 +309,21 @@ class FittingSearch:
             return KEPT_OFF, ""
         if isinstance(node.kubelet, str) or node.kind is None:
             return UNKNOWN, ""
-        answer = self.faults.guarded(
-            node.node.name, partial(self._asked, pod, shape, node, node.kubelet), lambda _error: None
-        )
+        kubelet = node.kubelet
+
+        def asked() -> Prediction:
+            load = load_of(kubelet)
+
+            def ask() -> Prediction:
+                managers = ADMITTED if is_plain(pod) else predicted(kubelet, shape.pod)[1]
+                return managers if not managers.admitted else check(shape, load, kubelet.settings)
+
+            return self._known.of((node.key, load, shape.key), ask)
+
+        answer = self.faults.guarded(node.node.name, asked, lambda _error: None)
         if answer is None:
             return UNJUDGED, ""
         return None if answer.admitted else (page(answer.code).title, answer.code)
-
-    def _asked(self, pod: Pod, shape: PodShape, node: NodeNow, kubelet: Kubelet) -> Prediction:
-        load = load_of(kubelet)
-
-        def ask() -> Prediction:
-            managers = ADMITTED if is_plain(pod) else predicted(kubelet, shape.pod)[1]
-            return managers if not managers.admitted else check(shape, load, kubelet.settings)
-
-        return self._known.of((node.key, load, shape.key), ask)
 
 
 def fittings_in_text(manifest: bytes, cluster: KnownCluster) -> list[Fitting]:

@@ -26,28 +26,11 @@ from mooring.answers.base.plan import Question
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
+from mooring.monitoring.serve import cluster_known, node_routes
 from mooring.monitoring.serve.access import Guard, Viewer
 from mooring.monitoring.serve.app import Answer, Entrance, application, assets, repeated
 from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, fittings_html
-from mooring.monitoring.serve.cluster_known import (
-    UNPUBLISHED,
-    UNUSABLE,
-    Fitting,
-    FittingSearch,
-    KnownCluster,
-    NodeNow,
-    fittings_in_text,
-)
 from mooring.monitoring.serve.node_plan import snapshot_of
-from mooring.monitoring.serve.node_routes import (
-    LARGEST_MANIFEST,
-    NODE_ROUTES,
-    NodeRoutes,
-    code_answer,
-    problem_html,
-    read_body,
-    stream,
-)
 from mooring.monitoring.serve.recording import Recording
 from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod
 from mooring.service.daemon import Heartbeat
@@ -55,12 +38,12 @@ from mooring.service.http import Application
 from mooring.views.view import NodeView
 
 
-def snapshot_of_node(node: NodeNow) -> NodeSnapshot:
+def snapshot_of_node(node: cluster_known.NodeNow) -> NodeSnapshot:
     """Return a node of the cluster; an empty picture where nothing is known of it."""
     name = node.node.name
     if node.kind is None or node.state is None or isinstance(node.kubelet, str):
         words = str(node.kubelet)
-        notice = NodeNotice(f"{name} {words}", warning=True) if words == UNPUBLISHED else _quoted(words)
+        notice = NodeNotice(f"{name} {words}", warning=True) if words == cluster_known.UNPUBLISHED else _quoted(words)
         return replace(unknown_node(name, notice), notices=(notice, *_shadow_notices(node)))
     facts, state = node.kind.facts, node.state
     named = {key.uid for key in state.pods} | set(state.devices.held)
@@ -107,10 +90,10 @@ def unusable(error: Exception) -> NodeNotice:
 
 def _quoted(words: str) -> NodeNotice:
     """Return a notice with the words of the engine about the state, which can name any pod."""
-    return NodeNotice(words, True, ANY, UNUSABLE)
+    return NodeNotice(words, True, ANY, cluster_known.UNUSABLE)
 
 
-def _shadow_notices(node: NodeNow) -> Iterator[NodeNotice]:
+def _shadow_notices(node: cluster_known.NodeNow) -> Iterator[NodeNotice]:
     """Yield what the shadow of the kubelet counted, and its newest difference."""
     found = node.shadow
     if found is None:
@@ -130,8 +113,8 @@ MOST_OPEN: Final = 32
 
 @dataclass(slots=True)
 class _OpenNode:
-    routes: NodeRoutes
-    shown: NodeNow | None
+    routes: node_routes.NodeRoutes
+    shown: cluster_known.NodeNow | None
     """What the newest snapshot is made of; None after the node has left."""
 
 
@@ -139,13 +122,13 @@ class _OpenNode:
 class OpenNodes:
     """Pages of nodes."""
 
-    cluster: KnownCluster
+    cluster: cluster_known.KnownCluster
     assets: tuple[str, str]
     _open: LRUCache[str, _OpenNode] = field(default_factory=lambda: LRUCache(MOST_OPEN))
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Around ``_open``: reading it changes its order."""
 
-    def of(self, name: str) -> NodeRoutes | None:
+    def of(self, name: str) -> node_routes.NodeRoutes | None:
         """Return the page of a node; None where the cluster has none of this name."""
         with self._lock:
             found = self._open.get(name)
@@ -159,7 +142,7 @@ class OpenNodes:
         )
         recording = Recording(first)
         styles, script = (f"../../{one}" for one in self.assets)
-        made = _OpenNode(NodeRoutes(recording, "../../", (styles, script)), now)
+        made = _OpenNode(node_routes.NodeRoutes(recording, "../../", (styles, script)), now)
         with self._lock:  # another client can have opened it meanwhile
             return self._open.setdefault(name, made).routes
 
@@ -168,7 +151,11 @@ class OpenNodes:
         with self._lock:
             pages = list(self._open.items())
         for name, page in pages:
-            self.cluster.faults.guarded(name, partial(self._refresh, name, page), partial(_failed, page))
+
+            def failed(error: Exception, page: _OpenNode = page) -> None:
+                page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
+
+            self.cluster.faults.guarded(name, partial(self._refresh, name, page), failed)
 
     def _refresh(self, name: str, page: _OpenNode) -> None:
         now = self.cluster.node(name)
@@ -179,10 +166,6 @@ class OpenNodes:
             page.routes.recording.fail("the node has left the cluster")
         else:
             page.routes.recording.take(snapshot_of_node(now))
-
-
-def _failed(page: _OpenNode, error: Exception) -> None:
-    page.routes.recording.fail(f"{unusable(error).brief} ({type(error).__name__})")
 
 
 TICK: Final = 0.5
@@ -196,7 +179,7 @@ FIELDS: Final = ("search", "labels", "group", "sort", "resource", "show")
 class ClusterRoutes:
     """Answers about a cluster."""
 
-    cluster: KnownCluster
+    cluster: cluster_known.KnownCluster
     name: str
     assets: tuple[str, str]
     nodes: OpenNodes
@@ -222,16 +205,16 @@ class ClusterRoutes:
                     self._made[key] = await run_in_threadpool(self._sheet.body, self.cluster, view, viewer)
                 return HTMLResponse(self._made[key])
         except InputError as error:
-            return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+            return HTMLResponse(node_routes.problem_html(str(error)), HTTPStatus.BAD_REQUEST)
 
     async def pod(self, request: Request, viewer: Viewer) -> Response:
         """Say why a pod waits, or which nodes would take one that was refused."""
         pod = self.cluster.pod(request.query_params.get("uid", ""))
         if pod is None or (pod.node and not pod.refusal) or not viewer.may_list(pod.pod.namespace):
-            return HTMLResponse(problem_html("this pod does not wait"), HTTPStatus.NOT_FOUND)
+            return HTMLResponse(node_routes.problem_html("this pod does not wait"), HTTPStatus.NOT_FOUND)
 
-        def ask() -> Fitting:
-            return FittingSearch(self.cluster.faults).fitting(pod.pod, self.cluster.all(), pod.fields)
+        def ask() -> cluster_known.Fitting:
+            return cluster_known.FittingSearch(self.cluster.faults).fitting(pod.pod, self.cluster.all(), pod.fields)
 
         async with self._asking:
             found = await run_in_threadpool(ask)
@@ -239,27 +222,29 @@ class ClusterRoutes:
 
     async def fit(self, request: Request, _viewer: Viewer) -> Response:
         """Say which nodes would take the pods of a manifest."""
-        manifest = await read_body(request, LARGEST_MANIFEST)
+        manifest = await node_routes.read_body(request, node_routes.LARGEST_MANIFEST)
         if manifest is None:
-            return HTMLResponse(problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return HTMLResponse(
+                node_routes.problem_html("the manifest is too large"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            )
         try:
             async with self._asking:
-                found = await run_in_threadpool(fittings_in_text, manifest, self.cluster)
+                found = await run_in_threadpool(cluster_known.fittings_in_text, manifest, self.cluster)
         except InputError as error:
-            return HTMLResponse(problem_html(str(error)), HTTPStatus.BAD_REQUEST)
+            return HTMLResponse(node_routes.problem_html(str(error)), HTTPStatus.BAD_REQUEST)
         return HTMLResponse(fittings_html(found))
 
     async def events(self, _request: Request, _viewer: Viewer) -> Response:
         """Return the stream of changes."""
-        return stream(self.cluster.feed, lambda: {"at": time.time()})
+        return node_routes.stream(self.cluster.feed, lambda: {"at": time.time()})
 
-    def of_node(self, answer: Callable[[NodeRoutes, Request, Viewer], Awaitable[Response]]) -> Answer:
+    def of_node(self, answer: Callable[[node_routes.NodeRoutes, Request, Viewer], Awaitable[Response]]) -> Answer:
         """Return an endpoint about the node that its address names."""
 
         async def endpoint(request: Request, viewer: Viewer) -> Response:
             node = await run_in_threadpool(self.nodes.of, request.path_params["name"])
             if node is None:
-                return HTMLResponse(problem_html("there is no such node"), HTTPStatus.NOT_FOUND)
+                return HTMLResponse(node_routes.problem_html("there is no such node"), HTTPStatus.NOT_FOUND)
             return await answer(node, request, viewer)
 
         return endpoint
@@ -278,7 +263,7 @@ def ticking(routes: ClusterRoutes) -> AbstractContextManager[None]:
 
 
 def cluster_application(
-    cluster: KnownCluster, name: str, guard: Guard, *, loopback: bool
+    cluster: cluster_known.KnownCluster, name: str, guard: Guard, *, loopback: bool
 ) -> tuple[Application, ClusterRoutes]:
     """Return the pages of a cluster as an application, and what keeps them up to date."""
     found = assets()
@@ -291,12 +276,12 @@ def cluster_application(
         Route("/", entrance.behind(routes.page)),
         Route("/body", entrance.behind(routes.body)),
         Route("/pod", entrance.behind(routes.pod)),
-        Route("/code", entrance.behind(partial(code_answer, routes))),
+        Route("/code", entrance.behind(partial(node_routes.code_answer, routes))),
         Route("/whatif", entrance.behind(routes.fit), methods=["POST"]),
         Route("/events", entrance.behind(routes.events)),
     ]
     made += [
         Route(f"/nodes/{{name}}/{path}", entrance.behind(routes.of_node(answer), "../../"), methods=[method])
-        for path, answer, method in NODE_ROUTES
+        for path, answer, method in node_routes.NODE_ROUTES
     ]
     return application(made, entrance, found, routes.heartbeat, loopback=loopback), routes

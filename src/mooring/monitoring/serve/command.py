@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from mooring.cli import options
@@ -16,8 +14,6 @@ with lazily():
     from mooring.monitoring.serve import cluster_run, node_routes, recording
     from mooring.service import options as service_options
 
-if TYPE_CHECKING:
-    from mooring.monitoring.serve.app import ServeOptions
 
 DEFAULT_LISTEN = "127.0.0.1:9478"
 _EXPORT = "--export"
@@ -82,7 +78,10 @@ def command(
     with needs_extra("kube", source="mooring serve"):
         if export:
             check_destination(export, _EXPORT)
-        asked = _options(listen, kubeconfig, certificate, key)
+        address = service_options.parse_address(listen, source="--listen", example=DEFAULT_LISTEN)
+        if address is None:
+            raise click.UsageError("--listen needs an address")
+        asked = apps.ServeOptions(address, kubeconfig, certificate, key)
         if cluster:
             if export:
                 emit_document(cluster_run.export_cluster(asked.kubeconfig), export, _EXPORT)
@@ -101,10 +100,3 @@ def command(
         with apps.looking(recorded, source, period):
             apps.run_application(app, asked, tell)
     return YES
-
-
-def _options(listen: str, kubeconfig: str, certificate: str, key: str) -> ServeOptions:
-    address = service_options.parse_address(listen, source="--listen", example=DEFAULT_LISTEN)
-    if address is None:
-        raise click.UsageError("--listen needs an address")
-    return apps.ServeOptions(address, kubeconfig, certificate, key)

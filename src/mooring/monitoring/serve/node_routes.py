@@ -185,11 +185,12 @@ class NodeRoutes:
 
     async def events(self, _request: Request, _viewer: Viewer) -> Response:
         """Return the stream of changes."""
-        return stream(self.recording.feed, self._news)
 
-    def _news(self) -> dict[str, float]:
-        first, now = self.recording.span()  # between two readings a thread may record more
-        return {"number": now.number, "first": first, "at": now.at}
+        def news() -> dict[str, float]:
+            first, now = self.recording.span()  # between two readings a thread may record more
+            return {"number": now.number, "first": first, "at": now.at}
+
+        return stream(self.recording.feed, news)
 
     async def _body(self, seen: Recorded, viewer: Viewer, *, current: bool, form: str = "") -> str:
         trouble = self.recording.trouble if current else ""

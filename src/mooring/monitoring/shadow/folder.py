@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +46,7 @@ FILES: Final = 50
 """Files that are kept, and differences; the oldest go."""
 
 
-@dataclass(frozen=True, slots=True)
-class _MachineLine:
+class _MachineLine(msgspec.Struct):
     """What the shadow reads of a line about a machine."""
 
     name: str
@@ -86,7 +85,10 @@ class ShadowFolder:
         Raises:
             InputError: it cannot be written.
         """
-        self._describe(self.path, facts, digest)
+        line = machine_line(facts, digest)
+        if line["name"] not in self._machines:
+            _append(self.path / MACHINES, line)
+            self._machines.add(line["name"])
         if self._written >= LINES:
             self._file += 1
             self._written = 0
@@ -123,7 +125,13 @@ class ShadowFolder:
             shutil.rmtree(old, ignore_errors=True)
         folder = make_folder(self.path / DIFFERENCE.format(self._differences))
         if anonymous:
-            names = {uid: name for content in contents for uid, name in _names(content)}
+            pods = [
+                pod
+                for content in contents
+                for pod in (*content["active"], *(step["admit"] for step in content["steps"] if "admit" in step))
+                if "namespace" in pod["metadata"]
+            ]
+            names = {uid_of(pod): f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods}
             judgements = [replace(one, name=names.get(one.uid, one.uid)) for one in judgements]
         write_atomically(folder / "difference.txt", "".join(f"{one.line()}\n" for one in judgements))
         _append(folder / MACHINES, machine_line(facts, digest))
@@ -142,20 +150,6 @@ class ShadowFolder:
             (folder / ARCHIVE).write_bytes(packed)
         except OSError as error:
             raise InputError(f"cannot be written: {system_words(error)}", source=str(folder / ARCHIVE)) from None
-
-    def _describe(self, folder: Path, facts: NodeFacts, digest: str) -> None:
-        line = machine_line(facts, digest)
-        if line["name"] not in self._machines:
-            _append(folder / MACHINES, line)
-            self._machines.add(line["name"])
-
-
-def _names(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield uid, and namespace with name, of the pods of a scenario."""
-    for pod in (*content["active"], *(step["admit"] for step in content["steps"] if "admit" in step)):
-        metadata = pod["metadata"]
-        if "namespace" in metadata:
-            yield uid_of(pod), f"{metadata['namespace']}/{metadata['name']}"
 
 
 def _append(path: Path, content: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ memory lies on several NUMA nodes it can change something: on which of them the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -98,7 +98,9 @@ class OrderSearch:
         if not left.admitted and not left.asked and left.restart is None:
             found = self._unlike_at_the_end(order.kubelet)
             if found is None:
-                yield self._ended(order, left.leaving)
+                for uid in left.leaving:
+                    order = self._after(order, Remove(uid))
+                yield order
                 return
             self._remember(replace(order, mismatch=found))
         for step, rest in _choices(left):
@@ -125,11 +127,6 @@ class OrderSearch:
         if self.memory is not None and self.memory == kubelet.files.memory:
             kept = replace(kept, memory=goal.memory)
         return unlike_files(goal, kept)
-
-    def _ended(self, order: Order, leaving: Iterable[str]) -> Order:
-        for uid in leaving:
-            order = self._after(order, Remove(uid))
-        return order
 
     def _is_new(self, order: Order, rest: Changes) -> bool:
         files, left = order.kubelet.files, (*rest.admitted, *rest.possible, *rest.refused, *rest.asked)
@@ -191,7 +188,11 @@ def _choices(left: Changes) -> Iterator[tuple[Step | Readmit, Changes]]:
         later = left.listed[number + 1 :]
         for pod in pods:
             second = tuple(one for one in pods if one is not pod)
-            yield Readmit(pod), _without(replace(left, listed=(second, *later) if second else later), pod)
+            rest = replace(left, listed=(second, *later) if second else later)
+            admitted, refused, asked = (
+                tuple(one for one in some if one.uid != pod.uid) for some in (rest.admitted, rest.refused, rest.asked)
+            )
+            yield Readmit(pod), replace(rest, admitted=admitted, refused=refused, asked=asked)
     left = replace(left, listed=left.listed if left.restart is not None else ())
     for pod in left.admitted:
         yield Admit(pod), replace(left, admitted=tuple(one for one in left.admitted if one is not pod))
@@ -204,13 +205,6 @@ def _choices(left: Changes) -> Iterator[tuple[Step | Readmit, Changes]]:
         yield Admit(pod), replace(left, asked=tuple(one for one in left.asked if one is not pod))
     for pod in left.refused:
         yield Admit(pod), replace(left, refused=tuple(one for one in left.refused if one is not pod))
-
-
-def _without(left: Changes, pod: Pod) -> Changes:
-    admitted, refused, asked = (
-        tuple(one for one in pods if one.uid != pod.uid) for pods in (left.admitted, left.refused, left.asked)
-    )
-    return replace(left, admitted=admitted, refused=refused, asked=asked)
 
 
 def with_started(kubelet: Kubelet) -> Kubelet:

@@ -115,35 +115,17 @@ def _admitted(seen: ObservedNode) -> list[Pod]:
     return [one.pod for uid, one in ordered if uid in there]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPrediction:
-    """The engine's answer about a pod before its kubelet has decided."""
-
-    uid: str
-    name: str
-    """Namespace and name."""
-    admits: bool
-    words: str
-    """Exclusive CPUs of its containers, or reason and message of its refusal."""
-
-    def line(self) -> str:
-        """Return it in one line.
-
-        >>> PendingPrediction("1", "default/web", True, "main: 2-3").line()
-        'predicted: default/web admitted, main: 2-3'
-        """
-        did = "admitted" if self.admits else "refused"
-        return f"predicted: {self.name} {did}" + (f", {self.words}" if self.words else "")
-
-
 def undecided(seen: ObservedNode) -> list[str]:
     """Return the uids of the pods that are bound and not decided, the oldest first."""
     waiting = [(one.created, uid) for uid, one in seen.pods.items() if not (one.leaving or seen.is_decided(uid))]
     return [uid for _, uid in sorted(waiting)]
 
 
-def predictions(seen: ObservedNode, uids: Collection[str]) -> Iterator[PendingPrediction]:
+def predictions(seen: ObservedNode, uids: Collection[str]) -> Iterator[tuple[str, bool, str]]:
     """Yield what happens when the kubelet decides about pods one after another; nothing where the engine cannot tell.
+
+    Each with its uid, whether the engine admits it, and a line with the exclusive CPUs of its containers, or reason and
+    message of its refusal.
 
     Args:
         seen: the node; other pods that are not decided are left out.
@@ -159,10 +141,8 @@ def predictions(seen: ObservedNode, uids: Collection[str]) -> Iterator[PendingPr
         [answer] = result.admissions
         if answer.crash or answer.never_returns:
             return
-        refusal = f"{answer.decision.reason}: {answer.decision.message}"
-        words = _cpus(engine, uid) if answer.admitted else refusal
-        yield PendingPrediction(uid, f"{pod.namespace}/{pod.name}", answer.admitted, words)
-
-
-def _cpus(engine: Kubelet, uid: str) -> str:
-    return ", ".join(f"{name}: {list_text(cpus)}" for name, cpus in engine.node.cpu.assignments.get(uid, {}).items())
+        given = engine.node.cpu.assignments.get(uid, {}) if answer.admitted else {}
+        words = [f"{name}: {list_text(cpus)}" for name, cpus in given.items()]
+        words += [] if answer.admitted else [f"{answer.decision.reason}: {answer.decision.message}"]
+        did = f"predicted: {pod.namespace}/{pod.name} {'admitted' if answer.admitted else 'refused'}"
+        yield uid, answer.admitted, ", ".join((did, *words))

@@ -117,8 +117,11 @@ def recorded_scenario(
     if not steps or (interval.is_emptied and not isinstance(steps[0], Restart)):
         return None
     told = [pods[uid].content for uid in pods if uid in first.node.active or uid in _asked(steps)]
-    reduced = _pods(told, anonymous=anonymous)
-    texts = state_fields(interval.goal.files)
+    # Objects of a list do not name their kind.
+    found = reduced_pods({"kind": "Pod", **one} for one in told)
+    reduced = {uid_of(pod): pod for pod in (anonymous_pods(found) if anonymous else found)}
+    texts, plain = state_fields(interval.goal.files), MooringConfig(release=begin.facts.mooring.release)
+    files = {CPU_FILE: first.files.cpu, MEMORY_FILE: first.files.memory}
     active = [
         _with_statuses(reduced[uid], pod) if uid in reduced and uid in interval.before.listed else _unknown(pod)
         for uid, pod in first.node.active.items()
@@ -134,8 +137,8 @@ def recorded_scenario(
         "machine": begin.state.facts[:12],
         "release": begin.facts.mooring.release.name,
         "kubelet": kubelet_document(begin.facts.config),
-        **_extended(begin.facts),
-        "files": {file: text for file, text in _files(first).items() if text is not None},
+        **({} if begin.facts.mooring == plain else {"mooring": mooring_document(begin.facts.mooring)}),
+        "files": {file: text for file, text in files.items() if text is not None},
         "active": active,
         **_devices(first, interval.goal),
     }
@@ -148,14 +151,14 @@ def recorded_scenario(
         expected[-1] |= texts
     fields = [_step(step, reduced, interval.after.facts) for step in steps]
     begun = {} if expected else {"start": {"afterReadmission": texts} if active else texts}
-    found = {**content, "steps": fields, "expect": {**begun, **({"steps": expected} if expected else {})}}
+    scenario = {**content, "steps": fields, "expect": {**begun, **({"steps": expected} if expected else {})}}
     # Where memory lies on several NUMA nodes, the files depend on what was released first, and while init containers
     # run, on when they end: no step says either.
     ends = (first, interval.goal, *interval.points[-1:])
     is_decided = not interval.fits or not any(
         is_over_several(one) or with_started(one).files != one.files for one in ends
     )
-    return found if is_decided or not differing_fields(found, begin.facts) else None
+    return scenario if is_decided or not differing_fields(scenario, begin.facts) else None
 
 
 def _managers_steps(interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
@@ -178,24 +181,17 @@ def _managers_steps(interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -
             case Remove():
                 refused = set()
             case Restart():
-                refused |= _left_behind(interval)
+                # Of pods that are not there any more the engine can have something at the end; so has a pod that a
+                # starting kubelet refused, until the next one is asked about.
+                if interval.goal is not None and interval.points:
+                    node, there = interval.points[-1].node, interval.goal.node.active.keys()
+                    refused |= (node.cpu.assignments.keys() | node.memory.assignments.keys()) - there
         yield step
         if isinstance(step, Restart):
             yield from (Remove(uid) for uid in sorted(left))
             left.clear()
     # What a refused pod was given before its refusal is released later: the files are compared without it.
     yield from (Remove(uid) for uid in sorted(refused))
-
-
-def _left_behind(interval: JudgedInterval) -> set[str]:
-    """Return the uids of pods of which the engine has something at the end, and that are not there any more.
-
-    So has a pod that a starting kubelet refused, until the next one is asked about.
-    """
-    if interval.goal is None or not interval.points:
-        return set()
-    node = interval.points[-1].node
-    return (node.cpu.assignments.keys() | node.memory.assignments.keys()) - interval.goal.node.active.keys()
 
 
 def _untold(interval: JudgedInterval, pods: Mapping[str, ObservedPod]) -> Iterator[Step]:
@@ -238,15 +234,6 @@ def _asked(steps: Iterable[Step]) -> set[str]:
     return {step.pod.uid for step in steps if isinstance(step, Admit)}
 
 
-def _files(kubelet: Kubelet) -> dict[str, str | None]:
-    return {CPU_FILE: kubelet.files.cpu, MEMORY_FILE: kubelet.files.memory}
-
-
-def _extended(facts: NodeFacts) -> dict[str, Any]:
-    plain = MooringConfig(release=facts.mooring.release)
-    return {} if facts.mooring == plain else {"mooring": mooring_document(facts.mooring)}
-
-
 def _devices(begun: Kubelet, goal: Kubelet) -> dict[str, Any]:
     """Return the devices, what active pods hold of them, and what others are given; nothing on a node without any."""
     state, given = begun.node.providers.devices, goal.node.providers.devices.held
@@ -265,13 +252,6 @@ def _devices(begun: Kubelet, goal: Kubelet) -> dict[str, Any]:
 def machine_line(facts: NodeFacts, digest: str) -> dict[str, Any]:
     """Return the machine of scenarios, as a line of the file beside them."""
     return {"name": digest[:12], "info": machine_info_document(facts.machine)}
-
-
-def _pods(contents: Iterable[Mapping[str, Any]], *, anonymous: bool) -> dict[str, dict[str, Any]]:
-    # Objects of a list do not name their kind.
-    found = reduced_pods({"kind": "Pod", **content} for content in contents)
-    given = anonymous_pods(found) if anonymous else found
-    return {uid_of(pod): pod for pod in given}
 
 
 def _is_of_predicates(seen: ObservedPod) -> bool:

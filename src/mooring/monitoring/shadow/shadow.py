@@ -16,19 +16,12 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
+from mooring.monitoring.shadow import predicting
 from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
-from mooring.monitoring.shadow.predicting import (
-    WouldBe,
-    WouldBeAnswer,
-    after_steps,
-    predictions,
-    reconciled,
-    undecided,
-    would_be,
-)
+from mooring.monitoring.shadow.predicting import would_be
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.sources import BoundPods
 from mooring.monitoring.shadow.starts import engine_on
@@ -59,19 +52,6 @@ class ObservedKubelet(Protocol):
         """Return what there is now, the same object while nothing changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """The last observation, so that nothing is computed again while nothing changes."""
-
-    found: Observation
-    changes: int
-    """Of the API server's pods."""
-    seen: ObservedNode
-
-    def is_of(self, found: Observation, changes: int, starts: int) -> bool:
-        return found is self.found and changes == self.changes and starts == self.seen.starts
-
-
 @dataclass(slots=True)
 class Shadow:
     """Watches one kubelet; used by one thread."""
@@ -98,9 +78,11 @@ class Shadow:
     """The same in seconds since 1970, for recordings."""
     said: Callable[[str], object] = print
     """Receives every judgement and prediction as a line."""
-    would_be: WouldBe | None = None
+    would_be: predicting.WouldBe | None = None
     _before: ObservedNode | None = None
-    _newest: _Look | None = None
+    _newest: tuple[Observation, int, ObservedNode] | None = None
+    """The last observation, changes of the API server's pods by then, and what is made of both: while nothing changes,
+    nothing is computed again."""
     _changed: float = 0.0
     _looks: list[ObservedNode] = field(default_factory=list)
     """Since what was judged last."""
@@ -129,20 +111,14 @@ class Shadow:
             is_late = now - self._first >= PATIENCE or last
             if is_late or (is_settled and self._differed != self._changed):
                 intervals = judge(self._before, *self._looks)
-                if is_late or not self._may_learn_more(self._before, intervals):
+                # A kubelet publishes the rejection of a running pod only after its containers have exited: one that
+                # started and seems to differ may not have published all (status_manager.go, mergePodStatus).
+                said = {one.verdict for interval in intervals for one in interval.judgements}
+                has_started = self._looks[-1].starts != self._before.starts
+                if is_late or not (has_started and Agreement.DIFFERS in said):
                     self._judged(self._before, self._looks, intervals)
                 else:
                     self._differed = self._changed
-
-    def _may_learn_more(self, before: ObservedNode, intervals: Iterable[JudgedInterval]) -> bool:
-        """Return whether a kubelet that started differs, and may not have published all of its rejections yet.
-
-        It publishes the rejection of a running pod only after the containers of the pod have exited.
-
-        Source: kubelet v1.37.1, pkg/kubelet/status/status_manager.go (mergePodStatus).
-        """
-        said = (one.verdict for interval in intervals for one in interval.judgements)
-        return self._looks[-1].starts != before.starts and Agreement.DIFFERS in said
 
     def _look(self) -> ObservedNode | None:
         changes = self.pods.changes
@@ -160,8 +136,10 @@ class Shadow:
             self.report(Finding("info", "kubelet", "is observed again"))
         self._blind = False
         starts = self.source.starts
-        if self._newest is not None and self._newest.is_of(found, changes, starts):
-            return self._newest.seen
+        if (newest := self._newest) is not None:
+            before, of, seen = newest
+            if found is before and (changes, starts) == (of, seen.starts):
+                return seen
         keys = [key.uid for key in found.state.pods if key.uid]
         pods = self.pods.snapshot()
         holding = [
@@ -170,18 +148,14 @@ class Shadow:
         seen = ObservedNode(found.facts, found.state, starts, pods, frozenset(holding), self.moment(), found.left)
         if self._before is not None and seen.starts != self._before.starts and self._is_starting(self._before, seen):
             return seen
-        self._newest, self._changed = _Look(found, changes, seen), self.clock()
-        self._predict(seen)
+        self._newest, self._changed = (found, changes, seen), self.clock()
+        # The outcome of pods that are observed undecided for the first time is predicted.
+        new = [uid for uid in predicting.undecided(seen) if uid not in self._predicted]
+        for uid, admits, line in predicting.predictions(seen, new) if new else ():
+            self._predicted[uid] = admits
+            self.said(line)
         self._add(seen)
         return seen
-
-    def _predict(self, seen: ObservedNode) -> None:
-        """Predict the outcome of pods that are observed undecided for the first time."""
-        waiting = undecided(seen)
-        new = [uid for uid in waiting if uid not in self._predicted]
-        for one in predictions(seen, new) if new else ():
-            self._predicted[one.uid] = one.admits
-            self.said(one.line())
 
     def _is_starting(self, before: ObservedNode, seen: ObservedNode) -> bool:
         """Return whether a kubelet that has just started has not read all of its pods yet, or written its files."""
@@ -237,11 +211,11 @@ class Shadow:
                     admits = self._predicted.pop(one.uid)
                     self.tally.came_true += admits == (one.event is KubeletEvent.ADMITTED)
             if self.would_be is not None:
-                self._ask_other(*after_steps(self.would_be, interval.steps, refused), at)
+                self._ask_other(*predicting.after_steps(self.would_be, interval.steps, refused), at)
             if self.folder is not None and (interval.judgements or interval.steps):
                 self._keep(self.folder, interval, pods)
         if self.would_be is not None:
-            self._ask_other(*reconciled(self.would_be, after), at)
+            self._ask_other(*predicting.reconciled(self.would_be, after), at)
         self.tally.release = after.facts.mooring.release.tag
         if self.folder is not None:
             try:
@@ -253,7 +227,7 @@ class Shadow:
         held = after.held
         self.pods.forget([uid for uid, one in after.pods.items() if one.leaving and uid not in held])
 
-    def _ask_other(self, node: WouldBe, answers: Iterable[WouldBeAnswer], at: str) -> None:
+    def _ask_other(self, node: predicting.WouldBe, answers: Iterable[predicting.WouldBeAnswer], at: str) -> None:
         """Continue with the node of the other configuration, and count what it answered."""
         self.would_be = node
         if self.tally.would_be is not None:

@@ -280,9 +280,8 @@ class PublishedKubelet:
         self.starts = 1
         """How often the kubelet has started with other facts while it was observed, counted from 1."""
 
-    @property
     def gates(self) -> PodGates:
-        """Of the node, as it publishes itself.
+        """Return the gates of the node, as it publishes itself.
 
         Raises:
             UnpublishedError: it does not.

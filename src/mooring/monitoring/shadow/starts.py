@@ -155,7 +155,11 @@ def counted_by_status(
         forms = [form]
         if not all(lasting):
             forms += [_with_statuses(later[uid])] if uid in later else []
-            forms += [_allocating_nothing(one.pod)] if None in lasting else []
+            if None in lasting:
+                inits = (each.kind is ContainerKind.INIT for each in one.pod.containers)
+                pairs = zip(one.pod.containers, inits, strict=True)
+                emptied = tuple(each if is_init else replace(each, allocated={}) for each, is_init in pairs)
+                forms.append(replace(one.pod, containers=emptied))
         counted = [[gates.requests_of(container) for container in each.containers] for each in (*forms, one.pod)]
         if any(amounts != counted[-1] for amounts in counted):
             found[uid] = [each for number, each in enumerate(forms) if counted[number] not in counted[:number]]
@@ -164,11 +168,6 @@ def counted_by_status(
 
 def _with_statuses(seen: ObservedPod) -> Pod:
     return replace(seen.pod, containers=tuple(with_statuses(seen.content, seen.pod.containers)))
-
-
-def _allocating_nothing(pod: Pod) -> Pod:
-    containers = (one if one.kind is ContainerKind.INIT else replace(one, allocated={}) for one in pod.containers)
-    return replace(pod, containers=tuple(containers))
 
 
 def absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
@@ -207,7 +206,8 @@ def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: 
     if isinstance(found, str):
         return found
     # A kubelet that starts admits its pods in the order of their creation.
-    active = sorted(found.node.active.items(), key=lambda item: (_created(known, item[0]), item[0]))
+    created = {uid: one.created for uid, one in known.items()}
+    active = sorted(found.node.active.items(), key=lambda item: (created.get(item[0], ""), item[0]))
     return replace(found, node=replace(found.node, active=dict(active))).counting(found.used)
 
 
@@ -310,7 +310,3 @@ def _listed(changes: Changes, window: Window) -> tuple[tuple[Pod, ...], ...]:
     for pod in (*changes.admitted, *refused, *shared):
         created.setdefault(window.pods[pod.uid].created, []).append(pod)
     return tuple(tuple(pods) for _, pods in sorted(created.items()))
-
-
-def _created(known: Mapping[str, ObservedPod], uid: str) -> str:
-    return known[uid].created if uid in known else ""

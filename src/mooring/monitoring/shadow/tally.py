@@ -26,14 +26,7 @@ from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow.judgement import Agreement, Judgement, KubeletEvent
 from mooring.monitoring.shadow.predicting import WouldBeAnswer
-from mooring.published.shadow_document import (
-    ShadowCountPart,
-    ShadowDayPart,
-    ShadowDecisionPart,
-    ShadowDocument,
-    WouldBeDayPart,
-    WouldBePart,
-)
+from mooring.published import shadow_document as parts
 
 
 class RecordedNodePart(DocumentPart):
@@ -64,7 +57,7 @@ MOST_KEPT: Final = 100
 DAYS: Final = 31
 """Days of which counts are kept."""
 
-_Day = TypeVar("_Day", bound=ShadowDayPart | WouldBeDayPart)
+_Day = TypeVar("_Day", bound=parts.ShadowDayPart | parts.WouldBeDayPart)
 
 
 def _with_counts(days: list[_Day], more: _Day) -> list[_Day]:
@@ -77,7 +70,7 @@ def _with_counts(days: list[_Day], more: _Day) -> list[_Day]:
     return sorted([*others, type(more)(day, *counts)], key=lambda one: one.day)[-DAYS:]
 
 
-def count_other(other: WouldBePart, answers: Iterable[WouldBeAnswer], at: str) -> None:
+def count_other(other: parts.WouldBePart, answers: Iterable[WouldBeAnswer], at: str) -> None:
     """Count answers of another configuration.
 
     Args:
@@ -86,7 +79,7 @@ def count_other(other: WouldBePart, answers: Iterable[WouldBeAnswer], at: str) -
         at: when, as RFC 3339.
     """
     for one in answers:
-        other.days = _with_counts(other.days, WouldBeDayPart(at[:10], int(not one.did), int(not one.would)))
+        other.days = _with_counts(other.days, parts.WouldBeDayPart(at[:10], int(not one.did), int(not one.would)))
         other.refusals += not one.would
         if one.would and not one.did:
             other.admitted = [*other.admitted, one.name][-MOST_KEPT:]
@@ -94,9 +87,9 @@ def count_other(other: WouldBePart, answers: Iterable[WouldBeAnswer], at: str) -
             other.refused = [*other.refused, one.name][-MOST_KEPT:]
 
 
-def new_tally(node: str, release: str, since: str = "") -> ShadowDocument:
+def new_tally(node: str, release: str, since: str = "") -> parts.ShadowDocument:
     """Return counts that begin now, or at a time as RFC 3339."""
-    return ShadowDocument(
+    return parts.ShadowDocument(
         node=node,
         release=release,
         since=since or now_text(),
@@ -110,7 +103,7 @@ def new_tally(node: str, release: str, since: str = "") -> ShadowDocument:
     )
 
 
-def add(tally: ShadowDocument, judgements: Iterable[Judgement], at: str) -> None:
+def add(tally: parts.ShadowDocument, judgements: Iterable[Judgement], at: str) -> None:
     """Count judgements, in one thread; others may read the counts at any time.
 
     Args:
@@ -122,15 +115,15 @@ def add(tally: ShadowDocument, judgements: Iterable[Judgement], at: str) -> None
         differs, refused = one.verdict is Agreement.DIFFERS, one.event is KubeletEvent.REFUSED
         said = (one.verdict.value, one.event.value, one.cause.value)
         found = {(each.release, each.verdict, each.event, each.cause): each for each in tally.counts}
-        found.setdefault((tally.release, *said), ShadowCountPart(*said, 0, tally.release)).count += 1
+        found.setdefault((tally.release, *said), parts.ShadowCountPart(*said, 0, tally.release)).count += 1
         tally.counts = [each for _, each in sorted(found.items())]
         tally.agreed += one.verdict is Agreement.AGREED
         tally.differs += differs
         tally.unknown += one.verdict is Agreement.UNKNOWN
         tally.refused += refused
-        tally.days = _with_counts(tally.days, ShadowDayPart(at[:10], 1, int(differs), int(refused)))
+        tally.days = _with_counts(tally.days, parts.ShadowDayPart(at[:10], 1, int(differs), int(refused)))
         if differs:
-            part = ShadowDecisionPart(one.name, *said[1:], one.kubelet, one.engine, at, tally.release)
+            part = parts.ShadowDecisionPart(one.name, *said[1:], one.kubelet, one.engine, at, tally.release)
             tally.differences = [*tally.differences, part][-MOST_KEPT:]
 
 
@@ -142,7 +135,7 @@ def now_text() -> str:
 COUNTS: Final = "counts.json"
 
 
-def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
+def read_counts(folder: Path, node: str = "") -> parts.ShadowDocument | None:
     """Return the last counts; None if there are none.
 
     Args:
@@ -157,7 +150,7 @@ def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
     if text is None:
         return None
     try:
-        found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=ShadowDocument)
+        found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=parts.ShadowDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"has no counts of a shadow: {error}", source=str(path)) from None
     if node and found.node != node:
@@ -165,7 +158,7 @@ def read_counts(folder: Path, node: str = "") -> ShadowDocument | None:
     return found
 
 
-def continued(folder: Path, node: str, release: str, report: Report = ignore) -> ShadowDocument:
+def continued(folder: Path, node: str, release: str, report: Report = ignore) -> parts.ShadowDocument:
     """Return the counts to continue: those of the folder, or new ones.
 
     Args:
@@ -193,7 +186,7 @@ def continued(folder: Path, node: str, release: str, report: Report = ignore) ->
     return found
 
 
-def write_counts(folder: Path, tally: ShadowDocument) -> None:
+def write_counts(folder: Path, tally: parts.ShadowDocument) -> None:
     """Replace the file.
 
     Raises:

@@ -27,17 +27,7 @@ from mooring.engine.core.errors import clean
 from mooring.engine.core.machine import Finding
 from mooring.explanations.phrases import cpus_text, nodes, plural
 from mooring.views.report import ReportDistances, ReportPod, ReportView, data_text, map_drawings
-from mooring.views.svg.elements import (
-    DARK,
-    FONT,
-    LIGHT,
-    MONO_FONT,
-    PATTERNS,
-    Ground,
-    colour_rules,
-    common_rules,
-    style_sheet,
-)
+from mooring.views.svg import elements as svg
 from mooring.views.svg.plot import Plot, plot_svg
 from mooring.views.view import OWNER_COLOURS, CPUUse, OwnerView, PlacementRow, mixed, owner_style, text_on, use_style
 from mooring.views.wording import MARKS, meaning, numbers
@@ -67,7 +57,7 @@ def html_text(report: ReportView) -> str:
         report=report,
         node=report.node,
         data=data_text(report),
-        patterns=PATTERNS,
+        patterns=svg.PATTERNS,
         maps=map_drawings(report.node),
         positions={(device.resource, device.id): place for place, device in enumerate(report.node.devices)},
         legend=_legend_rows(report),
@@ -213,15 +203,15 @@ _BLUE, _SKY = OWNER_COLOURS[0], OWNER_COLOURS[4]
 
 def style_text() -> str:
     """Return the content of the page's style element."""
-    dark = _variables(DARK, _SKY)
-    names = Ground(**{field.name: f"var(--{field.name})" for field in fields(Ground)})
+    dark = _variables(svg.DARK, _SKY)
+    names = svg.Ground(**{field.name: f"var(--{field.name})" for field in fields(svg.Ground)})
     own = (files("mooring.views.html") / "assets" / "report.css").read_text(encoding="utf-8")
     return "".join(
         (
-            f":root{{color-scheme:light;--font:{FONT};--mono:{MONO_FONT};{_variables(LIGHT, _BLUE)}}}\n",
+            f":root{{color-scheme:light;--font:{svg.FONT};--mono:{svg.MONO_FONT};{_variables(svg.LIGHT, _BLUE)}}}\n",
             f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n",
             f":root[data-theme=dark]{{color-scheme:dark;{dark}}}\n",
-            f"{common_rules()}\n{colour_rules(names)}\n",
+            f"{svg.common_rules()}\n{svg.colour_rules(names)}\n",
             *(
                 f".heat-{shade}{{background:var(--heat-{shade});color:var(--on-heat-{shade})}}"
                 for shade in range(HEATS)
@@ -231,7 +221,7 @@ def style_text() -> str:
     )
 
 
-def _variables(ground: Ground, accent: str) -> str:
+def _variables(ground: svg.Ground, accent: str) -> str:
     told = [f"--{field.name}:{getattr(ground, field.name)}" for field in fields(ground)]
     told.append(f"--accent:{accent}")
     told.append(f"--on-accent:{text_on(accent)}")
@@ -244,4 +234,4 @@ def _variables(ground: Ground, accent: str) -> str:
 def plot_page_text(plot: Plot) -> str:
     """Return the page."""
     # The styles of the page have the rules of the picture, and the policy allows no other style element.
-    return page_text("plot.html", title=plot.title, plot=plot, picture=plot_svg(plot).replace(style_sheet(), ""))
+    return page_text("plot.html", title=plot.title, plot=plot, picture=plot_svg(plot).replace(svg.style_sheet(), ""))

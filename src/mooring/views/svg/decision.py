@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from mooring.engine.core.decision import Shortage
 from mooring.explanations.why import amount_of
-from mooring.views.decision import (
-    REQUIRED,
-    REQUIRED_SIGN,
-    SIGNS,
-    DecisionCell,
-    DecisionPanel,
-    DecisionRow,
-    DecisionView,
-    Mark,
-)
-from mooring.views.svg.elements import (
-    BOLD,
-    MONO,
-    NODE_SIZE,
-    PATTERNS,
-    SMALL_SIZE,
-    SOCKET_SIZE,
-    TEXT_SIZE,
-    fitting,
-    fitting_form,
-    group,
-    rect,
-    style_sheet,
-    text,
-    text_width,
-    tooltip,
-)
+from mooring.lazy import dataclass
+from mooring.views import decision as panels
+from mooring.views.svg import elements as svg
 from mooring.views.svg.legend import wrapped
 from mooring.views.wording import shorten
 
@@ -49,16 +24,16 @@ _WIDEST_BAR = 760
 _PAD = 12
 
 _STYLES = {
-    Mark.PREFERRED: "exclusive-4",
-    Mark.WITH_OTHERS: "exclusive-11",
-    Mark.POSSIBLE: "free",
-    Mark.ANY: "shared",
-    Mark.BARRED: "offline",
-    Mark.CONFLICT: "exclusive-5",
-    Mark.ENOUGH: "free",
-    Mark.CHOSEN: "exclusive-0",
-    Mark.REFUSED: "contested",
-    Mark.LEFT: "offline",
+    panels.Mark.PREFERRED: "exclusive-4",
+    panels.Mark.WITH_OTHERS: "exclusive-11",
+    panels.Mark.POSSIBLE: "free",
+    panels.Mark.ANY: "shared",
+    panels.Mark.BARRED: "offline",
+    panels.Mark.CONFLICT: "exclusive-5",
+    panels.Mark.ENOUGH: "free",
+    panels.Mark.CHOSEN: "exclusive-0",
+    panels.Mark.REFUSED: "contested",
+    panels.Mark.LEFT: "offline",
 }
 """Styles of the cells, all of the common palette."""
 
@@ -84,7 +59,7 @@ class _Grid:
         return 2 * _PAD + self.names + self.columns * (self.cell + _GAP) - _GAP
 
 
-def decision_svg(view: DecisionView, width: int = 1200) -> str:
+def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
     """Return the picture as an SVG document of at most ``width`` pixels."""
     grid = _grid(view, max(width, _NARROWEST_PAGE) - 2 * MARGIN)
     page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
@@ -99,22 +74,22 @@ def decision_svg(view: DecisionView, width: int = 1200) -> str:
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
-        tooltip(f"{view.title}. {view.cause}"),
-        style_sheet(),
-        PATTERNS,
-        rect(0, 0, page, height, "page", round_=8),
+        svg.tooltip(f"{view.title}. {view.cause}"),
+        svg.style_sheet(),
+        svg.PATTERNS,
+        svg.rect(0, 0, page, height, "page", round_=8),
         *parts,
         "</svg>",
     )
     return "".join(f"{line}\n" for line in lines)
 
 
-def _grid(view: DecisionView, room: int) -> _Grid:
+def _grid(view: panels.DecisionView, room: int) -> _Grid:
     """Return columns wide enough for the cells, and as many as there is room for."""
     rows = [row for panel in view.panels for row in panel.rows]
-    widest = max((text_width(row.name, NODE_SIZE) for row in rows), default=0)
-    noted = max((text_width(row.note, SMALL_SIZE) for row in rows), default=0)
-    names = min(int(max(widest, noted) * BOLD) + 12, 230)
+    widest = max((svg.text_width(row.name, svg.NODE_SIZE) for row in rows), default=0)
+    noted = max((svg.text_width(row.note, svg.SMALL_SIZE) for row in rows), default=0)
+    names = min(int(max(widest, noted) * svg.BOLD) + 12, 230)
     nodes = max((len(panel.nodes) for panel in view.panels), default=1)
     fitting_columns = max(1, (room - 2 * _PAD - names + _GAP) // (_NARROWEST_CELL + _GAP))
     bands = -(-nodes // fitting_columns)
@@ -123,15 +98,15 @@ def _grid(view: DecisionView, room: int) -> _Grid:
     return _Grid(names, min(cell, _WIDEST_CELL), columns)
 
 
-def _heading(view: DecisionView, page: int, parts: list[str]) -> int:
+def _heading(view: panels.DecisionView, page: int, parts: list[str]) -> int:
     """Draw what stands above the panels, and return where it ends."""
     y = MARGIN + 16
-    for line in wrapped(view.title, page - 2 * MARGIN, SOCKET_SIZE + 2):
-        parts.append(text(MARGIN, y, line, "socket-title"))
+    for line in wrapped(view.title, page - 2 * MARGIN, svg.SOCKET_SIZE + 2):
+        parts.append(svg.text(MARGIN, y, line, "socket-title"))
         y += 20
     for sentence, style in ((view.cause, "plain"), (view.circumstances, "quiet")):
-        for line in wrapped(sentence, page - 2 * MARGIN, TEXT_SIZE):
-            parts.append(text(MARGIN, y, line, style))
+        for line in wrapped(sentence, page - 2 * MARGIN, svg.TEXT_SIZE):
+            parts.append(svg.text(MARGIN, y, line, style))
             y += 17
     return y + 4
 
@@ -147,7 +122,7 @@ def _lack(lack: Shortage, room: int, top: int, parts: list[str]) -> int:
 
     left = f"{told(max(total - used, 0))} of {told(total)}" if used else told(total)
     words = f"{left} {noun} free, {told(asked)} requested, {told(missing)} missing"
-    parts.append(text(MARGIN, top + TEXT_SIZE, fitting(words, room / BOLD, TEXT_SIZE), "strong"))
+    parts.append(svg.text(MARGIN, top + svg.TEXT_SIZE, svg.fitting(words, room / svg.BOLD, svg.TEXT_SIZE), "strong"))
     x, y = float(MARGIN), top + 20
     for amount, style, label in (
         (min(used, total), "used", "in use"),
@@ -155,39 +130,39 @@ def _lack(lack: Shortage, room: int, top: int, parts: list[str]) -> int:
         (missing, "exclusive-5", "missing"),
     ):
         width = room * amount / most
-        shown = fitting_form((f"{told(amount)} {label}",), width / BOLD - 12, SMALL_SIZE)
+        shown = svg.fitting_form((f"{told(amount)} {label}",), width / svg.BOLD - 12, svg.SMALL_SIZE)
         if amount:
-            parts.append(rect(x, y, max(width, 2), 24, style))
-            parts.append(text(x + 6, y + 16, shown, f"mark on-{style}") if shown else "")
+            parts.append(svg.rect(x, y, max(width, 2), 24, style))
+            parts.append(svg.text(x + 6, y + 16, shown, f"mark on-{style}") if shown else "")
         x += width
     return y + 24
 
 
-def _panel(panel: DecisionPanel, grid: _Grid, top: int, parts: list[str]) -> int:
+def _panel(panel: panels.DecisionPanel, grid: _Grid, top: int, parts: list[str]) -> int:
     """Draw one panel and return where it ends."""
     frame = len(parts)
     room = grid.width - 2 * _PAD
     y = top + 22
-    parts.append(text(MARGIN + _PAD, y, fitting(panel.title, room / BOLD, SOCKET_SIZE), "socket-title"))
+    parts.append(svg.text(MARGIN + _PAD, y, svg.fitting(panel.title, room / svg.BOLD, svg.SOCKET_SIZE), "socket-title"))
     y += 12
     for first in range(0, len(panel.nodes), grid.columns):
         y = _band(panel, first, grid, y, parts)
     sign = "× " if panel.refused else "● "
-    y += TEXT_SIZE
-    for line in wrapped(f"{sign}{panel.verdict}", room / BOLD, TEXT_SIZE):
-        parts.append(text(MARGIN + _PAD, y, line, "strong"))
+    y += svg.TEXT_SIZE
+    for line in wrapped(f"{sign}{panel.verdict}", room / svg.BOLD, svg.TEXT_SIZE):
+        parts.append(svg.text(MARGIN + _PAD, y, line, "strong"))
         y += 17
-    parts.insert(frame, rect(MARGIN + 0.5, top + 0.5, grid.width - 1, y - top - 1, "socket", round_=8))
+    parts.insert(frame, svg.rect(MARGIN + 0.5, top + 0.5, grid.width - 1, y - top - 1, "socket", round_=8))
     return y
 
 
-def _band(panel: DecisionPanel, first: int, grid: _Grid, y: int, parts: list[str]) -> int:
+def _band(panel: panels.DecisionPanel, first: int, grid: _Grid, y: int, parts: list[str]) -> int:
     """Draw as many NUMA nodes as stand beside one another, and return where they end."""
     shown = slice(first, first + grid.columns)
     required = {node for row in panel.rows for node, cell in zip(panel.nodes, row.cells, strict=True) if cell.required}
     for column, node in enumerate(panel.nodes[shown]):
-        name = f"{REQUIRED_SIGN} NUMA {node}" if node in required else f"NUMA {node}"
-        parts.append(text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
+        name = f"{panels.REQUIRED_SIGN} NUMA {node}" if node in required else f"NUMA {node}"
+        parts.append(svg.text(grid.x(column) + grid.cell / 2, y + 12, name, "node-title", anchor="middle"))
     y += 20
     for row in panel.rows:
         parts.extend(_row(row, row.cells[shown], grid, y))
@@ -195,32 +170,32 @@ def _band(panel: DecisionPanel, first: int, grid: _Grid, y: int, parts: list[str
     return y + 4
 
 
-def _row(row: DecisionRow, cells: Sequence[DecisionCell], grid: _Grid, y: int) -> Iterator[str]:
+def _row(row: panels.DecisionRow, cells: Sequence[panels.DecisionCell], grid: _Grid, y: int) -> Iterator[str]:
     x, room = MARGIN + _PAD, grid.names - 10
     baseline = y + (15 if row.note else 22)
-    yield text(x, baseline, fitting(row.name, room / BOLD, NODE_SIZE), "node-title")
+    yield svg.text(x, baseline, svg.fitting(row.name, room / svg.BOLD, svg.NODE_SIZE), "node-title")
     if row.note:
-        yield text(x, y + 30, fitting(row.note, room, SMALL_SIZE), "small")
+        yield svg.text(x, y + 30, svg.fitting(row.note, room, svg.SMALL_SIZE), "small")
     for column, cell in enumerate(cells):
         yield _cell(cell, grid.x(column), y, grid.cell)
 
 
-def _cell(cell: DecisionCell, x: int, y: int, width: int) -> str:
-    style, sign = _STYLES[cell.mark], SIGNS[cell.mark]
-    parts = [rect(x + 0.5, y + 0.5, width - 1, _CELL_HEIGHT - 1, style, round_=4)]
+def _cell(cell: panels.DecisionCell, x: int, y: int, width: int) -> str:
+    style, sign = _STYLES[cell.mark], panels.SIGNS[cell.mark]
+    parts = [svg.rect(x + 0.5, y + 0.5, width - 1, _CELL_HEIGHT - 1, style, round_=4)]
     if cell.required:
-        parts.append(rect(x + 1.5, y + 1.5, width - 3, _CELL_HEIGHT - 3, "required", round_=3))
+        parts.append(svg.rect(x + 1.5, y + 1.5, width - 3, _CELL_HEIGHT - 3, "required", round_=3))
     if sign:
-        parts.append(text(x + 8, y + 22, sign, f"mark on-{style}"))
-    room = int((width - 15) / (MONO * SMALL_SIZE)) - len(sign)
+        parts.append(svg.text(x + 8, y + 22, sign, f"mark on-{style}"))
+    room = int((width - 15) / (svg.MONO * svg.SMALL_SIZE)) - len(sign)
     lines = _cell_lines(cell, max(room, 1))
     for number, words in enumerate(lines):
         baseline = y + 22 + (14 * number - 7 if len(lines) > 1 else 0)
-        parts.append(text(x + width - 7, baseline, words, f"mark on-{style}", anchor="end"))
-    return group(*parts, title=cell.tooltip or cell.mark.value)
+        parts.append(svg.text(x + width - 7, baseline, words, f"mark on-{style}", anchor="end"))
+    return svg.group(*parts, title=cell.tooltip or cell.mark.value)
 
 
-def _cell_lines(cell: DecisionCell, room: int) -> tuple[str, ...]:
+def _cell_lines(cell: panels.DecisionCell, room: int) -> tuple[str, ...]:
     """Return the one or two lines of a cell, each of at most ``room`` characters; lists break after a comma."""
     if cell.more or len(cell.text) <= room:
         return tuple(shorten(line, room) for line in (cell.text, cell.more) if line)
@@ -233,28 +208,30 @@ def _cell_lines(cell: DecisionCell, room: int) -> tuple[str, ...]:
     return (first, rest)
 
 
-def _below(view: DecisionView, page: int, y: int, parts: list[str]) -> int:
+def _below(view: panels.DecisionView, page: int, y: int, parts: list[str]) -> int:
     """Draw legend and notes, and return where they end."""
     x = MARGIN
     cells = [cell for panel in view.panels for row in panel.rows for cell in row.cells]
     used = {cell.mark for cell in cells}
-    entries = [(mark.value, _STYLES[mark], SIGNS[mark]) for mark in Mark if mark in used and SIGNS[mark]]
-    entries += [(REQUIRED, "free", REQUIRED_SIGN)] if any(cell.required for cell in cells) else []
+    entries = [
+        (mark.value, _STYLES[mark], panels.SIGNS[mark]) for mark in panels.Mark if mark in used and panels.SIGNS[mark]
+    ]
+    entries += [(panels.REQUIRED, "free", panels.REQUIRED_SIGN)] if any(cell.required for cell in cells) else []
     for words, style, sign in entries:
-        needed = 34 + text_width(words, TEXT_SIZE) + 18
+        needed = 34 + svg.text_width(words, svg.TEXT_SIZE) + 18
         if x > MARGIN and x + needed > page - MARGIN:
             x, y = MARGIN, y + 22
-        parts.append(rect(x + 0.5, y + 0.5, 27, 15, style, round_=2))
-        if words == REQUIRED:
-            parts.append(rect(x + 1.5, y + 1.5, 25, 13, "required", round_=1))
-        parts.append(text(x + 14, y + 12, sign, f"mark on-{style}", anchor="middle"))
-        parts.append(text(x + 34, y + 12, words, "quiet"))
+        parts.append(svg.rect(x + 0.5, y + 0.5, 27, 15, style, round_=2))
+        if words == panels.REQUIRED:
+            parts.append(svg.rect(x + 1.5, y + 1.5, 25, 13, "required", round_=1))
+        parts.append(svg.text(x + 14, y + 12, sign, f"mark on-{style}", anchor="middle"))
+        parts.append(svg.text(x + 34, y + 12, words, "quiet"))
         x += int(needed)
     if used:
         y += 26
     for note in view.notes:
-        for line in wrapped(note, page - 2 * MARGIN, TEXT_SIZE):
-            parts.append(text(MARGIN, y + TEXT_SIZE, line, "plain"))
+        for line in wrapped(note, page - 2 * MARGIN, svg.TEXT_SIZE):
+            parts.append(svg.text(MARGIN, y + svg.TEXT_SIZE, line, "plain"))
             y += 17
         y += 3
     return y

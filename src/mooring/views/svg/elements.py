@@ -9,12 +9,12 @@ Every rule is bound to the class of the root element, so that several pictures f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from html import escape as html_escape
 from unicodedata import east_asian_width
 
 from mooring.engine.core.errors import clean
+from mooring.lazy import dataclass
 from mooring.views.view import OWNER_COLOURS, text_on
 from mooring.views.wording import shorten
 

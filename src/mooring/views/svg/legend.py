@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import ceil
 
 from mooring.explanations.phrases import plural
+from mooring.lazy import dataclass
 from mooring.views.devices import amounts_by_owner, short_names
 from mooring.views.svg.elements import TEXT_SIZE, fitting, fitting_form, group, hatched, rect, text, text_width
 from mooring.views.view import CPUUse, NodeView, OwnerView, owner_style, use_style

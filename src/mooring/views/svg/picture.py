@@ -8,45 +8,16 @@ Devices in the boxes of the map: a cell for each, with its id, its PCI address a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from math import ceil
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import size
+from mooring.lazy import dataclass, replace
+from mooring.views import layout as layouts
+from mooring.views import wording
 from mooring.views.devices import device_names, most_of_one_kind
-from mooring.views.layout import (
-    CellMetrics,
-    Insets,
-    PictureLayout,
-    PlacedBox,
-    PlacedCell,
-    PlacedDevice,
-    PlacedGroup,
-    PlacedRow,
-    arrange,
-)
-from mooring.views.svg.elements import (
-    BOLD,
-    CELL_PAD,
-    GAP,
-    MONO,
-    NODE_SIZE,
-    PATTERNS,
-    SMALL_SIZE,
-    SOCKET_SIZE,
-    TEXT_SIZE,
-    TITLE_SIZE,
-    fitting,
-    fitting_form,
-    group,
-    hatched,
-    rect,
-    style_sheet,
-    text,
-    text_width,
-    tooltip,
-)
+from mooring.views.svg import elements as svg
 from mooring.views.svg.legend import Area, footer, wrapped
 from mooring.views.view import (
     BoxKind,
@@ -59,16 +30,6 @@ from mooring.views.view import (
     device_style,
     owner_style,
     use_style,
-)
-from mooring.views.wording import (
-    Title,
-    box_titles,
-    cpu_mark,
-    cpu_sentence,
-    device_mark,
-    free_bytes,
-    memory_sentence,
-    wanted_title,
 )
 
 HEIGHT = 20
@@ -95,37 +56,37 @@ class DeviceCells:
 
 def device_cells(view: NodeView) -> DeviceCells:
     """Return cells wide enough for the names of all devices, or for marks alone where there are many."""
-    mark = max((len(device_mark(device, view.owners)) for device in view.devices), default=1)
+    mark = max((len(wording.device_mark(device, view.owners)) for device in view.devices), default=1)
     names = device_names(view.devices, _ID_ROOM) if most_of_one_kind(view.devices) <= _MOST_NAMED else {}
     signs = max((len(name) + 1 for name in names.values()), default=0) + mark
-    return DeviceCells(ceil(signs * MONO * SMALL_SIZE) + 2 * CELL_PAD + 2, names)
+    return DeviceCells(ceil(signs * svg.MONO * svg.SMALL_SIZE) + 2 * svg.CELL_PAD + 2, names)
 
 
-def device_elements(placed: PlacedGroup, cells: DeviceCells, view: NodeView) -> Iterator[str]:
+def device_elements(placed: layouts.PlacedGroup, cells: DeviceCells, view: NodeView) -> Iterator[str]:
     """Yield the devices of one resource below its name."""
     yield device_heading(placed)
     for device in placed.devices:
-        yield group(device_cell(device, cells, view), title=device.view.sentence)
+        yield svg.group(device_cell(device, cells, view), title=device.view.sentence)
 
 
-def device_heading(placed: PlacedGroup) -> str:
+def device_heading(placed: layouts.PlacedGroup) -> str:
     """Return what stands above the devices of one resource; the empty text where nothing fits."""
-    heading = fitting_form(placed.group.headings, placed.width, SMALL_SIZE)
-    return text(placed.x, placed.y + HEADING - 6, heading, "small") if heading else ""
+    heading = svg.fitting_form(placed.group.headings, placed.width, svg.SMALL_SIZE)
+    return svg.text(placed.x, placed.y + HEADING - 6, heading, "small") if heading else ""
 
 
-def device_cell(placed: PlacedDevice, cells: DeviceCells, view: NodeView) -> str:
+def device_cell(placed: layouts.PlacedDevice, cells: DeviceCells, view: NodeView) -> str:
     """Return the cell of one device."""
     device, style = placed.view, device_style(placed.view, view.owners)
-    baseline = placed.y + (HEIGHT - 3 + SMALL_SIZE) / 2 - 1.5
+    baseline = placed.y + (HEIGHT - 3 + svg.SMALL_SIZE) / 2 - 1.5
     name = cells.names.get((device.resource, device.id), "")
-    words = [text(placed.x + CELL_PAD, baseline, name, f"device-name on-{style}")] if name else []
-    mark = device_mark(device, view.owners)
+    words = [svg.text(placed.x + svg.CELL_PAD, baseline, name, f"device-name on-{style}")] if name else []
+    mark = wording.device_mark(device, view.owners)
     return "".join(
         (
-            rect(placed.x + 0.5, placed.y + 0.5, cells.width - 1, HEIGHT - 4, style, round_=4),
+            svg.rect(placed.x + 0.5, placed.y + 0.5, cells.width - 1, HEIGHT - 4, style, round_=4),
             *words,
-            text(placed.x + cells.width - CELL_PAD, baseline, mark, f"mark on-{style}", anchor="end"),
+            svg.text(placed.x + cells.width - svg.CELL_PAD, baseline, mark, f"mark on-{style}", anchor="end"),
         )
     )
 
@@ -133,7 +94,7 @@ def device_cell(placed: PlacedDevice, cells: DeviceCells, view: NodeView) -> str
 _STRIP = 16
 _MEMORY_BAR = 22
 
-_TITLE_SIZES = {"socket": SOCKET_SIZE, "node": NODE_SIZE, "cache": SMALL_SIZE}
+_TITLE_SIZES = {"socket": svg.SOCKET_SIZE, "node": svg.NODE_SIZE, "cache": svg.SMALL_SIZE}
 _TITLE_STYLES = {"socket": "socket-title", "node": "node-title", "cache": "small"}
 _CORNERS = {"socket": 8, "node": 6, "cache": 4}
 
@@ -150,7 +111,7 @@ def cell_size(view: NodeView) -> CellSize:
     """Return larger cells for smaller machines; the CPU number and the mark fit in any case."""
     cpus = [cpu.cpu for cpu in view.cpus()]
     signs = len(str(max(cpus, default=0))) + max((len(owner.mark) for owner in view.owners), default=1)
-    needed = ceil(signs * MONO * SMALL_SIZE) + 2 * CELL_PAD + 2
+    needed = ceil(signs * svg.MONO * svg.SMALL_SIZE) + 2 * svg.CELL_PAD + 2
     cores = sum(1 for box in view.boxes for _ in box.all_cores())
     if len(cpus) <= 32:
         return CellSize(max(needed, min(96, 640 // max(cores, 1))), 30)
@@ -159,11 +120,11 @@ def cell_size(view: NodeView) -> CellSize:
     return CellSize(needed, 19)
 
 
-def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> CellMetrics:
+def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> layouts.CellMetrics:
     """Return the sizes of everything on the map, in pixels; a map that changes has room for names everywhere."""
     named = {CPUUse.EXCLUSIVE, CPUUse.RESERVED, CPUUse.BROKEN}
     is_dense = sum(1 for _ in view.cpus()) >= _DENSE
-    return CellMetrics(
+    return layouts.CellMetrics(
         cell_width=cell.width,
         cell_height=cell.height + 1,
         insets=lambda box: _insets(box, view),
@@ -183,13 +144,13 @@ def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> Cel
 
 
 def _roomy_width(box: BoxView, view: NodeView, *, roomy: bool) -> int:
-    return ceil(_title_width(box, wanted_title(box, view, roomy=roomy))) + 2 * _insets(box, view).left
+    return ceil(_title_width(box, wording.wanted_title(box, view, roomy=roomy))) + 2 * _insets(box, view).left
 
 
-def _insets(box: BoxView, view: NodeView) -> Insets:
+def _insets(box: BoxView, view: NodeView) -> layouts.Insets:
     if _style_of(box) == "cache":
-        return Insets(8, 24, 8, 2) if box.folded else Insets(8, 20, 8, 8)
-    return Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
+        return layouts.Insets(8, 24, 8, 2) if box.folded else layouts.Insets(8, 20, 8, 8)
+    return layouts.Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
 
 
 def _style_of(box: BoxView) -> str:
@@ -205,25 +166,25 @@ def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
     return next((node for node in view.numa if node.id in ids and node.memory and node.memory_bytes), None)
 
 
-def _title_width(box: BoxView, title: Title) -> float:
-    facts = text_width(title.facts, TEXT_SIZE) + GAP if title.facts else 0
-    bold = 1 if _style_of(box) == "cache" else BOLD
-    return text_width(title.name, _TITLE_SIZES[_style_of(box)]) * bold + facts
+def _title_width(box: BoxView, title: wording.Title) -> float:
+    facts = svg.text_width(title.facts, svg.TEXT_SIZE) + svg.GAP if title.facts else 0
+    bold = 1 if _style_of(box) == "cache" else svg.BOLD
+    return svg.text_width(title.name, _TITLE_SIZES[_style_of(box)]) * bold + facts
 
 
-def box_elements(box: PlacedBox, view: NodeView) -> Iterator[str]:
+def box_elements(box: layouts.PlacedBox, view: NodeView) -> Iterator[str]:
     """Yield a box with its title and, where it is a NUMA node whose memory is accounted for, its memory bar."""
     look = _style_of(box.view)
-    yield rect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1, look, round_=_CORNERS[look])
+    yield svg.rect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1, look, round_=_CORNERS[look])
     insets = _insets(box.view, view)
-    titles = box_titles(box.view, view)
+    titles = wording.box_titles(box.view, view)
     room = box.width - 2 * insets.left
     title = next((title for title in titles if _title_width(box.view, title) <= room), titles[-1])
     x, y = box.x + insets.left, box.y + insets.top - (11 if look != "cache" else 7)
     if box.view.folded and look == "cache":
-        yield text(x, y, " · ".join(filter(None, (title.name, title.facts))), _TITLE_STYLES[look])
+        yield svg.text(x, y, " · ".join(filter(None, (title.name, title.facts))), _TITLE_STYLES[look])
     elif title.name:
-        yield text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
+        yield svg.text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
     node = _memory_of(box.view, view)
     if node is not None and node.memory is not None:
         yield _memory_bar(node, node.memory, x, box.y + box.height - insets.bottom + 10, room)
@@ -231,45 +192,45 @@ def box_elements(box: PlacedBox, view: NodeView) -> Iterator[str]:
 
 def _memory_bar(node: NUMAView, use: MemoryUse, x: float, y: float, width: float) -> str:
     """Return the bar of a node's memory with its figures, where there is room for them."""
-    figures = f"{size(free_bytes(node))} free"
-    left, right = text_width("memory ", SMALL_SIZE), text_width(f" {figures}", SMALL_SIZE)
+    figures = f"{size(wording.free_bytes(node))} free"
+    left, right = svg.text_width("memory ", svg.SMALL_SIZE), svg.text_width(f" {figures}", svg.SMALL_SIZE)
     parts = []
     if left + right + 60 <= width:
-        parts.append(text(x + width, y + 9, figures, "small", anchor="end"))
+        parts.append(svg.text(x + width, y + 9, figures, "small", anchor="end"))
         width -= right
     if left + 40 <= width:
-        parts.append(text(x, y + 9, "memory", "small"))
+        parts.append(svg.text(x, y + 9, "memory", "small"))
         x, width = x + left, width - left
     reserved = min(1.0, use.reserved / node.memory_bytes) * width
     assigned = min(width - reserved, use.assigned / node.memory_bytes * width)
     parts += [
-        rect(x, y + 1, width, 8, "bar"),
-        rect(x, y + 1, reserved, 8, "reserved"),
-        rect(x + reserved, y + 1, assigned, 8, "used"),
+        svg.rect(x, y + 1, width, 8, "bar"),
+        svg.rect(x, y + 1, reserved, 8, "reserved"),
+        svg.rect(x + reserved, y + 1, assigned, 8, "used"),
     ]
-    return group(*parts, title=memory_sentence(node))
+    return svg.group(*parts, title=wording.memory_sentence(node))
 
 
-def strip_elements(row: PlacedRow, cell: CellSize, view: NodeView, told: set[str]) -> Iterator[str]:
+def strip_elements(row: layouts.PlacedRow, cell: CellSize, view: NodeView, told: set[str]) -> Iterator[str]:
     """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next.
 
     A name stands once in a box, whole or not at all: the cells have its letter.
     """
     runs = [(key, list(cores)) for key, cores in groupby(row.cells, key=_whole_core) if key is not None]
-    ends = (run[0][0].x - GAP for _, run in runs[1:])
+    ends = (run[0][0].x - svg.GAP for _, run in runs[1:])
     for (key, run), end in zip(runs, chain(ends, [row.x + row.width]), strict=False):
         x, width = run[0][0].x, run[-1][0].x + cell.width - run[0][0].x
         use, owner = key
         label = use.value if owner is None else view.owners[owner].label
         style = use_style(use) if owner is None else owner_style(view.owners[owner])
         forms = (label,) if owner is None else tuple(one for one in view.owners[owner].forms if "…" not in one)
-        name = "" if label in told else fitting_form(forms, max(width, end - x) - 2, SMALL_SIZE)
+        name = "" if label in told else svg.fitting_form(forms, max(width, end - x) - 2, svg.SMALL_SIZE)
         told |= {label} if name else set()
-        words = [text(x + 1, row.y + 8, name, "small")] if name else []
-        yield group(*words, rect(x, row.y + 11, width, 3, style), title=label)
+        words = [svg.text(x + 1, row.y + 8, name, "small")] if name else []
+        yield svg.group(*words, svg.rect(x, row.y + 11, width, 3, style), title=label)
 
 
-def _whole_core(core: tuple[PlacedCell, ...]) -> tuple[CPUUse, int | None] | None:
+def _whole_core(core: tuple[layouts.PlacedCell, ...]) -> tuple[CPUUse, int | None] | None:
     """Return use and owner that all CPUs of a core have, when that is worth a name."""
     # A CPU that its owner lost is the owner's still.
     keys = {(CPUUse.EXCLUSIVE if cell.view.use is CPUUse.BROKEN else cell.view.use, cell.view.owner) for cell in core}
@@ -297,7 +258,7 @@ def svg_text(view: NodeView, width: int = 1200, *, bare: bool = False) -> str:
         # Sockets side by side, as on a screen.
         boxes, wide = tuple(map(_dense, boxes)), width if bare else max(width, _WIDE_PAGE)
     margin, least = (0, 0) if bare else (MARGIN, _NARROWEST_PAGE)
-    layout = arrange(boxes, map_metrics(view, cell), max(wide, least) - 2 * margin)
+    layout = layouts.arrange(boxes, map_metrics(view, cell), max(wide, least) - 2 * margin)
     page = max(layout.width + 2 * margin, least)
     heading, top = ([], 0) if bare else _heading(view, page)
     area = Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN)
@@ -306,10 +267,10 @@ def svg_text(view: NodeView, width: int = 1200, *, bare: bool = False) -> str:
     size = f'width="{page}" height="{height}" viewBox="0 0 {page} {height}"'
     lines = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
-        tooltip(f"{view.name}: {view.headline or view.title}"),
-        style_sheet(),
-        PATTERNS,
-        rect(0, 0, page, height, "page", round_=8),
+        svg.tooltip(f"{view.name}: {view.headline or view.title}"),
+        svg.style_sheet(),
+        svg.PATTERNS,
+        svg.rect(0, 0, page, height, "page", round_=8),
         *heading,
         f'<g transform="translate({margin} {top})">',
         *_map(view, layout, cell),
@@ -332,24 +293,24 @@ def _dense(box: BoxView) -> BoxView:
 
 def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
     """Return the lines above the map and where they end."""
-    room, y = page - 2 * MARGIN, MARGIN + TITLE_SIZE - 4
+    room, y = page - 2 * MARGIN, MARGIN + svg.TITLE_SIZE - 4
     found = []
     # A machine that is a line of amounts has no name: what it is stands above.
     title = view.headline or view.heading or (view.title if view.name else "")
-    names = list(wrapped(title, room / BOLD, TITLE_SIZE)) if view.headline else [title] if title else []
+    names = list(wrapped(title, room / svg.BOLD, svg.TITLE_SIZE)) if view.headline else [title] if title else []
     for name in names:
-        found.append(text(MARGIN, y, fitting(name, room / BOLD, TITLE_SIZE), "name"))
+        found.append(svg.text(MARGIN, y, svg.fitting(name, room / svg.BOLD, svg.TITLE_SIZE), "name"))
         y += 22
     machine = f"{view.heading}: {view.title}" if view.headline and view.heading else view.title
     machine = "" if machine == title else machine
     for line, style in ((machine, "plain"), (view.subtitle, "quiet")):
         if line:
-            found.append(text(MARGIN, y, fitting(line, room, TEXT_SIZE), style))
+            found.append(svg.text(MARGIN, y, svg.fitting(line, room, svg.TEXT_SIZE), style))
             y += 18
     return found, y + 2
 
 
-def _map(view: NodeView, layout: PictureLayout, cell: CellSize) -> Iterator[str]:
+def _map(view: NodeView, layout: layouts.PictureLayout, cell: CellSize) -> Iterator[str]:
     devices = device_cells(view)
     for box in layout.boxes:
         yield from box_elements(box, view)
@@ -359,18 +320,24 @@ def _map(view: NodeView, layout: PictureLayout, cell: CellSize) -> Iterator[str]
         for row in box.rows:
             yield from strip_elements(row, cell, view, told)
             for core in row.cells:
-                yield group(*(_cpu(placed, cell, view) for placed in core))
+                yield svg.group(*(_cpu(placed, cell, view) for placed in core))
 
 
-def _cpu(placed: PlacedCell, cell: CellSize, view: NodeView) -> str:
+def _cpu(placed: layouts.PlacedCell, cell: CellSize, view: NodeView) -> str:
     cpu, style = placed.view, cpu_style(placed.view, view.owners)
-    baseline = placed.y + (cell.height + SMALL_SIZE) / 2 - 1.5
+    baseline = placed.y + (cell.height + svg.SMALL_SIZE) / 2 - 1.5
     place = (placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1)
     hypothetical = cpu.owner is not None and view.owners[cpu.owner].hypothetical and style.startswith("exclusive-")
-    return group(
-        rect(*place, style, round_=2),
-        hatched(*place, style, round_=2) if hypothetical else "",
-        text(placed.x + CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}"),
-        text(placed.x + cell.width - CELL_PAD, baseline, cpu_mark(cpu, view), f"mark on-{style}", anchor="end"),
-        title=cpu_sentence(cpu, view),
+    return svg.group(
+        svg.rect(*place, style, round_=2),
+        svg.hatched(*place, style, round_=2) if hypothetical else "",
+        svg.text(placed.x + svg.CELL_PAD, baseline, str(cpu.cpu), f"cpu on-{style}"),
+        svg.text(
+            placed.x + cell.width - svg.CELL_PAD,
+            baseline,
+            wording.cpu_mark(cpu, view),
+            f"mark on-{style}",
+            anchor="end",
+        ),
+        title=wording.cpu_sentence(cpu, view),
     )

@@ -7,26 +7,11 @@ Counts are distinguished by colour, by a letter, and by what is written in them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, radians, sin
 
 from mooring.explanations.phrases import plural
-from mooring.views.svg.elements import (
-    BOLD,
-    GAP,
-    PATTERNS,
-    SMALL_SIZE,
-    TEXT_SIZE,
-    TITLE_SIZE,
-    fitting,
-    group,
-    rect,
-    style_sheet,
-    text,
-    text_width,
-    tooltip,
-    turned,
-)
+from mooring.lazy import dataclass
+from mooring.views.svg import elements as svg
 from mooring.views.svg.legend import wrapped
 
 MARGIN = 24
@@ -124,13 +109,13 @@ class _Frame:
 def plot_svg(plot: Plot) -> str:
     """Return the plot as a self-contained, deterministic SVG document."""
     frame = _frame(plot)
-    y: float = MARGIN + TITLE_SIZE - 4
-    lines = [text(MARGIN, y, fitting(plot.title, (WIDTH - 2 * MARGIN) / BOLD, TITLE_SIZE), "name")]
+    y: float = MARGIN + svg.TITLE_SIZE - 4
+    lines = [svg.text(MARGIN, y, svg.fitting(plot.title, (WIDTH - 2 * MARGIN) / svg.BOLD, svg.TITLE_SIZE), "name")]
     y += 6
     for line in plot.lines:
-        for piece in wrapped(line, WIDTH - 2 * MARGIN, TEXT_SIZE):
+        for piece in wrapped(line, WIDTH - 2 * MARGIN, svg.TEXT_SIZE):
             y += _LINE
-            lines.append(text(MARGIN, y, piece, "quiet"))
+            lines.append(svg.text(MARGIN, y, piece, "quiet"))
     y += 34 + _names_height(plot)
     lines += _headings(plot, frame, y)
     y += 8
@@ -140,17 +125,17 @@ def plot_svg(plot: Plot) -> str:
     elements, y = _legend(plot, y + 12)
     lines += elements
     for note in plot.notes:
-        for piece in wrapped(note, WIDTH - 2 * MARGIN, TEXT_SIZE):
+        for piece in wrapped(note, WIDTH - 2 * MARGIN, svg.TEXT_SIZE):
             y += _LINE
-            lines.append(text(MARGIN, y, piece, "quiet"))
+            lines.append(svg.text(MARGIN, y, piece, "quiet"))
     height = ceil(y + MARGIN)
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     document = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mooring" role="img" {size}>',
-        tooltip(plot.title),
-        style_sheet(),
-        PATTERNS,
-        rect(0, 0, WIDTH, height, "page", round_=8),
+        svg.tooltip(plot.title),
+        svg.style_sheet(),
+        svg.PATTERNS,
+        svg.rect(0, 0, WIDTH, height, "page", round_=8),
         *lines,
         "</svg>",
     )
@@ -172,16 +157,16 @@ def _frame(plot: Plot) -> _Frame:
 def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
     for number, name in enumerate(plot.settings):
         x = frame.settings + number * _SETTING + _SETTING / 2 + 4
-        yield turned(text(x, y, fitting(name, _LONGEST_NAME, SMALL_SIZE), "small"), -_TILT, x, y)
-    yield text(frame.bar, y, f"{plot.noun}s", "small")
+        yield svg.turned(svg.text(x, y, svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE), "small"), -_TILT, x, y)
+    yield svg.text(frame.bar, y, f"{plot.noun}s", "small")
     for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
-        yield text(x, y, fitting(heading, frame.column_width + 12, SMALL_SIZE), "small")
+        yield svg.text(x, y, svg.fitting(heading, frame.column_width + 12, svg.SMALL_SIZE), "small")
 
 
 def _names_height(plot: Plot) -> int:
     """Return the pixels above the bars that the names of the settings need."""
-    names = (fitting(name, _LONGEST_NAME, SMALL_SIZE) for name in plot.settings)
-    widest = max((text_width(name, SMALL_SIZE) for name in names), default=0)
+    names = (svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE) for name in plot.settings)
+    widest = max((svg.text_width(name, svg.SMALL_SIZE) for name in names), default=0)
     return max(0, ceil(widest * sin(radians(_TILT))) - 14)
 
 
@@ -190,9 +175,9 @@ def _settings(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str
     for number, (name, on) in enumerate(zip(plot.settings, row.settings, strict=False)):
         x = frame.settings + number * _SETTING
         style = "contested" if on else "free"
-        mark = [text(x + 9, y + _BAR - 6, "✓", f"mark on-{style}", anchor="middle")] if on else []
-        cell = rect(x + 0.5, y + 1.5, 17, _BAR - 3, style, round_=3)
-        yield group(cell, *mark, title=name if on else f"not {name}")
+        mark = [svg.text(x + 9, y + _BAR - 6, "✓", f"mark on-{style}", anchor="middle")] if on else []
+        cell = svg.rect(x + 0.5, y + 1.5, 17, _BAR - 3, style, round_=3)
+        yield svg.group(cell, *mark, title=name if on else f"not {name}")
 
 
 def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], float]:
@@ -203,11 +188,11 @@ def _row(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> tuple[list[str], 
     room = (WIDTH - MARGIN - frame.settings) * (0.88 if row.is_strong else 1)
     y += 10 if row.lines else 4
     for number, line in enumerate(row.lines):
-        for piece in wrapped(line, room, TEXT_SIZE):
+        for piece in wrapped(line, room, svg.TEXT_SIZE):
             y += _LINE
-            found.append(text(frame.settings, y, piece, style if number == 0 else "quiet"))
+            found.append(svg.text(frame.settings, y, piece, style if number == 0 else "quiet"))
     y += 6
-    found.append(text(frame.settings - GAP, y + _BAR - 6, row.rank, style, anchor="end"))
+    found.append(svg.text(frame.settings - svg.GAP, y + _BAR - 6, row.rank, style, anchor="end"))
     found += _settings(row, plot, frame, y)
     found += _bar(row, plot, frame, y)
     found += _beside(row, plot, frame, y)
@@ -221,11 +206,11 @@ def _bar(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
             continue
         width = frame.bar_width * amount / frame.most
         words = f"{amount} {kind.mark}".strip()
-        parts = [rect(x + 0.5, y + 0.5, max(width - 1, 1), _BAR - 1, kind.style, round_=2)]
-        fit = next((form for form in (words, str(amount)) if text_width(form, SMALL_SIZE) + 6 <= width), "")
+        parts = [svg.rect(x + 0.5, y + 0.5, max(width - 1, 1), _BAR - 1, kind.style, round_=2)]
+        fit = next((form for form in (words, str(amount)) if svg.text_width(form, svg.SMALL_SIZE) + 6 <= width), "")
         if fit:
-            parts.append(text(x + width / 2, y + _BAR - 6, fit, f"mark on-{kind.style}", anchor="middle"))
-        yield group(*parts, title=f"{plural(amount, plot.noun)} {kind.label}")
+            parts.append(svg.text(x + width / 2, y + _BAR - 6, fit, f"mark on-{kind.style}", anchor="middle"))
+        yield svg.group(*parts, title=f"{plural(amount, plot.noun)} {kind.label}")
         x += width
 
 
@@ -235,14 +220,14 @@ def _beside(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
         width = min(frame.column_width, 60)
         filled = width * share.part / share.whole if share.whole else 0
         words = f"{share.part}/{share.whole}" if share.whole else "–"
-        yield group(
-            text(x, y + 8, words, "small"),
-            rect(x, y + 12, width, _SHARE_BAR, "bar"),
-            rect(x, y + 12, filled, _SHARE_BAR, "used"),
+        yield svg.group(
+            svg.text(x, y + 8, words, "small"),
+            svg.rect(x, y + 12, width, _SHARE_BAR, "bar"),
+            svg.rect(x, y + 12, filled, _SHARE_BAR, "used"),
             title=f"{heading}: {share.part} of {share.whole}",
         )
     for x, heading, figure in zip(frame.columns[count:], plot.figure_headings, row.figures, strict=False):
-        yield group(text(x, y + _BAR - 6, figure, "plain"), title=f"{heading}: {figure}")
+        yield svg.group(svg.text(x, y + _BAR - 6, figure, "plain"), title=f"{heading}: {figure}")
 
 
 def _legend(plot: Plot, y: float) -> tuple[list[str], float]:
@@ -250,15 +235,15 @@ def _legend(plot: Plot, y: float) -> tuple[list[str], float]:
     x: float = MARGIN
     y += 8
     for kind in plot.kinds:
-        width = 36 + text_width(kind.label, TEXT_SIZE) + 24
+        width = 36 + svg.text_width(kind.label, svg.TEXT_SIZE) + 24
         if x > MARGIN and x + width > WIDTH - MARGIN:
             x, y = MARGIN, y + 22
         found.append(
-            group(
-                rect(x + 0.5, y + 0.5, 27, 15, kind.style, round_=2),
-                text(x + 14, y + 12, kind.mark, f"mark on-{kind.style}", anchor="middle"),
+            svg.group(
+                svg.rect(x + 0.5, y + 0.5, 27, 15, kind.style, round_=2),
+                svg.text(x + 14, y + 12, kind.mark, f"mark on-{kind.style}", anchor="middle"),
             )
         )
-        found.append(text(x + 36, y + 12, kind.label, "plain"))
+        found.append(svg.text(x + 36, y + 12, kind.label, "plain"))
         x += width
     return found, y + 24

@@ -22,7 +22,8 @@ from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.dra.devices import slices
 from mooring.cluster.dra.driver import Driver
-from mooring.cluster.dra.run import DriverMetrics, Plugin
+from mooring.cluster.dra.health import DeviceHealth, DriverMetrics
+from mooring.cluster.dra.run import Plugin
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device
 from mooring.service.logs import Log
@@ -76,7 +77,9 @@ class DeviceDriver:
         registry = self.kubelet.root / "plugins_registry"
         registry.mkdir(exist_ok=True)
         metrics = DriverMetrics(lambda: True)
-        self._plugin = Plugin(cast("Driver", self), folder, registry, Log("e2e"), metrics)
+        self._plugin = Plugin(
+            cast("Driver", self), folder, registry, Log("e2e"), metrics, DeviceHealth(self.node, Path("/sys"))
+        )
         until(self._plugin.registered.is_set, f"the kubelet has taken {self.name}")
         self.publish(self.devices)
 

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from mooring.answers.base.changes.change import ChangeStage, Cost, PodRef, asked_about, refs, two_parts
-from mooring.answers.base.changes.search import Proposal, Search, cheaper
+from mooring.answers.base.changes.change import ChangeStage, PodRef, asked_about, refs, two_parts
+from mooring.answers.base.changes.search import Proposal, Search
 from mooring.answers.base.plan import Question, pods_in
 from mooring.answers.base.pods import find_containers
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.explanations.phrases import nodes
 
@@ -91,29 +90,18 @@ def added(search: Search) -> Iterator[Proposal]:
     until = pods_in(search.queue[: search.place + 1])
     wanted = {name for pod in until for container in pod.containers for name in container.limits}
     for resource in sorted(wanted.intersection(search.question.devices)):
-        best: Proposal | None = None
+        # A pod that requests none of them is not affected.
+        asking = (
+            any(resource in container.limits for pod in pods_in([entry]) for container in pod.containers)
+            for entry in search.queue
+        )
+        first = next(place for place, asks in enumerate(asking) if asks)
+        tries = []
         for node in sorted(node.node_id for node in search.question.machine.info.topology):
-            found = _on(search, MoreDevices(resource, node), best)
-            best = found or best
-        if best is not None:
-            yield best
-
-
-def _on(search: Search, change: MoreDevices, best: Proposal | None) -> Proposal | None:
-    """Return the proposal if it is better than the best so far."""
-    # A pod that requests none of them is not affected.
-    first = next(
-        place
-        for place, entry in enumerate(search.queue)
-        if any(change.resource in container.limits for pod in pods_in([entry]) for container in pod.containers)
-    )
-    kubelet = search.course.before[first]
-    kubelet = replace(kubelet, node=kubelet.node.with_devices(_with_device(search.question, change)))
-    course = search.tried((change,), kubelet, search.queue[first:])
-    if course is None:
-        return None
-    cost = Cost(touched=search.touched(course), devices_added=1)
-    return search.proposal((change,), cost, course) if cheaper(cost, best) else None
+            change, kubelet = MoreDevices(resource, node), search.course.before[first]
+            kubelet = replace(kubelet, node=kubelet.node.with_devices(_with_device(search.question, change)))
+            tries.append(((change,), search.tried((change,), kubelet, search.queue[first:])))
+        yield from search.least(tries, devices_added=1)
 
 
 _FORM = "POD[/CONTAINER]:RESOURCE=ID[,ID...]"
@@ -177,13 +165,10 @@ def read_hold(question: Question, text: str) -> list[OtherDevices]:
         raise InputError(f"{unknown[0]!r:.60} is no device of {resource:.60}", remedy=f"known are {some}")
     of_question = refs(question)
     found = find_containers(asked_about(question), name)
-    return [OtherDevices(of_question[one.pod.uid], _container(one.pod, one.container), resource, ids) for one in found]
-
-
-def _container(pod: Pod, name: str) -> str:
-    if not name:
-        raise InputError(f"{pod.namespace}/{pod.name} has several containers", remedy=f"write {_FORM}")
-    return name
+    several = next((one.pod for one in found if not one.container), None)
+    if several is not None:
+        raise InputError(f"{several.namespace}/{several.name} has several containers", remedy=f"write {_FORM}")
+    return [OtherDevices(of_question[one.pod.uid], one.container, resource, ids) for one in found]
 
 
 def exchanged(search: Search) -> Iterator[Proposal]:
@@ -197,13 +182,18 @@ def exchanged(search: Search) -> Iterator[Proposal]:
     given = decision.devices
     groups = [[name] for name in given] + ([[*given]] if len(given) > 1 else [])
     state = search.kubelet.settled().node.providers.devices
-    best: Proposal | None = None
+    tries = []
     for containers in groups:
         for node in search.settings.numa_ids:
-            changes = _moved(search, state, {name: given[name] for name in containers}, node)
-            best = (_held(search, changes, best) if changes else None) or best
-    if best is not None:
-        yield best
+            if changes := _moved(search, state, {name: given[name] for name in containers}, node):
+                question = search.question
+                for change in changes:
+                    question = change.applied_to(question)
+                kubelet = search.kubelet.with_devices(
+                    replace(search.kubelet.node.providers.devices, claimed=question.claimed)
+                )
+                tries.append((changes, search.tried(changes, kubelet, search.queue[search.place :])))
+    yield from search.least(tries)
 
 
 def _moved(
@@ -214,7 +204,11 @@ def _moved(
     for resource in {name for resources in given.values() for name in resources}:
         held = {device.id: device for resources in given.values() for device in resources.get(resource, ())}
         away = sorted(name for name, device in held.items() if device.mask and not device.mask >> node & 1)
-        free = _free(search.pod.uid, state, resource, node) - held.keys()
+        # What claims of others have is not free.
+        others = [containers for uid, containers in state.claimed.items() if uid != search.pod.uid]
+        claimed = {name for one in others for resources in one.values() for name in resources.get(resource, ())}
+        near = {device.id for device in state.devices.get(resource, ()) if device.mask >> node & 1}
+        free = (near & state.available(resource)) - claimed - held.keys()
         if len(free) < len(away):
             return ()
         swaps[resource] = dict(zip(away, sorted(free), strict=False))
@@ -227,29 +221,3 @@ def _moved(
             if after != before:
                 found.append(OtherDevices(ref, container, resource, after, before))
     return tuple(found)
-
-
-def _free(uid: str, state: DeviceState, resource: str, node: int) -> set[str]:
-    """Return the free devices of a resource near a NUMA node; what claims of others have is not free."""
-    claimed = {
-        name
-        for other, containers in state.claimed.items()
-        if other != uid
-        for resources in containers.values()
-        for name in resources.get(resource, ())
-    }
-    near = {device.id for device in state.devices.get(resource, ()) if device.mask >> node & 1}
-    return (near & state.available(resource)) - claimed
-
-
-def _held(search: Search, changes: tuple[OtherDevices, ...], best: Proposal | None) -> Proposal | None:
-    """Return the proposal if it is better than the best so far."""
-    question = search.question
-    for change in changes:
-        question = change.applied_to(question)
-    devices = replace(search.kubelet.node.providers.devices, claimed=question.claimed)
-    course = search.tried(changes, search.kubelet.with_devices(devices), search.queue[search.place :])
-    if course is None:
-        return None
-    cost = Cost(touched=search.touched(course))
-    return search.proposal(changes, cost, course) if cheaper(cost, best) else None

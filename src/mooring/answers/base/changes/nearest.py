@@ -12,19 +12,9 @@ from itertools import combinations, product
 from types import MappingProxyType
 from typing import Final
 
+from mooring.answers.base.changes import change as changing
 from mooring.answers.base.changes import devices, order, request_search
 from mooring.answers.base.changes import request_search as configuration_search
-from mooring.answers.base.changes.change import (
-    NOTHING,
-    Cost,
-    PlannedChange,
-    PodRef,
-    Reader,
-    applied,
-    asked_about,
-    refs,
-    sentence,
-)
 from mooring.answers.base.changes.configuration import ConfigField, FreshState, read_fresh_state, read_set
 from mooring.answers.base.changes.requests import Amount, read_ask
 from mooring.answers.base.changes.search import (
@@ -94,9 +84,9 @@ def price_words(proposal: Proposal) -> str:
     return f"This {joined(parts)}." if parts else ""
 
 
-def change_parts(changes: Iterable[PlannedChange], question: Question) -> list[ChangePart]:
+def change_parts(changes: Iterable[changing.PlannedChange], question: Question) -> list[ChangePart]:
     """Return changes with what they are, how they read, and the option that makes them."""
-    return [ChangePart(change.kind, sentence([change], question), *change.option) for change in changes]
+    return [ChangePart(change.kind, changing.sentence([change], question), *change.option) for change in changes]
 
 
 def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
@@ -165,7 +155,7 @@ def _two_amounts(search: Search) -> Iterator[Proposal]:
                     costs = [
                         astuple(request_search.cost_of(name, one.requests[name], after)) for one, name, after in made
                     ]
-                    yield search.proposal(changes, Cost(*map(sum, zip(*costs, strict=True))), course)
+                    yield search.proposal(changes, changing.Cost(*map(sum, zip(*costs, strict=True))), course)
                     return
 
 
@@ -190,20 +180,20 @@ def _on_nodes(search: Search, container: Container, resource: str, count: int) -
     return [Quantity.of_bytes(amount) for amount in found if 0 < amount < before.units]
 
 
-FAMILIES: tuple[tuple[Cost, Family], ...] = (
-    (NOTHING, request_search.proposals),
-    (NOTHING, order.proposals),
-    (NOTHING, devices.exchanged),
-    (Cost(restarts=1), configuration_search.configuration_proposals),
-    (Cost(touched=1), order.moves),
-    (Cost(touched=1), order.removals),
-    (Cost(touched=2), order.pairs),
-    (Cost(devices_added=1), devices.added),
+FAMILIES: tuple[tuple[changing.Cost, Family], ...] = (
+    (changing.NOTHING, request_search.proposals),
+    (changing.NOTHING, order.proposals),
+    (changing.NOTHING, devices.exchanged),
+    (changing.Cost(restarts=1), configuration_search.configuration_proposals),
+    (changing.Cost(touched=1), order.moves),
+    (changing.Cost(touched=1), order.removals),
+    (changing.Cost(touched=2), order.pairs),
+    (changing.Cost(devices_added=1), devices.added),
 )
 """Families in the order of what their members cost at least. Of proposals that cost the same, the one of the earlier
 family is nearer."""
 
-READERS: Mapping[str, Reader] = MappingProxyType(
+READERS: Mapping[str, changing.Reader] = MappingProxyType(
     {
         "--ask": read_ask,
         "--set": read_set,
@@ -218,7 +208,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
 """Option of ``mooring whatif`` -> how its value is read."""
 
 
-def understood(question: Question, option: str, text: str) -> Sequence[PlannedChange]:
+def understood(question: Question, option: str, text: str) -> Sequence[changing.PlannedChange]:
     """Return the changes that an option requests; a name with ``*`` makes one for each pod.
 
     Raises:
@@ -244,7 +234,7 @@ def nearest_changes(question: Question, uid: str, limit: int = 3) -> tuple[Propo
     if isinstance(search, StartRefusal):
         # What lets the kubelet start is one remedy of every verb (Plan.remedy); others are for lack of it.
         advice = advice_to_start(question, search)
-        if advice is not None and not any(change.drains for change in advice.changes):
+        if advice and not any(change.drains for change in advice):
             return ()
         return _ranked([*configuration_search.proposals_to_start(question, uid)], limit)
     found: list[Proposal] = []
@@ -269,8 +259,8 @@ _RESERVED: Final = ConfigField("reservedSystemCPUs", "0")
 _GATE: Final = ConfigField("featureGates.PodLevelResourceManagers", "true")
 _SCOPE: Final = ConfigField("topologyManagerScope", "pod")
 _FRESH: Final = FreshState("cpu")
-_OF_POD_LEVEL: Final[tuple[tuple[PlannedChange, ...], ...]] = ((_SCOPE,), (_GATE,), (_GATE, _SCOPE))
-_OF_POLICY: Final[tuple[tuple[PlannedChange, ...], ...]] = (
+_OF_POD_LEVEL: Final[tuple[tuple[changing.PlannedChange, ...], ...]] = ((_SCOPE,), (_GATE,), (_GATE, _SCOPE))
+_OF_POLICY: Final[tuple[tuple[changing.PlannedChange, ...], ...]] = (
     (_STATIC,),
     (_STATIC, _FRESH),
     (_STATIC, _RESERVED),
@@ -297,20 +287,20 @@ def exclusive_changes(question: Question, uid: str, limit: int, least: int = 0) 
     """
     begun = begin(question)
     before = None if isinstance(begun, StartRefusal) else followed(*begun, question.leaving)
-    pod = next((pod for pod in asked_about(question) if pod.uid == uid), None)
+    pod = next((pod for pod in changing.asked_about(question) if pod.uid == uid), None)
     if before is None or pod is None:
         return ()
     found: list[Proposal] = []
     of_policy = () if question.config.cpu_manager_policy == STATIC else _OF_POLICY
     for of_node in ((), *(_OF_POD_LEVEL if pod.is_pod_level else ()), *of_policy):
-        for of_pod in _amounts(pod, refs(question)[uid], sorted({WHOLE, least}, reverse=True)):
+        for of_pod in _amounts(pod, changing.refs(question)[uid], sorted({WHOLE, least}, reverse=True)):
             changes = (*of_node, *of_pod)
             course = _course(question, changes, before, uid) if changes else None
             if course is None or any(changes == one.changes for one in found):
                 continue
             others = before.decisions.keys() & course.decisions.keys() - {uid}
             touched = sum(holding(before.decisions[one]) != holding(course.decisions[one]) for one in others)
-            cost = replace(Cost(restarts=1) if of_node else NOTHING, touched=touched)
+            cost = replace(changing.Cost(restarts=1) if of_node else changing.NOTHING, touched=touched)
             found.append(proposal(question, changes, cost, uid, course, before))
         if found:
             break
@@ -318,12 +308,12 @@ def exclusive_changes(question: Question, uid: str, limit: int, least: int = 0) 
 
 
 def _course(
-    question: Question, changes: tuple[PlannedChange, ...], before: QueueOutcome, uid: str
+    question: Question, changes: tuple[changing.PlannedChange, ...], before: QueueOutcome, uid: str
 ) -> QueueOutcome | None:
     """Return the question answered with changes; None where the pod has no CPUs of its own then, or another is lost."""
     expected = {one for one, decision in before.decisions.items() if decision.admitted} | {uid}
     try:
-        changed = applied(question, changes)
+        changed = changing.applied(question, changes)
     except InputError:
         return None
     begun = begin(changed)
@@ -331,7 +321,7 @@ def _course(
     return course if course is not None and is_exclusive(course.decisions.get(uid)) else None
 
 
-def _amounts(pod: Pod, ref: PodRef, rounded: Sequence[int]) -> Iterator[tuple[Amount, ...]]:
+def _amounts(pod: Pod, ref: changing.PodRef, rounded: Sequence[int]) -> Iterator[tuple[Amount, ...]]:
     """Yield what makes a pod Guaranteed, and then the same with fractions from some thousandths on rounded up."""
     owners: list[tuple[str, ResourceList, ResourceList]]
     if pod.resources is not None and pod.is_pod_level:

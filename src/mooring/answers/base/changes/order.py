@@ -10,19 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import ClassVar
 
-from mooring.answers.base.changes.change import (
-    AGAIN,
-    ChangeStage,
-    Cost,
-    PodRef,
-    asked_about,
-    listed,
-    named_pair,
-    of_removed,
-    pair_text,
-    refs,
-)
-from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, cheaper, without
+from mooring.answers.base.changes import change as changing
+from mooring.answers.base.changes.search import Proposal, QueueOutcome, Search, without
 from mooring.answers.base.plan import Question, pods_in
 from mooring.answers.base.pods import find_pod, find_pods
 from mooring.engine.core.errors import InputError
@@ -43,18 +32,18 @@ class EarlierTurn:
     """A pod is asked earlier."""
 
     kind: ClassVar[str] = "turn"
-    stage: ClassVar[ChangeStage] = ChangeStage.ORDER
+    stage: ClassVar[changing.ChangeStage] = changing.ChangeStage.ORDER
     target: ClassVar[str] = ""
     """Empty: several turns are made one after another."""
 
-    pod: PodRef
-    before: PodRef | None = None
+    pod: changing.PodRef
+    before: changing.PodRef | None = None
     """The pod that is asked next; without it the pod is the first of all that are yet to be admitted."""
 
     @property
     def option(self) -> tuple[str, str]:
         """``--first POD[=NEXT]``."""
-        return "--first", pair_text(self.pod, self.before)
+        return "--first", changing.pair_text(self.pod, self.before)
 
     def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
         """Return it with the pod that is asked next."""
@@ -62,13 +51,13 @@ class EarlierTurn:
 
     def applied_to(self, question: Question) -> Question:
         """Return the question with its pods in the other order."""
-        pod = listed(question, self.pod)
+        pod = changing.listed(question, self.pod)
         others = tuple(other for other in question.pods if other.uid != pod.uid)
         if self.before is None:
             return replace(question, pods=(pod, *others))
         if self.before.uid == pod.uid:
             raise InputError(f"{pod.namespace}/{pod.name} cannot come before itself", remedy="name two pods")
-        place = others.index(listed(question, self.before))
+        place = others.index(changing.listed(question, self.before))
         return replace(question, pods=(*others[:place], pod, *others[place:]))
 
 
@@ -78,41 +67,29 @@ def read_first(question: Question, text: str) -> list[EarlierTurn]:
     Raises:
         InputError: it cannot be understood.
     """
-    name, before = named_pair(question, text)
-    return [EarlierTurn(refs(question)[find_pod(asked_about(question), name).uid], before)]
+    name, before = changing.named_pair(question, text)
+    return [EarlierTurn(changing.refs(question)[find_pod(changing.asked_about(question), name).uid], before)]
 
 
 def proposals(search: Search) -> Iterator[Proposal]:
     """Yield the place that disturbs the fewest pods, the latest of several. Running pods cannot be asked later."""
     if not (search.is_new and search.has_room):
         return
-    best: Proposal | None = None
-    for place in _places(search):
-        found = _at(search, place, best)
-        best = found or best
-    if best is not None:
-        yield best
-
-
-def _places(search: Search) -> list[int]:
-    """Return the places in the queue before each admitted pod that is new, too; in between nothing changes."""
-    admitted = [
+    # Before each admitted pod that is new, too; in between nothing changes.
+    places = [
         place
         for place in range(search.place - 1, -1, -1)
         if isinstance(entry := search.queue[place], Admit) and search.course.admitted(entry.pod.uid)
     ]
-    return admitted if len(admitted) <= MOST_PLACES else [*admitted[: MOST_PLACES - 1], admitted[-1]]
+    places = places if len(places) <= MOST_PLACES else [*places[: MOST_PLACES - 1], places[-1]]
 
+    def at(place: int) -> tuple[tuple[EarlierTurn], QueueOutcome | None]:
+        between = search.queue[place : search.place]
+        change = EarlierTurn(search.names[search.pod.uid], search.names[pods_in(between)[0].uid])
+        queue = (search.entry, *between, *search.tail)
+        return (change,), search.tried((change,), search.course.before[place], queue)
 
-def _at(search: Search, place: int, best: Proposal | None) -> Proposal | None:
-    """Return the proposal if it is better than the best so far."""
-    between = search.queue[place : search.place]
-    change = EarlierTurn(search.names[search.pod.uid], search.names[pods_in(between)[0].uid])
-    course = search.tried((change,), search.course.before[place], (search.entry, *between, *search.tail))
-    if course is None:
-        return None
-    cost = Cost(touched=search.touched(course))
-    return search.proposal((change,), cost, course) if cheaper(cost, best) else None
+    yield from search.least(map(at, places))
 
 
 MOST_PAIRS = 750
@@ -127,8 +104,8 @@ class PodRemoval:
     asked at all.
     """
 
-    pod: PodRef
-    before: PodRef | None = None
+    pod: changing.PodRef
+    before: changing.PodRef | None = None
     """The pod that is asked next."""
     comes_back: bool = False
 
@@ -138,9 +115,9 @@ class PodRemoval:
         return "move" if self.comes_back else "removal"
 
     @property
-    def stage(self) -> ChangeStage:
+    def stage(self) -> changing.ChangeStage:
         """Last; pods that are not asked at all before the others."""
-        return ChangeStage.ABSENCE if self.before is None else ChangeStage.END
+        return changing.ChangeStage.ABSENCE if self.before is None else changing.ChangeStage.END
 
     @property
     def target(self) -> str:
@@ -150,7 +127,7 @@ class PodRemoval:
     @property
     def option(self) -> tuple[str, str]:
         """``--remove POD[=NEXT]`` or ``--move POD[=NEXT]``."""
-        return "--move" if self.comes_back else "--remove", pair_text(self.pod, self.before)
+        return "--move" if self.comes_back else "--remove", changing.pair_text(self.pod, self.before)
 
     def phrase(self, question: Question) -> str:  # noqa: ARG002 - reads the same on every question
         """Return it with the pod that is asked next."""
@@ -161,8 +138,8 @@ class PodRemoval:
         """Return the question in which the pod ends, and comes back if it does."""
         uid = self.pod.uid
         ran = next((pod for pod in question.active if pod.uid == uid), None)
-        pod = ran or listed(question, self.pod)
-        back = (replace(pod, uid=f"{uid}{AGAIN}"),) if self.comes_back else ()
+        pod = ran or changing.listed(question, self.pod)
+        back = (replace(pod, uid=f"{uid}{changing.AGAIN}"),) if self.comes_back else ()
         question = replace(question, claimed=_with_claims_again(question.claimed, uid))
         if self.before is None and ran is None:
             others = tuple(other for other in question.pods if other.uid != uid)
@@ -171,7 +148,7 @@ class PodRemoval:
         if self.before is None:
             key = pods[0].uid if pods else ""
         else:
-            other = listed(question, self.before)
+            other = changing.listed(question, self.before)
             if ran is None and pods.index(pod) >= pods.index(other):
                 problem = f"{self.pod} is not admitted yet when {self.before} is asked"
                 raise InputError(problem, remedy="swap the two")
@@ -182,7 +159,7 @@ class PodRemoval:
 
 def _with_claims_again(claimed: Holdings, uid: str) -> Holdings:
     """Return the devices of claims with those of a pod that comes back, whose claims stay allocated."""
-    return {**claimed, f"{uid}{AGAIN}": claimed[uid]} if uid in claimed else claimed
+    return {**claimed, f"{uid}{changing.AGAIN}": claimed[uid]} if uid in claimed else claimed
 
 
 def read_removal(question: Question, text: str, *, comes_back: bool = False) -> list[PodRemoval]:
@@ -191,9 +168,9 @@ def read_removal(question: Question, text: str, *, comes_back: bool = False) -> 
     Raises:
         InputError: it cannot be understood.
     """
-    name, before = named_pair(question, text)
-    known = refs(question)
-    return [PodRemoval(known[pod.uid], before, comes_back) for pod in find_pods(asked_about(question), name)]
+    name, before = changing.named_pair(question, text)
+    known = changing.refs(question)
+    return [PodRemoval(known[pod.uid], before, comes_back) for pod in find_pods(changing.asked_about(question), name)]
 
 
 def moves(search: Search) -> Iterator[Proposal]:
@@ -204,14 +181,14 @@ def moves(search: Search) -> Iterator[Proposal]:
         kubelet = without(search.kubelet, [pod.uid])
         if not _admits(search, kubelet):
             continue
-        back = replace(pod, uid=f"{pod.uid}{AGAIN}")
+        back = replace(pod, uid=f"{pod.uid}{changing.AGAIN}")
         devices = kubelet.node.providers.devices
         kubelet = kubelet.with_devices(replace(devices, claimed=_with_claims_again(devices.claimed, pod.uid)))
         queue = (search.entry, *search.tail, Admit(back))
         changes = _removed(search, (pod,), comes_back=True)
         course = search.tried(changes, kubelet, queue, without={pod.uid}, back={back.uid})
         if course is not None:
-            yield search.proposal(changes, Cost(touched=1), course)
+            yield search.proposal(changes, changing.Cost(touched=1), course)
             return
 
 
@@ -229,7 +206,7 @@ def pairs(search: Search) -> Iterator[Proposal]:
     if not (search.is_new and _admits(search, alone)):
         return
     too_few = [pod for pod in _cheapest_first(search) if _course_without(search, (pod,)) is None]
-    both = sorted(combinations(too_few, 2), key=of_removed)
+    both = sorted(combinations(too_few, 2), key=changing.of_removed)
     could = (pair for pair in both if _could_suffice(search, pair))
     yield from _first(search, islice(could, MOST_PAIRS))
 
@@ -240,7 +217,7 @@ def _first(search: Search, choices: Iterable[Sequence[Pod]]) -> Iterator[Proposa
     for pods in choices:
         course = _course_without(search, pods)
         if course is not None:
-            yield search.proposal(_removed(search, pods), of_removed(pods), course)
+            yield search.proposal(_removed(search, pods), changing.of_removed(pods), course)
             return
 
 
@@ -258,7 +235,7 @@ def _course_without(search: Search, pods: Sequence[Pod]) -> QueueOutcome | None:
 
 
 def _cheapest_first(search: Search) -> list[Pod]:
-    return sorted(search.earlier, key=lambda pod: of_removed((pod,)))
+    return sorted(search.earlier, key=lambda pod: changing.of_removed((pod,)))
 
 
 def _admits(search: Search, kubelet: Kubelet) -> bool:

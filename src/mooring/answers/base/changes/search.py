@@ -8,7 +8,7 @@ continue from any of them: kubelets are values and cost nothing to keep.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mooring.answers.base.changes.change import AGAIN, ChangeStage, Cost, PlannedChange, PodRef, applied, refs, sentence
@@ -158,6 +158,19 @@ class Search:
             and holding(course.decisions[pod.uid]) != holding(self.course.decisions[pod.uid])
         )
 
+    def least(
+        self, tries: Iterable[tuple[tuple[PlannedChange, ...], QueueOutcome | None]], devices_added: int = 0
+    ) -> Iterator[Proposal]:
+        """Yield the first of the proposals that disturb the fewest pods; tries without an outcome are none."""
+        best: tuple[Cost, tuple[PlannedChange, ...], QueueOutcome] | None = None
+        for changes, course in tries:
+            if course is not None:
+                cost = Cost(touched=self.touched(course), devices_added=devices_added)
+                best = (cost, changes, course) if best is None or cost < best[0] else best
+        if best is not None:
+            cost, changes, course = best
+            yield self.proposal(changes, cost, course)
+
     def proposal(self, changes: tuple[PlannedChange, ...], cost: Cost, course: QueueOutcome) -> Proposal:
         """Return changes as a proposal."""
         return proposal(self.question, changes, cost, self.pod.uid, course, self.course)
@@ -225,11 +238,6 @@ def begun(question: Question, uid: str) -> Search | StartRefusal | None:
     pod = next(pod for pod in pods_in(queue[place:]))
     admitted = {one for one, decision in course.decisions.items() if decision.admitted}
     return Search(question, pod, place, queue, course, frozenset(admitted | {uid}), refs(question))
-
-
-def cheaper(cost: Cost, best: Proposal | None) -> bool:
-    """Tell whether a cost beats the best proposal so far."""
-    return best is None or cost < best.cost
 
 
 def plus(cost: Cost, **figures: int) -> Cost:

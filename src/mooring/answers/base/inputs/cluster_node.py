@@ -1,4 +1,9 @@
-"""Asking a cluster about a pod or a node through kubectl, with the rights that the person has."""
+"""Asking a cluster about a pod or a node through kubectl, with the rights that the person has.
+
+Programs, and ``fleet``, which reads whole clusters, ask over HTTP (:mod:`mooring.service.apiserver`, an extra). kubectl
+stays for the questions of one person about one node: its login plugins and its exec are the point, and no extra is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,7 @@ from threading import Timer
 from typing import Any, Final
 from urllib.parse import quote
 
+from mooring.answers.base.inputs.configuration import version_of
 from mooring.documents.machine import ArchivePart
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -319,11 +325,3 @@ def _has_claims(pod: object) -> bool:
     return bool(isinstance(spec, dict) and spec.get("resourceClaims")) or bool(
         isinstance(status, dict) and status.get("extendedResourceClaimStatus")
     )
-
-
-def version_of(node: object) -> str:
-    """Return the version of a Node's kubelet; empty where it has none."""
-    found = node
-    for name in ("status", "nodeInfo", "kubeletVersion"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else ""

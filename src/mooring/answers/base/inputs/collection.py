@@ -22,14 +22,7 @@ from typing import Final
 import click
 import msgspec
 
-from mooring.answers.base.inputs.checks import (
-    STANDARD_INPUT,
-    allocatable_devices,
-    asks_pod,
-    check_open,
-    node_name,
-    preferences_of,
-)
+from mooring.answers.base.inputs import checks
 from mooring.answers.base.inputs.cluster_node import (
     Kubectl,
     NoAnswerError,
@@ -41,14 +34,14 @@ from mooring.answers.base.inputs.cluster_node import (
     named_pod,
     node_that_names,
     pods_beside,
-    version_of,
 )
-from mooring.answers.base.inputs.configuration import installed_version, requested_version
+from mooring.answers.base.inputs.configuration import installed_version, requested_version, version_of
 from mooring.answers.base.inputs.debugging_pod import IMAGE, packed_node
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import write_answer
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.engine.core.errors import InputError
+from mooring.inputs.archive import reader
 from mooring.inputs.archive.collect import (
     KUBELET_ROOT,
     ClusterAnswers,
@@ -56,24 +49,6 @@ from mooring.inputs.archive.collect import (
     CollectRequest,
     OverlaidTree,
     collect,
-)
-from mooring.inputs.archive.reader import (
-    CLAIMS,
-    CONFIGURATION_PART,
-    CPU_STATE,
-    DEVICES,
-    KUBELET_CONFIG,
-    MACHINE_INFO,
-    MACHINE_PART,
-    MEMORY_STATE,
-    MOORING_CONFIG,
-    NODE_TOPOLOGY,
-    PODS,
-    RELEASE_PART,
-    STATE_PART,
-    NodeArchive,
-    json_bytes,
-    node_of,
 )
 from mooring.inputs.archive.reduction import found_configuration
 from mooring.inputs.configuration.devices import devices_document
@@ -83,9 +58,9 @@ from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.process import kubelet_arguments
-from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
+from mooring.inputs.machines.tree import FolderTree, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
-from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, NodeFacts, NodeState, state_of
+from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +87,24 @@ def collection_of(options: CollectOptions) -> Collection:
         InputError: there is no such computer, a file that was named cannot be used, or the version is none.
     """
     given = requested_version(options.kubelet)
-    from_input = [source for source in (*options.config, *options.pods) if source == STANDARD_INPUT]
-    check_open(from_input)
+    from_input = [source for source in (*options.config, *options.pods) if source == checks.STANDARD_INPUT]
+    checks.check_open(from_input)
     if len(from_input) > 1:
         raise InputError("can be read only once", source="standard input", remedy="give all but one of them a file")
-    tree = _tree(options.root)
+    tree = open_tree(options.root)
+    if not tree.is_live and not isinstance(tree, FolderTree):
+        remedy = "name a computer's root directory"
+        raise InputError("is not a directory", source=options.root, field="--root", remedy=remedy)
+    tree = tree if tree.is_live else FolderTree(options.root, is_root_directory=True)
     arguments = kubelet_arguments(tree)
     flags = None if arguments is None else kubelet_flags(arguments)
-    name = node_name(tree, options.node, flags)
+    name = checks.node_name(tree, options.node, flags)
     cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
-    kubelet_root = _kubelet_root(tree, options.kubelet_root) or (flags.root_dir if flags else "") or KUBELET_ROOT
-    allocatable, problem = allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
+    # Below the tree's root; on this computer it may be a relative path.
+    given_root = options.kubelet_root
+    given_root = str(Path(given_root).absolute()) if given_root and tree.is_live else given_root
+    kubelet_root = given_root or (flags.root_dir if flags else "") or KUBELET_ROOT
+    allocatable, problem = checks.allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
     version = given.version or cluster.version
     if not version and tree.is_live:
         version = installed_version()
@@ -138,7 +120,7 @@ def collection_of(options: CollectOptions) -> Collection:
             cluster=cluster,
             allocatable=allocatable,
             allocatable_problem=problem,
-            preferences=preferences_of(f"{options.root.rstrip('/')}{kubelet_root}", allocatable or {}),
+            preferences=checks.preferences_of(f"{options.root.rstrip('/')}{kubelet_root}", allocatable or {}),
             anonymous=options.anonymous,
             captured=captured_now(),
         ),
@@ -150,20 +132,6 @@ def captured_now() -> str:
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     seconds = int(given) if given.isascii() and given.isdigit() else int(time.time())
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _tree(root: str) -> Tree:
-    tree = open_tree(root)
-    if tree.is_live:
-        return tree
-    if not isinstance(tree, FolderTree):
-        raise InputError("is not a directory", source=root, field="--root", remedy="name a computer's root directory")
-    return FolderTree(root, is_root_directory=True)
-
-
-def _kubelet_root(tree: Tree, given: str) -> str:
-    """Return the directory below the tree's root that was named; on this computer it may be a relative path."""
-    return str(Path(given).absolute()) if given and tree.is_live else given
 
 
 _PUBLISHED: Final = "published"
@@ -179,7 +147,7 @@ def may_be_cluster_node(options: NodeOptions) -> bool:
     return installed_kubectl() is not None
 
 
-def cluster_node(options: NodeOptions) -> NodeArchive:
+def cluster_node(options: NodeOptions) -> reader.NodeArchive:
     """Return the node of the cluster that options name, or that the named pod is on, as it is now.
 
     Raises:
@@ -189,7 +157,7 @@ def cluster_node(options: NodeOptions) -> NodeArchive:
     if kubectl is None:
         raise InputError("is not a file, and kubectl is not installed", source=options.node, field="--node")
     pod = None
-    if asks_pod(options):
+    if checks.asks_pod(options):
         try:
             pod = named_pod(kubectl, options.named[0])
         except InputError:
@@ -206,22 +174,24 @@ def cluster_node(options: NodeOptions) -> NodeArchive:
             remedy = "name an archive of mooring collect, or a node of kubectl get nodes"
             problem = f"is neither a file nor a node: {error}"
             raise InputError(problem, source=name, field="--node", remedy=remedy) from None
-        new.append(ArchivePart(RELEASE_PART, missing=str(error)))
+        new.append(ArchivePart(reader.RELEASE_PART, missing=str(error)))
     pods, part = pods_beside(kubectl, name, pod)
     new.append(part)
     base = _base(kubectl, name, described, options)
     known = {one.name: one for one in base.about.parts}
-    files = {} if pods is None else {PODS: json_bytes(pods)}
+    files = {} if pods is None else {reader.PODS: reader.json_bytes(pods)}
     if dynamic := dynamic_of(kubectl, name, pods):
-        files[CLAIMS] = json_bytes({"apiVersion": "v1", "kind": "List", "items": list(dynamic)})
-    if not options.config and (CONFIGURATION_PART not in known or known[CONFIGURATION_PART].origin != _PUBLISHED):
+        files[reader.CLAIMS] = reader.json_bytes({"apiVersion": "v1", "kind": "List", "items": list(dynamic)})
+    if not options.config and (
+        reader.CONFIGURATION_PART not in known or known[reader.CONFIGURATION_PART].origin != _PUBLISHED
+    ):
         try:
             told = found_configuration(base.tree, (), configz_of(kubectl, name), None, KUBELET_ROOT)
             files |= told.files
-            new.append(ArchivePart(CONFIGURATION_PART, told.origin, missing=told.missing))
+            new.append(ArchivePart(reader.CONFIGURATION_PART, told.origin, missing=told.missing))
         except NoAnswerError as error:
-            if base.tree.data(KUBELET_CONFIG) is None:
-                new.append(ArchivePart(CONFIGURATION_PART, missing=str(error)))
+            if base.tree.data(reader.KUBELET_CONFIG) is None:
+                new.append(ArchivePart(reader.CONFIGURATION_PART, missing=str(error)))
     about = msgspec.structs.replace(
         base.about,
         node=name,
@@ -231,32 +201,45 @@ def cluster_node(options: NodeOptions) -> NodeArchive:
     return replace(base, tree=OverlaidTree(base.tree, files), about=about)
 
 
-def _base(kubectl: Kubectl, name: str, described: object, options: NodeOptions) -> NodeArchive:
+def _base(kubectl: Kubectl, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:
     """Return machine and state files of a node: published, collected now or earlier, or as a NodeResourceTopology.
 
     Raises:
         InputError: as :func:`cluster_node`.
     """
+    origin = f"node {name} of the cluster"
     with suppress(NoAnswerError):
         state = state_of(kubectl.json("get", f"{PLURALS[STATE]}.{GROUP}", name, "-o", "json"))
         facts = facts_of(kubectl.json("get", f"{PLURALS[FACTS]}.{GROUP}", state.facts, "-o", "json"))
-        return _of_publication(name, facts, state)
-    origin = f"node {name} of the cluster"
-    without = NodeArchiveDocument(parts=[ArchivePart(STATE_PART, missing=_UNREAD)])
+        documents = {
+            reader.MACHINE_INFO: machine_info_document(facts.machine),
+            reader.KUBELET_CONFIG: kubelet_document(facts.config),
+            reader.MOORING_CONFIG: mooring_document(facts.mooring),
+            reader.DEVICES: devices_document(state.devices.devices),
+        }
+        files = {path: msgspec.json.encode(document) for path, document in documents.items()}
+        for path, text in ((reader.CPU_STATE, state.files.cpu), (reader.MEMORY_STATE, state.files.memory)):
+            if text is not None:
+                files[path] = text.encode(errors="surrogateescape")
+        named = (reader.MACHINE_PART, reader.CONFIGURATION_PART, reader.STATE_PART)
+        told = [ArchivePart(part, _PUBLISHED) for part in named]
+        about = NodeArchiveDocument(kubelet=facts.mooring.release.name, parts=told)
+        return reader.NodeArchive(ArchiveTree(f"node {name}", files), about, origin=origin)
+    without = NodeArchiveDocument(parts=[ArchivePart(reader.STATE_PART, missing=_UNREAD)])
     if options.machine and not options.debug_image:
-        return NodeArchive(ArchiveTree(f"node {name}", {}), without, origin=origin)
+        return reader.NodeArchive(ArchiveTree(f"node {name}", {}), without, origin=origin)
     cached = _cache(described)
     if not options.debug_image:
         with suppress(InputError, OSError):
             if cached is not None:
-                kept = node_of(read_archive(f"node {name}", cached.read_bytes()))
+                kept = reader.node_of(read_archive(f"node {name}", cached.read_bytes()))
                 return replace(kept, origin=f"{origin}, collected earlier (--debug-image IMAGE collects it again)")
         with suppress(NoAnswerError, InputError):
             topology = kubectl.json("get", "noderesourcetopologies.topology.node.k8s.io", name, "-o", "json")
-            parts = [ArchivePart(MACHINE_PART, "NodeResourceTopology"), *without.parts]
+            parts = [ArchivePart(reader.MACHINE_PART, "NodeResourceTopology"), *without.parts]
             about = NodeArchiveDocument(parts=parts)
-            found = NodeArchive(
-                ArchiveTree(f"node {name}", {NODE_TOPOLOGY: json_bytes(topology)}), about, origin=origin
+            found = reader.NodeArchive(
+                ArchiveTree(f"node {name}", {reader.NODE_TOPOLOGY: reader.json_bytes(topology)}), about, origin=origin
             )
             found.machine()  # one that does not describe a machine is none
             return found
@@ -272,7 +255,7 @@ def _base(kubectl: Kubectl, name: str, described: object, options: NodeOptions) 
             for earlier in cached.parent.glob(f"{cached.name.partition('-')[0]}-*"):
                 earlier.unlink(missing_ok=True)
             write_answer(packed, str(cached))
-    return replace(node_of(read_archive(f"node {name}", packed)), origin=f"{origin}, collected in a pod")
+    return replace(reader.node_of(read_archive(f"node {name}", packed)), origin=f"{origin}, collected in a pod")
 
 
 def _cache(described: object) -> Path | None:
@@ -286,19 +269,3 @@ def _cache(described: object) -> Path | None:
     node, started = (sha256("\n".join(words).encode()).hexdigest()[:32] for words in (key[:1], key[1:]))
     folder = Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache")
     return folder / f"mooring/nodes/{node}-{started}.tar.gz" if all(key) and folder.is_absolute() else None
-
-
-def _of_publication(name: str, facts: NodeFacts, state: NodeState) -> NodeArchive:
-    documents = {
-        MACHINE_INFO: machine_info_document(facts.machine),
-        KUBELET_CONFIG: kubelet_document(facts.config),
-        MOORING_CONFIG: mooring_document(facts.mooring),
-        DEVICES: devices_document(state.devices.devices),
-    }
-    files = {path: msgspec.json.encode(document) for path, document in documents.items()}
-    for path, text in ((CPU_STATE, state.files.cpu), (MEMORY_STATE, state.files.memory)):
-        if text is not None:
-            files[path] = text.encode(errors="surrogateescape")
-    parts = [ArchivePart(part, _PUBLISHED) for part in (MACHINE_PART, CONFIGURATION_PART, STATE_PART)]
-    about = NodeArchiveDocument(kubelet=facts.mooring.release.name, parts=parts)
-    return NodeArchive(ArchiveTree(f"node {name}", files), about, origin=f"node {name} of the cluster")

@@ -232,18 +232,18 @@ def node_versions(documents: Iterable[Document]) -> dict[str, str]:
     Raises:
         InputError: something in a document is no object.
     """
-    return dict(_nodes_by_name(documents))
-
-
-def _nodes_by_name(documents: Iterable[Document]) -> Iterator[tuple[str, str]]:
+    found: dict[str, str] = {}
     for document in documents:
         with within(source=document.source):
-            for found in pod_objects(document.content):
-                if isinstance(found, OtherObject) and found.kind == "Node":
-                    yield found.name, _reported(found.content)
+            nodes = (
+                one for one in pod_objects(document.content) if isinstance(one, OtherObject) and one.kind == "Node"
+            )
+            found |= {one.name: version_of(one.content) for one in nodes}
+    return found
 
 
-def _reported(node: object) -> str:
+def version_of(node: object) -> str:
+    """Return the version of a Node's kubelet; empty where it has none."""
     for name in ("status", "nodeInfo", "kubeletVersion"):
         node = node.get(name) if isinstance(node, dict) else None
     return node if isinstance(node, str) else ""

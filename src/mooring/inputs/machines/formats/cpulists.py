@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from mooring.engine.core.bits import mask_of
@@ -23,6 +22,7 @@ from mooring.engine.core.machine import MachineOrigin
 from mooring.inputs.configuration.devices import matrix_rows
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
+from mooring.lazy import dataclass, field
 
 ADJACENT: Final = ("ppc", "s390")
 """Beginnings of the architectures that number the threads of a core one after another."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from mooring.engine.core.bits import list_text, mask_of, members
@@ -13,6 +12,7 @@ from mooring.engine.core.machine import MachineOrigin, PCIDevice, PublishedNode
 from mooring.engine.core.machineinfo import HugePages
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.compact import ASSUMED_NODE_MEMORY, MAX_BYTES, MAX_CPUS, MAX_NODES, OF_MEMORY
+from mooring.lazy import dataclass, field
 
 LOCAL_DISTANCE: Final = 10
 REMOTE_DISTANCE: Final = 20

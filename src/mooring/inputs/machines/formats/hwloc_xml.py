@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mooring.engine.core.bits import list_text, mask_of, members
@@ -18,6 +17,7 @@ from mooring.engine.core.machineinfo import HugePages
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
 from mooring.inputs.machines.formats.xml_elements import Element
+from mooring.lazy import dataclass, field, replace
 
 HWLOC_CAPTURE: Final = "lstopo --disallowed --whole-io FILE.xml"
 _CACHE: Final = re.compile(r"L([1-5])(i?)Cache")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
@@ -23,6 +22,7 @@ from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.cpulists import places_of
 from mooring.inputs.machines.formats.description import DescribedNode, Description, row_of
 from mooring.inputs.machines.formats.linux_tools import described_table
+from mooring.lazy import replace
 
 KIND: Final = "NodeResourceTopology"
 _ZONE: Final = re.compile(r"node-?([0-9]{1,5})", re.ASCII)

@@ -8,7 +8,6 @@ Source: libvirt, formatcaps and capability.rng.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 from xml.parsers import expat
 
@@ -19,6 +18,7 @@ from mooring.engine.core.machine import MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, HugePages
 from mooring.inputs.machines.formats import description
 from mooring.inputs.machines.formats.description import DescribedCache, DescribedCPU, DescribedNode, Description, row_of
+from mooring.lazy import dataclass, field
 
 LIBVIRT_CAPTURE: Final = "virsh capabilities > FILE"
 DEEPEST: Final = 250

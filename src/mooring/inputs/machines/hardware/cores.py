@@ -8,7 +8,6 @@ online CPUs count in it. Caches: Documentation/ABI/testing/sysfs-devices-system-
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from mooring.engine.core.bits import members
@@ -16,6 +15,7 @@ from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, read_int, read_list, read_mask, read_uint
 from mooring.inputs.machines.hardware.numanodes import Nest
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass
 
 CPUS: Final = "sys/devices/system/cpu"
 """Folder of all CPUs."""

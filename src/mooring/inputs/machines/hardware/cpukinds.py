@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from mooring.engine.core.bits import CPUMask, members
@@ -22,6 +21,7 @@ from mooring.engine.core.hardware import CPUKind
 from mooring.inputs.machines.hardware.cores import CPUS
 from mooring.inputs.machines.hardware.kernelfiles import Quirks, read_list, read_uint
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass, field
 
 _INTEL_TYPES: Final = (("cpu_atom", "IntelAtom"), ("cpu_core", "IntelCore"), ("cpu_lowpower", "IntelLowPower"))
 _INTEL_RANKS: Final = {"IntelLowPower": 1, "IntelAtom": 2, "IntelCore": 3}

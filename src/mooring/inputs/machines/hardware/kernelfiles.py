@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass
 
 HIGHEST_ID: Final = 65535
 """Highest CPU or node that a file may name; the kernel's own limit is 8192 CPUs (NR_CPUS) and 1024 nodes."""

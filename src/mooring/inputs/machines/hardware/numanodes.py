@@ -22,13 +22,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import list_text, members
 from mooring.engine.core.hardware import HardwarePages
 from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, c_number, read_list, read_mask
 from mooring.inputs.machines.tree import Tree
+from mooring.lazy import dataclass, field
 
 NODES: Final = "sys/devices/system/node"
 """Folder of all nodes; missing on machines whose kernel knows no NUMA."""

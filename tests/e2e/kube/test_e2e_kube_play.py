@@ -1,0 +1,236 @@
+"""``mooring play`` on a real API server: what real kubelets decided comes out letter for letter, and users run it."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.kube.nodes import Nodes, nodes_playing
+from tests.e2e.kube.plane import OURS
+from tests.e2e.kube.pods import pod
+from tests.e2e.kubelet.apiserver import PODS, APIServer, as_user
+from tests.e2e.kubelet.patience import until
+
+from mooring.cluster.play.objects import FAULT, RUNS
+from mooring.engine.core.bits import list_text
+from mooring.engine.core.machine import Machine
+from mooring.engine.kubelet.events import Admit, Restart
+from mooring.inputs.machines.machineinfo_json import parse_machine_info
+from mooring.inputs.node_groups import NodeGroup
+from mooring.inputs.pods.scenario import Scenario, load_scenarios
+
+CORPORA = Path(__file__).parents[2] / "corpora"
+RECORDED = CORPORA / "real-kubelet.jsonl.gz"
+SHARE = None if os.environ.get("MOORING_E2E_KUBE") == "full" else 4
+"""Scenarios that are played; None for all."""
+NODES = "api/v1/nodes"
+CLUSTER = """
+apiVersion: mooring/v1alpha1
+kind: Cluster
+metadata: {name: lab}
+groups:
+  - name: numa
+    count: 2
+    machine: xeon-6230-2s-snc2
+    kubelet: {cpuManagerPolicy: static, topologyManagerPolicy: single-numa-node, reservedSystemCPUs: "0,40"}
+    labels: {pool: numa}
+    taints: [{key: team, value: a, effect: NoSchedule}]
+  - {name: late, machine: i7-1370p}
+events:
+  - {at: 2, do: add, nodes: [late]}
+  - {at: 2, do: cordon, nodes: [numa-1]}
+"""
+
+
+def scenarios() -> Iterator[tuple[Scenario, dict[str, Any]]]:
+    """Yield recorded scenarios of real kubelets with their lines."""
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as lines:
+        documents = [json.loads(line) for line in lines]
+    for found, content in zip(load_scenarios(RECORDED), documents, strict=True):
+        assert isinstance(found, Scenario)
+        yield found, content
+
+
+@pytest.fixture(scope="module")
+def machines() -> dict[str, Any]:
+    lines = (CORPORA / "real-kubelet-machines.jsonl").read_text(encoding="utf-8").splitlines()
+    return {one["name"]: json.dumps(one["info"]).encode() for one in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("number", range(SHARE or 12))
+def test_what_real_kubelets_said_comes_out_of_the_api_server(
+    api: APIServer, machines: dict[str, Any], number: int
+) -> None:
+    found, content = list(scenarios())[number]
+    machine = Machine(found.machine, parse_machine_info(machines[found.machine], "recorded").info)
+    group = NodeGroup("recorded", 1, machine, found.kubelet, found.mooring)
+    uids: dict[str, str] = {}
+    with nodes_playing(api, [group]) as nodes:
+        for step, recorded, expected in zip(found.steps, content["steps"], content["expect"]["steps"], strict=True):
+            match step:
+                case Admit(asked):
+                    uids[asked.uid] = created(api, recorded["admit"])
+                    compare(api, asked.name, uids[asked.uid], expected)
+                case Restart():
+                    api.patch(f"{NODES}/recorded", {"metadata": {"annotations": {FAULT: "restart"}}})
+                    until(lambda: FAULT not in annotated(api), "the kubelet has restarted")
+                case _:
+                    remove(api, nodes, uids[recorded["remove"]])
+            if "cpuManagerState" in expected:
+                assert cpus(nodes) == cpus_recorded(expected["cpuManagerState"], uids), step
+
+
+def created(api: APIServer, recorded: dict[str, Any]) -> str:
+    """Create a recorded pod on the node, and return its uid."""
+    name = recorded["metadata"]["name"]
+    spec = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **recorded["spec"],
+        "nodeName": "recorded",
+    }
+    for one in (*spec["containers"], *spec.get("initContainers", ())):
+        one["image"] = "none"
+    return str(api.create_pod({"metadata": {"name": name}, "spec": spec})["metadata"]["uid"])
+
+
+def compare(api: APIServer, name: str, uid: str, expected: dict[str, Any]) -> None:
+    until(lambda: phase(api, name) in ("Running", "Failed"), f"{name} is decided")
+    status = (api.pod(name) or {})["status"]
+    said = status["phase"], status.get("reason", ""), status.get("message", "")
+    if expected["admitted"]:
+        assert said == ("Running", "", "")
+        return
+    assert said == ("Failed", expected["reason"], f"Pod was rejected: {expected['message']}")
+    until(lambda: api.events(uid), "the event is there")
+    [event] = api.events(uid)
+    assert (event["reason"], event["note"]) == (expected["reason"], expected["message"])
+    assert (event["type"], event["deprecatedSource"]) == ("Warning", {"component": "kubelet", "host": "recorded"})
+
+
+def remove(api: APIServer, nodes: Nodes, uid: str) -> None:
+    [name] = [one["metadata"]["name"] for one in api.pods() if one["metadata"]["uid"] == uid]
+    api.delete(f"{PODS}/{name}")
+    until(lambda: uid not in nodes.played["recorded"].kubelet.node.active, f"{name} has ended")
+
+
+def cpus(nodes: Nodes) -> tuple[str, dict[str, dict[str, str]]]:
+    """Return the shared pool, and uid -> container -> CPUs."""
+    cpu = nodes.played["recorded"].kubelet.node.cpu
+    held = {uid: {name: list_text(mask) for name, mask in found.items()} for uid, found in cpu.assignments.items()}
+    return list_text(cpu.default), held
+
+
+def cpus_recorded(text: str, uids: dict[str, str]) -> tuple[str, dict[str, dict[str, str]]]:
+    state = json.loads(text)
+    return state["defaultCpuSet"], {uids[uid]: found for uid, found in (state.get("entries") or {}).items()}
+
+
+def annotated(api: APIServer, node: str = "recorded") -> dict[str, str]:
+    found: dict[str, str] = api.get(f"{NODES}/{node}")["metadata"].get("annotations", {})
+    return found
+
+
+def phase(api: APIServer, name: str) -> str:
+    return str((api.pod(name) or {}).get("status", {}).get("phase", ""))
+
+
+def verb(api: APIServer, folder: Path) -> list[str]:
+    (folder / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    where = ["-f", str(folder / "cluster.yaml"), "--kubeconfig", str(api.kubeconfig)]
+    return [sys.executable, "-m", "mooring", "play", *where]
+
+
+@contextlib.contextmanager
+def playing(api: APIServer, folder: Path, *words: str) -> Iterator[list[str]]:
+    """Run the verb until the end of the block, and give what it prints; afterwards it has ended well."""
+    said: list[str] = []
+    command = [*verb(api, folder), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        assert running.stdout is not None
+        try:
+            said.append(running.stdout.readline())
+            yield said
+        finally:
+            running.send_signal(signal.SIGINT)
+            said.extend(running.stdout.readlines())
+    assert running.returncode == 0, said
+
+
+def names(api: APIServer, path: str) -> set[str]:
+    return {one["metadata"]["name"] for one in api.get(path)["items"]}
+
+
+LEASES = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def test_nodes_come_with_the_file_and_go_with_the_program(api: APIServer, folder: Path) -> None:
+    foreign = {"metadata": {"name": "foreign", "labels": {"pool": "numa"}}}
+    api.post(NODES, foreign)
+    with playing(api, folder, "--publish") as said:
+        assert said == ["2 nodes of lab are ready; Ctrl-C ends them.\n"]
+        until(lambda: names(api, NODES) == {"foreign", "late", "numa-0", "numa-1"}, "late has joined")
+        until(lambda: api.get(f"{NODES}/numa-1")["spec"].get("unschedulable"), "numa-1 is cordoned")
+        assert api.get(f"{NODES}/numa-0")["spec"]["taints"] == [{"key": "team", "value": "a", "effect": "NoSchedule"}]
+        until(lambda: names(api, LEASES) == {"late", "numa-0", "numa-1"}, "their leases are there")
+        until(lambda: len(names(api, f"{OURS}/nodestates")) == 3, "their states are published")
+        api.create_pod(pod("small", {"limits": {"cpu": "4", "memory": "1Gi"}}, node="numa-0"))
+        api.create_pod(pod("large", {"limits": {"cpu": "30", "memory": "1Gi"}}, node="numa-0"))
+        job = pod("job", {"limits": {"cpu": "2", "memory": "1Gi"}}, node="numa-1")
+        job["metadata"]["annotations"] = {RUNS: "1s"}
+        job["spec"]["restartPolicy"] = "Never"
+        api.create_pod(job)
+        until(lambda: phase(api, "job") == "Succeeded", "the job is done")
+        until(lambda: (phase(api, "small"), phase(api, "large")) == ("Running", "Failed"), "both are decided")
+        api.delete(f"{PODS}/small")
+        until(lambda: api.pod("small") is None, "the pod is gone")
+    assert "Pods admitted: 2; rejected: 1, TopologyAffinityError 1.\n" in said
+    assert (names(api, NODES), names(api, LEASES), api.pods()) == ({"foreign"}, set(), [])
+    assert [names(api, f"{OURS}/{kind}") for kind in ("nodestates", "nodefacts")] == [set(), set()]
+
+
+@pytest.mark.parametrize("state", [True, False], ids=["state", "admitted again"])
+def test_a_second_play_goes_on_with_the_pods_of_the_first(api: APIServer, folder: Path, *, state: bool) -> None:
+    words = ["--keep", *(["--state", str(folder / "states")] if state else [])]
+
+    def published() -> dict[str, Any]:
+        states = [one for one in api.get(f"{OURS}/nodestates")["items"] if one["metadata"]["name"] == "numa-0"]
+        entries = [json.loads(one["spec"]["files"]["cpu"]).get("entries") for one in states]
+        return {uid: held for found in entries for uid, held in (found or {}).items()}
+
+    with playing(api, folder, "--publish", *words):
+        for number, asked in enumerate(("5", "4", "3")):
+            api.create_pod(pod(f"pod-{number}", {"limits": {"cpu": asked, "memory": "1Gi"}}, node="numa-0"))
+            until(partial(running, api, f"pod-{number}"), "it runs")
+        api.delete(f"{PODS}/pod-0")
+        until(lambda: api.pod("pod-0") is None and len(published()) == 2, "the state without it is published")
+        before = published()
+    api.create_pod(pod("meanwhile", {"limits": {"cpu": "2", "memory": "1Gi"}}, node="numa-0"))
+    with playing(api, folder, "--publish", *words[1:]):
+        until(partial(running, api, "meanwhile"), "the pod that was bound meanwhile runs")
+        until(lambda: len(published()) == 3, "the state is published")
+        after = published()
+    assert all(after[uid] == held for uid, held in before.items()) == state
+    assert names(api, NODES) == set()
+
+
+def running(api: APIServer, name: str) -> bool:
+    return phase(api, name) == "Running"
+
+
+def test_an_account_without_rights_is_one_line(api: APIServer, folder: Path) -> None:
+    bare = as_user(api, folder / "bare.kubeconfig", {"token": "nobody"})
+    command = [*verb(api, folder), "--kubeconfig", str(bare)]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (refused.returncode, refused.stderr.count("\n"), refused.stdout) == (2, 1, "")
+    assert "status 401" in refused.stderr

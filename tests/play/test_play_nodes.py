@@ -1,0 +1,288 @@
+"""Played nodes without an API server: the engine decides, and what is written is what a kubelet writes."""
+
+from __future__ import annotations
+
+import random
+import sched
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from mooring.cluster.play.nodes import Play
+from mooring.cluster.play.objects import EXIT_CODE, FAULT, PLAYED, RUNS, STARTS, STOPS, node_object
+from mooring.cluster.play.run import PlayedCluster
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.devicemanager.state import Device
+from mooring.engine.kubelet.events import Admit, Event, Readmit, Remove, after_event
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.fleet.cluster import NodeCluster
+from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.node_groups import NodeGroup
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.published.observation import EngineObserver
+from mooring.service.apiserver import Cluster
+
+NIC = "example.com/nic"
+GROUP = NodeGroup(
+    "lab",
+    2,
+    parse_compact("sockets=1 numa=2 cores=16 threads=1 memory=64Gi"),
+    KubeletConfig(cpu_manager_policy="static", topology_manager_policy="single-numa-node", reserved_system_cpus="0"),
+    MooringConfig(extensions=frozenset({CPU_HOTPLUG})),
+    devices={NIC: (Device("nic-0", (0,)), Device("nic-1", (1,)))},
+)
+CLUSTER = NodeCluster("test", (GROUP,))
+
+
+@dataclass
+class World:
+    """Two nodes, their pods, a clock, and everything that was written."""
+
+    now: float = 0.0
+    written: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        cluster = PlayedCluster(CLUSTER, lambda: pytest.fail("no server"), lambda *_: None)
+        self.play = Play(
+            dict(cluster.members),
+            lambda _about, method, path, body: self.written.append((method, path, body)),
+            lambda about, problem: self.reported.append(f"{about}: {problem}"),
+            timers=sched.scheduler(lambda: self.now),
+        )
+
+    def pod(self, cpus: str, node: str = "lab-0", annotations: dict[str, str] | None = None, **status: Any) -> Any:
+        self.made += 1
+        limits = {"cpu": cpus, "memory": "1Gi"}
+        return {
+            "metadata": {
+                "name": f"pod-{self.made}",
+                "namespace": "default",
+                "uid": f"uid-{self.made}",
+                "creationTimestamp": f"2026-01-01T00:00:{self.made:02}Z",
+                "annotations": annotations or {},
+            },
+            "spec": {
+                "nodeName": node,
+                "restartPolicy": "Never",
+                "containers": [{"name": "app", "image": "none", "resources": {"requests": limits, "limits": limits}}],
+            },
+            "status": status,
+        }
+
+    def take(self, document: Any) -> Any:
+        self.play.changed(msgspec.Raw(msgspec.json.encode(document)))
+        return document
+
+    def listed(self, *documents: Any) -> None:
+        self.play.listed(iter([[msgspec.Raw(msgspec.json.encode(one)) for one in documents]]))
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.play.timers.run(blocking=False)
+
+    def phases(self, document: Any) -> list[str]:
+        path = f"api/v1/namespaces/default/pods/{document['metadata']['name']}/status"
+        return [body["status"]["phase"] for _, place, body in self.written if place == path]
+
+    def fault(self, text: str, node: str = "lab-0") -> None:
+        self.play.put_node({"metadata": {"name": node, "annotations": {FAULT: text}}})
+        self.play.put_node({"metadata": {"name": node}})
+
+    def cpus(self, node: str = "lab-0") -> Any:
+        return self.play.nodes[node].kubelet.node.cpu.assignments
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_verdict_is_the_engines_for_the_same_order_of_bindings(world: World, seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    kubelets = {name: node.kubelet for name, node in world.play.nodes.items()}
+    there: list[Any] = []
+    for _ in range(40):
+        name = draw.choice(sorted(kubelets))
+        if there and draw.random() < 0.3:
+            leaving = there.pop(draw.randrange(len(there)))
+            node, uid = leaving["spec"]["nodeName"], leaving["metadata"]["uid"]
+            world.play.deleted(msgspec.Raw(msgspec.json.encode(leaving)))
+            kubelets[node], _ = happens(kubelets[node], Remove(uid))
+            continue
+        made = world.take(world.pod(draw.choice(("500m", "1", "2", "3", "6", "9")), name))
+        kubelets[name], refused = happens(kubelets[name], Admit(pod_from_object(made, source="test")))
+        status, *events = [body for method, _, body in world.written if method in ("PATCH", "POST")]
+        world.written.clear()
+        if refused is None:
+            there.append(made)
+            assert (status["status"]["phase"], events) == ("Running", [])
+        else:
+            said = [status["status"][one] for one in ("phase", "reason", "message")]
+            assert said == ["Failed", refused.reason, f"Pod was rejected: {refused.message}"]
+            assert [events[0][one] for one in ("reason", "message")] == [refused.reason, refused.message]
+    assert {name: node.kubelet for name, node in world.play.nodes.items()} == kubelets
+    assert world.play.counts.total() > world.play.counts["admitted"] > 5
+
+
+def happens(kubelet: Kubelet, event: Event) -> tuple[Kubelet, Any]:
+    after, result = after_event(kubelet, event)
+    return after, next((one.decision.rejection for one in result.admissions), None)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "at", "phases"),
+    [
+        ({}, (), ["Running"]),
+        ({STARTS: "2s"}, (1, 2), ["Pending", "Running"]),
+        ({RUNS: "5s"}, (4, 2), ["Running", "Succeeded"]),
+        ({STARTS: "2s", RUNS: "5s", EXIT_CODE: "3"}, (2, 5), ["Pending", "Running", "Failed"]),
+        ({RUNS: "soon"}, (60,), ["Running"]),
+    ],
+)
+def test_containers_start_and_end_when_annotations_say(
+    world: World, annotations: dict[str, str], at: Sequence[float], phases: list[str]
+) -> None:
+    made = world.take(world.pod("2", annotations=annotations))
+    for seconds in at:
+        world.passes(seconds)
+    assert world.phases(made) == phases
+    assert (made["metadata"]["uid"] in world.cpus()) == (phases[-1] in ("Pending", "Running"))
+    assert bool(world.reported) == ("soon" in annotations.values())
+
+
+@pytest.mark.parametrize(("stops", "grace", "after"), [("0", 30, 0), ("3s", 30, 3), ("60s", 5, 5)])
+def test_a_deleted_pod_holds_its_cpus_until_it_stops_and_no_longer_than_its_grace(
+    world: World, stops: str, grace: int, after: float
+) -> None:
+    made = world.take(world.pod("4", annotations={STOPS: stops}))
+    made["metadata"] |= {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": grace}
+    world.take(world.take(made))
+    if after:
+        assert world.cpus()
+        world.passes(after)
+    assert not world.cpus()
+    asked = [(path, body) for method, path, body in world.written if method == "DELETE"]
+    preconditions = {"gracePeriodSeconds": 0, "preconditions": {"uid": "uid-1"}}
+    assert asked == [("api/v1/namespaces/default/pods/pod-1", preconditions)]
+
+
+def test_faults_happen_once_and_are_taken_out_of_the_annotations(world: World) -> None:
+    made = world.take(world.pod("4"))
+    before = world.cpus()
+    for text in ("restart", "lose-state", "offline=1", "online=1", "unhealthy=nic-0,nic-1", "healthy=nic-1"):
+        world.fault(text)
+    world.play.put_node({"metadata": {"name": "lab-0", "annotations": {FAULT: "restart"}}})
+    world.play.put_node({"metadata": {"name": "lab-0", "annotations": {FAULT: "restart"}}})
+    cleared = [body for _, path, body in world.written if path == "api/v1/nodes/lab-0"]
+    assert cleared == [{"metadata": {"annotations": {FAULT: None}}}] * 7
+    statuses = [body["status"] for _, path, body in world.written if path == "api/v1/nodes/lab-0/status"]
+    assert [one["allocatable"][NIC] for one in statuses] == ["2", "2", "2", "2", "0", "1", "1"]
+    assert {one["capacity"][NIC] for one in statuses} == {"2"}
+    assert (world.cpus(), world.phases(made), world.reported) == (before, ["Running"], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("explode", "'explode' is not known; write one of restart, lose-state"),
+        ("offline=99", "the machine has no CPU 99"),
+        ("unhealthy=nic-7", "the node has no device 'nic-7'"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_reported_and_changes_nothing(world: World, text: str, words: str) -> None:
+    before = world.play.nodes["lab-0"].kubelet
+    world.fault(text)
+    assert words in world.reported[0]
+    assert world.play.nodes["lab-0"].kubelet is before
+
+
+def test_what_a_restart_refuses_fails_as_a_new_pod_does(world: World) -> None:
+    first, *others = (world.take(world.pod(cpus)) for cpus in ("4", "5"))
+    world.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
+    others += [world.take(world.pod(cpus)) for cpus in ("7", "3")]
+    world.fault("lose-state")
+    # Without its files the kubelet gives the pod of 5 CPUs the other NUMA node.
+    assert [world.phases(one) for one in others] == [["Running"], ["Running"], ["Running", "Failed"]]
+    assert world.play.counts["TopologyAffinityError"] == 1
+
+
+def test_pods_of_a_kubelet_that_does_not_run_wait_until_it_does(world: World) -> None:
+    world.take(world.pod("2"))
+    node = world.play.nodes["lab-0"]
+    broken = node.kubelet
+    object.__setattr__(broken, "cpu_file", "{torn")
+    world.fault("restart")
+    assert "does not start" in world.reported[0]
+    ready = world.written[-2][2]["status"]["conditions"][-1]
+    assert (ready["type"], ready["status"]) == ("Ready", "Unknown")
+    late = world.take(world.pod("3"))
+    assert world.phases(late) == []
+    world.fault("lose-state")
+    assert world.phases(late) == ["Running"]
+    assert set(world.cpus()) == {"uid-1", "uid-2"}
+
+
+def test_after_a_list_pods_that_run_are_admitted_again_first_by_their_start(world: World) -> None:
+    new = world.pod("6")
+    late, early = (
+        world.pod(cpus, phase="Running", startTime=f"2026-01-01T01:00:0{at}Z") for cpus, at in (("5", 2), ("7", 1))
+    )
+    world.listed(new, late, early)
+    kubelet = GROUP.started()
+    for event, one in ((Readmit, early), (Readmit, late), (Admit, new)):
+        kubelet, _ = happens(kubelet, event(pod_from_object(one, source="test")))
+    assert world.play.nodes["lab-0"].kubelet.node.cpu == kubelet.node.cpu
+    assert world.phases(new) == ["Failed"]
+    world.listed(new)
+    assert not world.cpus()
+
+
+def test_a_saved_state_goes_on_where_it_was(world: World) -> None:
+    made = [world.take(world.pod(cpus)) for cpus in ("2", "3", "4", "2")]
+    world.play.deleted(msgspec.Raw(msgspec.json.encode(made.pop(0))))
+    state = EngineObserver("lab-0").observe(world.play.nodes["lab-0"].kubelet).state
+    again = World()
+    again.play.states = {"lab-0": state}
+    gone = made.pop()
+    for one in made:
+        one["status"] = {"phase": "Running", "startTime": "2026-01-01T01:00:00Z"}
+    again.listed(*made)
+    assert again.cpus() == {uid: held for uid, held in world.cpus().items() if uid != gone["metadata"]["uid"]}
+    assert (again.written, again.reported, again.play.counts["admitted"]) == ([], [], 2)
+
+
+def test_a_node_that_others_have_made_is_never_touched() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.method)
+        labels = {PLAYED: "another"}
+        return httpx2.Response(200, json={"metadata": {}, "items": [{"metadata": {"name": "lab-1", "labels": labels}}]})
+
+    transport = httpx2.MockTransport(answer)
+    cluster = PlayedCluster(
+        CLUSTER, lambda: Cluster(httpx2.Client(base_url="http://server/", transport=transport)), lambda *_: None
+    )
+    with pytest.raises(InputError, match="lab-1"), cluster.playing():
+        pass
+    assert asked == ["GET"]
+
+
+def test_a_node_has_the_labels_taints_and_amounts_of_its_group() -> None:
+    member = next(CLUSTER.members())
+    made = node_object(member, GROUP.started(), "test", "10.32.0.1")
+    assert (
+        made["metadata"]["labels"] | {PLAYED: "test", "kubernetes.io/hostname": "lab-0"} == made["metadata"]["labels"]
+    )
+    status = made["status"]
+    assert [status["capacity"][one] for one in ("cpu", NIC, "pods")] == ["16", "2", "110"]
+    assert [status["allocatable"][one] for one in ("cpu", NIC, "pods")] == ["15000m", "2", "110"]
+    assert status["nodeInfo"]["kubeletVersion"].startswith("v1.37.")
