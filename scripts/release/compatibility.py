@@ -14,18 +14,22 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from prometheus_client import CollectorRegistry
 
 from mooring import __version__
+from mooring.agent.state import AgentState
 from mooring.agent.status.api import AgentMetrics, device_gauges
-from mooring.agent.status.snapshot import AlignmentCounts, Published, Snapshot
-from mooring.cluster.dra.run import DriverMetrics
+from mooring.agent.status.snapshot import Published, Snapshot
+from mooring.cluster.dra.health import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.command.main import cli
 from mooring.documents.schemas import kinds, schema
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS
 from mooring.explanations.codes import all_codes
 from mooring.inputs.machines.loader import load_machine
@@ -122,13 +126,15 @@ def _fields(place: str, part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _metrics() -> Iterator[tuple[str, str]]:
     for metric in (*METRICS, *SCALE_DOWN_METRICS):
         yield metric.name, _metric_type(metric.type.value, metric.labels)
-    agent = AgentMetrics(Published(Snapshot(load_machine("small-1s8"))))
+    info = load_machine("small-1s8").info
+    kubelet = cast("Kubelet", start_kubelet(info, KubeletConfig(), MooringConfig(), StateTexts()))
+    agent = AgentMetrics(Published(Snapshot(load_machine("small-1s8"), AgentState(kubelet))))
     programs: tuple[ProgramMetrics, ...] = (agent, ExtenderMetrics(dict), DriverMetrics(lambda: True))
     for program in programs:
         yield from _registered(program._registry)  # noqa: SLF001 - programs show their numbers, not their names
     for family in (
         *(family for program in programs for family in program.seen()),
-        *device_gauges(AlignmentCounts({}, {}, 0), "", 0),
+        *device_gauges(AgentState(kubelet)),
         *PublisherMetrics(PublisherCounts(written_at=0.0), lambda: 0.0).collect(),
     ):
         yield family.name, _metric_type(family.type, getattr(family, "_labelnames", ()))

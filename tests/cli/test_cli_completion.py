@@ -56,7 +56,7 @@ def test_verbs_are_completed_without_importing_them() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("pl",), [("plain", "plan")]),
+        (("pla",), [("plain", "plan"), ("plain", "play")]),
         (("plan", "--machine", "xeon-84"), [("plain", "xeon-8480-2s")]),
         (("plan", "--machine", "./no"), [("file", "./no")]),
         (("topology", "-o", "ma"), [("plain", "machineinfo")]),
@@ -106,7 +106,7 @@ def test_another_shell_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("mooring", "pl"), "plan"),
+        (("mooring", "expl"), "explain"),
         (("mooring", "plan", "--machine", "sma"), "small-1s8"),
         (("mooring", "whatif", "--set", "topologyManagerScope=p"), "topologyManagerScope=pod"),
     ],

@@ -85,7 +85,7 @@ def test_the_examples_of_the_program_are_understood_too() -> None:
                 command.make_parser(context).parse_args(list(rest))
 
 
-PROGRAMS = {"agent", "demo", "deploy", "dra", "extender", "machines", "record", "serve", "shadow"}
+PROGRAMS = {"agent", "demo", "deploy", "dra", "extender", "machines", "play", "record", "serve", "shadow"}
 """Verbs that work, and answer nothing about files."""
 
 

@@ -244,7 +244,7 @@ def set_condition(http: httpx2.Client, node: str, *, present: bool) -> str:
         "type": CONDITION,
         "status": status,
         "reason": "AgentNotReady" if present else "AgentReady",
-        "message": f"mooring agent {'does not pin' if present else 'pins'} the containers of this node",
+        "message": f"Mooring's agent {'does not pin' if present else 'pins'} the containers of this node",
         "lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
     _answered(http, "PATCH", f"{path}/status", body={"status": {"conditions": [condition]}})
