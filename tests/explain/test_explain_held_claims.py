@@ -60,12 +60,17 @@ def told(found: Story) -> list[str]:
 def test_a_plan_names_claims_of_which_nothing_tells_what_they_get() -> None:
     files = StateTexts(cpu_state_text(claims_state(known=0b0010), pod_level=False, baselines=False))
     pods = pod(0, claims=("known",), uid="one"), pod(0, claims=("known", "other"), uid="two"), pod(9, claims=("no",))
-    given = replace(pod(0, claims=("gpu",), uid="three"), unmade_claims=("made",)), pod(0, claims=("gpu",), uid="four")
-    question = Question(Machine("small", MACHINE), NODE, pods=(*pods, *given), files=files, claimed={"four": {}})
+    more = (
+        replace(pod(0, claims=("a",), uid="three"), unmade_claims=("made",)),
+        *(pod(0, claims=(uid,), uid=uid) for uid in ("gpu.example", "cpu.mooring.dev")),
+    )
+    claimed = {one.uid: {"app": {one.uid: frozenset({"n/d"})}} for one in more[1:]}
+    question = Question(Machine("small", MACHINE), NODE, pods=(*pods, *more), files=files, claimed=claimed)
     found = [one for one in make_plan(question).findings if one.code == "MOOR-549"]
     assert [(one.subject, one.message.partition(":")[0]) for one in found] == [
         ("shop/two", "claims other"),
-        ("shop/three", "claims gpu, made"),
+        ("shop/three", "claims a, made"),
+        ("shop/cpu.mooring.dev", "claims cpu.mooring.dev"),
     ]
 
 

@@ -16,8 +16,8 @@ from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager import options
-from mooring.engine.devicemanager.state import Preference
-from mooring.engine.extensions.owners import claims_of
+from mooring.engine.devicemanager.state import Holdings, Preference
+from mooring.engine.extensions.owners import CPU_DRIVER, claims_of
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
@@ -212,22 +212,24 @@ def recorded_findings(answers: Iterable[Answer], recorded: Mapping[str, Rejectio
         yield Finding("warning", f"{answer.pod.namespace}/{answer.pod.name}", message, RECORDED)
 
 
-def claim_findings(answers: Iterable[Answer], kubelet: Kubelet, claimed: Collection[str]) -> Iterator[Finding]:
-    """Name the pods with claims of which nothing tells what they get.
+def claim_findings(answers: Iterable[Answer], kubelet: Kubelet, claimed: Holdings) -> Iterator[Finding]:
+    """Name the pods with claims that may take CPUs, and of which no CPU is known.
 
     Args:
         answers: in order.
         kubelet: has the claims that hold CPUs.
-        claimed: uids of the pods that have devices by claims.
+        claimed: uid of a pod -> container -> driver -> devices.
     """
     held = {(claim.namespace, claim.name) for claim in claims_of(kubelet.node.cpu).values()}
     for answer in answers:
         pod = answer.pod
+        given = claimed.get(pod.uid, {}).values()
+        is_of_others = given and not any(CPU_DRIVER in devices for devices in given)
         unknown = [*(name for name in pod.claims if (pod.namespace, name) not in held), *pod.unmade_claims]
-        if answer.admitted and unknown and pod.uid not in claimed:
+        if answer.admitted and unknown and not is_of_others:
             message = (
-                f"claims {', '.join(unknown)}: assumed to take no CPU and no device; their devices are chosen by "
-                "selectors of the scheduler, which are not evaluated here"
+                f"claims {', '.join(unknown)}: assumed to take no CPU; the state holds none for them, and the "
+                "selectors by which the scheduler chooses devices are not evaluated"
             )
             yield Finding("warning", f"{pod.namespace}/{pod.name}", message, CLAIMS_ASSUMED)
 

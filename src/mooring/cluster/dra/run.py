@@ -79,12 +79,12 @@ class Plugin:
         """Set when the kubelet has taken the driver."""
         self._endpoint = str(plugin_folder / "dra.sock")
         with ExitStack() as opened:
-            methods: dict[str, Method[Any]] = {
+            watch = Method(NodeWatchResourcesRequestMessage, devices.watch, is_stream=True)
+            methods: Methods = {
                 "NodePrepareResources": Method(messages.NodePrepareResourcesRequestMessage, self._prepare),
                 "NodeUnprepareResources": Method(messages.NodeUnprepareResourcesRequestMessage, self._unprepare),
+                **{f"{service}/NodeWatchResources": watch for service in HEALTH_SERVICES},
             }
-            watch = Method(NodeWatchResourcesRequestMessage, devices.watch, is_stream=True)
-            methods |= {f"{service}/NodeWatchResources": watch for service in HEALTH_SERVICES}
             opened.callback(self._served(self._endpoint, messages.DRA_SERVICE, methods))
             opened.callback(devices.close)
             place = str(registry / f"{driver.name}-reg.sock")

@@ -38,6 +38,8 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
 from mooring.lazy import dataclass, replace
 
+CPU_DRIVER = "cpu.mooring.dev"
+"""Name of the driver of claims to CPUs, unless it is given another."""
 _CLAIM = "claim:"
 _HIDDEN = "hidden:"
 
