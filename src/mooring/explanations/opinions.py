@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import islice
 from operator import or_
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mooring.engine.core.bits import mask_of, members
 from mooring.engine.cpumanager.facts import CPUHintsAsked
@@ -76,66 +76,63 @@ def opinions_of(facts: Sequence[object], settings: Settings, policy: str, memory
 
 
 def _opinion(resource: str, hints: AnyHints, facts: Sequence[object], settings: Settings, policy: str) -> Opinion:
-    opinion = _asked(resource, facts, settings)
     if isinstance(hints, Hints):
-        masks = (*hints.preferred, *hints.others)
-        opinion = replace(
-            opinion,
-            nodes=_union(masks),
-            indifferent=True in hints.nil,
-            preferred=hints.preferred,
-            alone=_union(mask for mask in hints.preferred if mask.bit_count() == 1),
-            together=_union(hints.preferred),
-            count=len(masks),
-            narrowest=min((mask.bit_count() for mask in masks), default=0),
-        )
+        masks, indifferent = (*hints.preferred, *hints.others), True in hints.nil
+        sets: dict[str, Any] = {
+            "nodes": _union(masks),
+            "preferred": hints.preferred,
+            "alone": _union(mask for mask in hints.preferred if mask.bit_count() == 1),
+            "together": _union(hints.preferred),
+            "count": len(masks),
+            "narrowest": min((mask.bit_count() for mask in masks), default=0),
+        }
     else:
-        opinion = _described(opinion, hints, settings.numa)
-    wanted = opinion.alone if policy == SINGLE_NUMA_NODE else opinion.together
-    suffices = opinion.indifferent or policy in (NONE, BEST_EFFORT) or bool(wanted & settings.numa.nodes)
-    return replace(opinion, suffices=suffices)
+        sets, indifferent = _described(hints, settings.numa), False
+    wanted = sets["alone" if policy == SINGLE_NUMA_NODE else "together"]
+    suffices = indifferent or policy in (NONE, BEST_EFFORT) or bool(wanted & settings.numa.nodes)
+    asked = _asked(resource, facts, settings)
+    return Opinion(resource=resource, **asked, **sets, indifferent=indifferent, suffices=suffices)
 
 
-def _asked(resource: str, facts: Sequence[object], settings: Settings) -> Opinion:
-    """Return what a provider was asked about a resource, and from what it made its hints."""
+def _asked(resource: str, facts: Sequence[object], settings: Settings) -> dict[str, Any]:
+    """Return what a provider was asked about a resource, and from what it made its hints: members of its opinion."""
     if resource == CPU:
         cpus, topology = last(facts, CPUHintsAsked), settings.cpu.topology if settings.cpu is not None else None
         if cpus is None or topology is None:
-            return Opinion(resource, cpus)
+            return {"asked": cpus}
         free = {node: {CPU: (mask & cpus.available).bit_count()} for node, mask in topology.numa.items()}
         bound = mask_of(node for node in nodes_of(topology, cpus.reusable) if node >= 0)
-        return Opinion(resource, cpus, {CPU: cpus.need}, free, bound, held=cpus.mismatch)
+        return {"asked": cpus, "need": {CPU: cpus.need}, "free": free, "bound": bound, "held": cpus.mismatch}
     if resource == MEMORY:
         memory = last(facts, MemoryHintsAsked)
         if memory is None:
-            return Opinion(resource, None, held=True)
+            return {"asked": None, "held": True}
         free = {node: {kind: types.get(kind, 0) for kind in memory.requests} for node, types in memory.free.items()}
-        return Opinion(resource, memory, memory.requests, free, groups=memory.groups)
+        return {"asked": memory, "need": memory.requests, "free": free, "groups": memory.groups}
     devices = next((one for one in facts if isinstance(one, DeviceHintsAsked) and one.resource == resource), None)
     if devices is None:
-        return Opinion(resource, None)
+        return {"asked": None}
     near = {
         node: {resource: sum(1 for mask in devices.free.values() if mask >> node & 1)}
         for node in members(settings.numa.nodes)
     }
-    return Opinion(resource, devices, {resource: devices.need}, near, held=devices.held > 0)
+    return {"asked": devices, "need": {resource: devices.need}, "free": near, "held": devices.held > 0}
 
 
-def _described(opinion: Opinion, family: Family, numa: NUMAInfo) -> Opinion:
+def _described(family: Family, numa: NUMAInfo) -> dict[str, Any]:
     """Return what is known of hints that are too many to list: each NUMA node is asked about by itself."""
     universe = tuple(members(family.universe))
     best = best_preferred([family], NUMAInfo(numa.nodes))
     around = {next(preferred_around(family, 1 << node), 0) for node in universe} if best else set()
     listed = tuple(mask for mask in family.listed if family.prefers(mask))
-    return replace(
-        opinion,
-        nodes=_union(family.listed) | (family.universe if family.describes(family.universe) else 0),
-        preferred=(best,) if best else (),
-        alone=_union(1 << node for node in universe if family.holds(1 << node) and family.prefers(1 << node)),
-        together=_union((best, *listed, *around)),
-        count=None,
-        narrowest=family.narrowest(),
-    )
+    return {
+        "nodes": _union(family.listed) | (family.universe if family.describes(family.universe) else 0),
+        "preferred": (best,) if best else (),
+        "alone": _union(1 << node for node in universe if family.holds(1 << node) and family.prefers(1 << node)),
+        "together": _union((best, *listed, *around)),
+        "count": None,
+        "narrowest": family.narrowest(),
+    }
 
 
 def preferred_around(family: Family, node: int) -> Iterator[int]:

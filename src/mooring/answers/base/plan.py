@@ -12,16 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from mooring.answers.base import answering
 from mooring.answers.base import plan_findings as notes
-from mooring.answers.base.answering import (
-    Answer,
-    answer_of,
-    assumed_findings,
-    core_list_findings,
-    corrected,
-    restart_findings,
-    with_assumed,
-)
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
@@ -155,7 +147,7 @@ class Plan:
     """What a node does with the pods."""
 
     machine: Machine
-    answers: tuple[Answer, ...]
+    answers: tuple[answering.Answer, ...]
     began: Kubelet
     """The kubelet before the first answer."""
     kubelet: Kubelet
@@ -231,7 +223,7 @@ class RefusedPlan:
     def _repr_svg_(self) -> str:
         return drawing.svg_text(picture.plan_view(self))
 
-    answers: ClassVar[tuple[Answer, ...]] = ()
+    answers: ClassVar[tuple[answering.Answer, ...]] = ()
     left: ClassVar[frozenset[str]] = frozenset()
     is_yes: ClassVar[bool] = False
 
@@ -317,8 +309,8 @@ def make_plan(question: Question) -> AnyPlan:
     noticed += [*notes.order_findings(failures), *made.findings, *notes.plugin_findings(made.answers)]
     noticed += notes.pool_findings(start, made.answers, made.kubelet)
     noticed += notes.reserved_findings(made.answers, made.kubelet)
-    noticed += [*notes.twice_findings(made.kubelet), *core_list_findings(made.answers)]
-    noticed += restart_findings(
+    noticed += [*notes.twice_findings(made.kubelet), *answering.core_list_findings(made.answers)]
+    noticed += answering.restart_findings(
         start, made.answers, made.kubelet, lambda other: opened_for(replace(question, pods=(), mooring=other)).start
     )
     noticed += notes.recorded_findings(made.answers, question.recorded)
@@ -326,8 +318,8 @@ def make_plan(question: Question) -> AnyPlan:
     if not question.stop_at_crash:
         noticed += notes.crash_findings(made.answers, question.machine.info)
     reserved = any(finding.code == RESERVATION_UNKNOWN for finding in question.findings)
-    answers = tuple(with_assumed(made.answers, question.machine, question.config, reservation=reserved))
-    noticed += assumed_findings(answers)
+    answers = tuple(answering.with_assumed(made.answers, question.machine, question.config, reservation=reserved))
+    noticed += answering.assumed_findings(answers)
     unasked = pods_in(queue)[len(made.answers) :]
     if unasked and made.answers:
         noticed.append(notes.unasked_finding(made.answers[-1], unasked))
@@ -351,7 +343,7 @@ class _Run:
     def __init__(self, kubelet: Kubelet) -> None:
         self.kubelet = kubelet
         self.facts: list[object] = []
-        self.answers: list[Answer] = []
+        self.answers: list[answering.Answer] = []
         self.left: set[str] = set()
         """Uids of pods that were admitted and then ended."""
         self.findings: list[Finding] = []
@@ -373,7 +365,7 @@ class _Run:
     def _take(self, one: Happened, facts: Sequence[object]) -> None:
         self.kubelet, event, result = one.after, one.event, one.result
         if isinstance(event, Admit | Readmit):
-            answer = answer_of(result.admissions[0], one.after, facts, running=isinstance(event, Readmit))
+            answer = answering.answer_of(result.admissions[0], one.after, facts, running=isinstance(event, Readmit))
             self.answers.append(answer)
             self.facts += answer.facts
         elif result.crash:
@@ -383,4 +375,4 @@ class _Run:
                 self.left.add(event.uid)
             self.facts += facts
             # CPUs went offline, or released ones replace those that are.
-            self.answers = corrected(self.answers, one.after, facts)
+            self.answers = answering.corrected(self.answers, one.after, facts)

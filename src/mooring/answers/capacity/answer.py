@@ -14,23 +14,7 @@ from mooring.answers.base.plan_document import held_devices, placement_part
 from mooring.answers.base.plan_findings import device_findings, pool_findings
 from mooring.answers.capacity.eviction import MOST, EvictionPart, Subject, default_limit, evictions, replica
 from mooring.answers.capacity.fragmentation import FragmentationPart, fragmentation
-from mooring.documents.plan import (
-    API_VERSION,
-    APIVersion,
-    Code,
-    Count,
-    CPUList,
-    DocumentPart,
-    FindingPart,
-    HeldDeviceTable,
-    KubeletRelease,
-    Numbers,
-    PlacementPart,
-    QoSName,
-    finding_parts,
-    one_of,
-    told,
-)
+from mooring.documents import plan as parts
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import AdmitMode, admit
 from mooring.engine.kubelet.kubelet import Kubelet
@@ -48,86 +32,91 @@ NOBODY = "no other pod is on the node"
 NOTHING_FOUND = "no eviction was found"
 
 
-class ShapePart(DocumentPart):
+_BY_RESOURCE = parts.told("One object a resource.")
+
+
+class ShapePart(parts.DocumentPart):
     """The pod that is counted."""
 
     namespace: str
     name: str
-    qos: QoSName
-    requests: Annotated[dict[str, int], told("cpu in millicores, all else in whole units.")]
+    qos: parts.QoSName
+    requests: Annotated[dict[str, int], parts.told("cpu in millicores, all else in whole units.")]
 
 
-class ReplicaPart(DocumentPart):
+class ReplicaPart(parts.DocumentPart):
     """One pod that fits."""
 
     name: str
-    cpus: CPUList
-    cpu_nodes: Annotated[Numbers, told("NUMA nodes of its CPUs.")]
-    memory_nodes: Annotated[Numbers, told("NUMA nodes of its memory.")]
-    numa_nodes: Annotated[Numbers, told("All NUMA nodes that it is on.")]
-    aligned: Annotated[bool | None, told("Whether it touches no more NUMA nodes than it would on an empty node.")]
-    containers: dict[str, PlacementPart]
-    devices: HeldDeviceTable
+    cpus: parts.CPUList
+    cpu_nodes: Annotated[parts.Numbers, parts.told("NUMA nodes of its CPUs.")]
+    memory_nodes: Annotated[parts.Numbers, parts.told("NUMA nodes of its memory.")]
+    numa_nodes: Annotated[parts.Numbers, parts.told("All NUMA nodes that it is on.")]
+    aligned: Annotated[bool | None, parts.told("Whether it touches no more NUMA nodes than it would on an empty node.")]
+    containers: dict[str, parts.PlacementPart]
+    devices: parts.HeldDeviceTable
 
 
 Replica: TypeAlias = tuple[Pod, Decision, ReplicaPart]
 
 
-class NextReplicaPart(DocumentPart):
+class NextReplicaPart(parts.DocumentPart):
     """The first pod that does not fit."""
 
     name: str
     reason: str
     message: str
     why: str
-    code: Code
-    endless: Annotated[str, told("The name of the defect when the kubelet would never return, else empty.")]
-    crash: Annotated[str, told("Why the kubelet would crash, else empty.")]
+    code: parts.Code
+    endless: Annotated[str, parts.told("The name of the defect when the kubelet would never return, else empty.")]
+    crash: Annotated[str, parts.told("Why the kubelet would crash, else empty.")]
 
 
-class AdvicePart(DocumentPart):
+class AdvicePart(parts.DocumentPart):
     """Which pods to move so that one more fits, or fits on one NUMA node."""
 
-    goal: Annotated[str, one_of("admitted", "aligned"), told("That one more is admitted, or aligned.")]
-    replica: Annotated[Count, told("The number of that replica, from 1.")]
+    goal: Annotated[str, parts.one_of("admitted", "aligned"), parts.told("That one more is admitted, or aligned.")]
+    replica: Annotated[parts.Count, parts.told("The number of that replica, from 1.")]
     evictions: list[EvictionPart]
-    remark: Annotated[str, told("Why there are no evictions.")]
+    remark: Annotated[str, parts.told("Why there are no evictions.")]
 
 
-class CapacityDocument(DocumentPart, kw_only=True):
+class CapacityDocument(parts.DocumentPart, kw_only=True):
     """What mooring capacity -o json prints: how many more pods of a shape fit."""
 
-    api_version: APIVersion = API_VERSION
+    api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["Capacity"] = "Capacity"
-    kubelet: KubeletRelease
+    kubelet: parts.KubeletRelease
     machine: str
-    start_error: Annotated[str, told("The kubelet's message if it would not start; else empty.")]
+    start_error: Annotated[str, parts.told("The kubelet's message if it would not start; else empty.")]
     shape: ShapePart
-    count: Annotated[Count, told("How many more fit.")]
-    at_least: Annotated[Count, told("How many had to fit.")]
-    enough: Annotated[bool, told("Whether at least atLeast fit.")]
-    limit: Count
-    limited: Annotated[bool, told("Whether counting ended at the limit.")] = False
+    count: Annotated[parts.Count, parts.told("How many more fit.")]
+    at_least: Annotated[parts.Count, parts.told("How many had to fit.")]
+    enough: Annotated[bool, parts.told("Whether at least atLeast fit.")]
+    limit: parts.Count
+    limited: Annotated[bool, parts.told("Whether counting ended at the limit.")] = False
     replicas: list[ReplicaPart] = field(default_factory=list)
     next: Annotated[
         NextReplicaPart | None,
-        told("The first replica that does not fit; null if counting ended at the limit, or none was tried."),
+        parts.told("The first replica that does not fit; null if counting ended at the limit, or none was tried."),
     ] = None
-    fragmentation: Annotated[list[FragmentationPart], told("One object a resource.")] = field(default_factory=list)
+    fragmentation: Annotated[list[FragmentationPart], parts.told("One object a resource.")] = field(
+        default_factory=list
+    )
     advice: list[AdvicePart] = field(default_factory=list)
-    findings: list[FindingPart]
+    findings: list[parts.FindingPart]
 
 
-class LargestRequestsDocument(DocumentPart, kw_only=True):
+class LargestRequestsDocument(parts.DocumentPart, kw_only=True):
     """What mooring capacity -o json prints without a shape: the largest requests that the node still takes."""
 
-    api_version: APIVersion = API_VERSION
+    api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["LargestRequests"] = "LargestRequests"
-    kubelet: KubeletRelease
+    kubelet: parts.KubeletRelease
     machine: str
-    start_error: Annotated[str, told("The kubelet's message if it would not start; else empty.")]
-    resources: Annotated[list[FragmentationPart], told("One object a resource.")]
-    findings: list[FindingPart]
+    start_error: Annotated[str, parts.told("The kubelet's message if it would not start; else empty.")]
+    resources: Annotated[list[FragmentationPart], _BY_RESOURCE]
+    findings: list[parts.FindingPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +161,7 @@ def largest_requests(question: Question) -> tuple[AnyPlan, LargestRequestsDocume
         machine=plan.machine.name,
         start_error=start_error(plan),
         resources=resources,
-        findings=finding_parts(plan.findings),
+        findings=parts.finding_parts(plan.findings),
     )
 
 
@@ -199,7 +188,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
         at_least=at_least,
         enough=at_least == 0,
         limit=limit or 0,
-        findings=finding_parts(plan.findings),
+        findings=parts.finding_parts(plan.findings),
     )
     now = askable(plan)
     if isinstance(plan, RefusedPlan) or now is None:
@@ -250,7 +239,7 @@ def capacity_of(subject: Subject, limit: int | None = None, at_least: int = 1) -
         ),
         fragmentation=fragmentation(now, empty),
         advice=advice,
-        findings=finding_parts(findings),
+        findings=parts.finding_parts(findings),
     )
     return Capacity(pod, plan, after, document, itself=subject.itself)
 

@@ -14,16 +14,7 @@ from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
 from mooring.answers.base.plan_text import head_lines, plan_text
 from mooring.answers.base.rows import plan_rows, pool_lines
-from mooring.answers.capacity.answer import (
-    ADMITTED,
-    EMPTY_REFUSES,
-    NOBODY,
-    AdvicePart,
-    Capacity,
-    LargestRequestsDocument,
-    ReplicaPart,
-    askable,
-)
+from mooring.answers.capacity import answer as counted
 from mooring.answers.capacity.eviction import DESCRIBED
 from mooring.answers.capacity.fragmentation import HUGEPAGES, FragmentationPart, NodeSharePart
 from mooring.cli.terminal import text_for, width_for
@@ -45,16 +36,16 @@ _ORDER = (
 )
 
 
-def capacity_text(capacity: Capacity, *, wide: bool, to: str) -> str:
+def capacity_text(capacity: counted.Capacity, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
     if isinstance(capacity.plan, RefusedPlan) or isinstance(capacity.after, RefusedPlan):
         return plan_text(capacity.plan, wide=wide, to=to)
     return text_for(Group(*_parts(capacity, capacity.plan, capacity.after, width_for(to), wide=wide)), to)
 
 
-def largest_text(plan: AnyPlan, largest: LargestRequestsDocument, *, to: str) -> str:
+def largest_text(plan: AnyPlan, largest: counted.LargestRequestsDocument, *, to: str) -> str:
     """Return the table of the largest requests."""
-    if isinstance(plan, RefusedPlan) or askable(plan) is None:
+    if isinstance(plan, RefusedPlan) or counted.askable(plan) is None:
         return plan_text(plan, wide=False, to=to)
     parts = list(head_lines(plan_view(plan), plan.kubelet))
     refused = sum(not answer.admitted for answer in plan.answers)
@@ -69,10 +60,10 @@ def largest_text(plan: AnyPlan, largest: LargestRequestsDocument, *, to: str) ->
     return text_for(Group(*parts), to)
 
 
-def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
+def _parts(capacity: counted.Capacity, plan: Plan, after: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
     document = capacity.document
     yield from head_lines(plan_view(plan), plan.kubelet)
-    if askable(plan) is None:
+    if counted.askable(plan) is None:
         last = plan.answers[-1].pod
         yield Text(
             f"Nothing can be counted: the kubelet would not return from {clean(f'{last.namespace}/{last.name}')}.",
@@ -111,7 +102,7 @@ def _parts(capacity: Capacity, plan: Plan, after: Plan, width: int, *, wide: boo
         yield from _fragmentation(document.fragmentation, width)
 
 
-def headline(capacity: Capacity) -> str:
+def headline(capacity: counted.Capacity) -> str:
     """Return how many more pods fit, in a sentence."""
     document, pod = capacity.document, capacity.shape
     shape = f"like {clean(f'{pod.namespace}/{pod.name}' if pod.namespace else pod.name)}"
@@ -131,15 +122,15 @@ def headline(capacity: Capacity) -> str:
     return f"{text}; {at_least} were wanted." if count < at_least and at_least > 1 else f"{text}."
 
 
-def _advice(advice: AdvicePart) -> Iterator[RenderableType]:
-    if advice.remark == NOBODY:
+def _advice(advice: counted.AdvicePart) -> Iterator[RenderableType]:
+    if advice.remark == counted.NOBODY:
         return
     purpose = f"Number {advice.replica} is spread over more NUMA nodes than it needs. To align it:"
-    if advice.goal == ADMITTED:
+    if advice.goal == counted.ADMITTED:
         purpose = "To admit one more:" if advice.replica > 1 else "To admit it:"
     yield Text("")
     yield Text(purpose, "bold")
-    if advice.remark == EMPTY_REFUSES:
+    if advice.remark == counted.EMPTY_REFUSES:
         yield Padding(Text("No eviction helps: even the empty node refuses it."), _INDENT)
     elif advice.remark:
         yield Padding(Text("No eviction was found that helps."), _INDENT)
@@ -165,7 +156,7 @@ def _table(*headings: tuple[str, str]) -> Table:
     return table
 
 
-def _groups(replicas: Sequence[ReplicaPart], rows: Sequence[PlacementRow]) -> RenderableType:
+def _groups(replicas: Sequence[counted.ReplicaPart], rows: Sequence[PlacementRow]) -> RenderableType:
     """Return where replicas go, those that lie alike in one line.
 
     Args:
@@ -177,7 +168,7 @@ def _groups(replicas: Sequence[ReplicaPart], rows: Sequence[PlacementRow]) -> Re
         name = row.pod.rpartition("/")[2]
         if row.alignment and row.alignment not in words.setdefault(name, []):
             words[name].append(row.alignment)
-    groups: dict[tuple[int, tuple[tuple[int, ...], ...], str], list[ReplicaPart]] = {}
+    groups: dict[tuple[int, tuple[tuple[int, ...], ...], str], list[counted.ReplicaPart]] = {}
     for one in replicas:
         held = [devices for resources in one.devices.values() for devices in resources.values()]
         near = {node for devices in held for numa in devices.numa for node in numa}

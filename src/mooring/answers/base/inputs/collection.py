@@ -23,18 +23,7 @@ import click
 import msgspec
 
 from mooring.answers.base.inputs import checks
-from mooring.answers.base.inputs.cluster_node import (
-    Kubectl,
-    NoAnswerError,
-    ask_cluster,
-    configz_of,
-    dynamic_of,
-    installed_kubectl,
-    is_node_name,
-    named_pod,
-    node_that_names,
-    pods_beside,
-)
+from mooring.answers.base.inputs import cluster_node as asking
 from mooring.answers.base.inputs.configuration import installed_version, requested_version, version_of
 from mooring.answers.base.inputs.debugging_pod import IMAGE, packed_node
 from mooring.cli.options import NodeOptions
@@ -99,7 +88,7 @@ def collection_of(options: CollectOptions) -> Collection:
     arguments = kubelet_arguments(tree)
     flags = None if arguments is None else kubelet_flags(arguments)
     name = checks.node_name(tree, options.node, flags)
-    cluster = ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
+    cluster = asking.ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
     # Below the tree's root; on this computer it may be a relative path.
     given_root = options.kubelet_root
     given_root = str(Path(given_root).absolute()) if given_root and tree.is_live else given_root
@@ -142,9 +131,9 @@ _UNREAD: Final = "only a pod on the node reads them (--debug-image IMAGE)"
 def may_be_cluster_node(options: NodeOptions) -> bool:
     """Tell whether the node that options name, if they do, is no file, and a cluster can be asked about it."""
     source = options.node
-    if source and (not is_node_name(source) or source.endswith(_SUFFIXES) or Path(source).exists()):
+    if source and (not asking.is_node_name(source) or source.endswith(_SUFFIXES) or Path(source).exists()):
         return False
-    return installed_kubectl() is not None
+    return asking.installed_kubectl() is not None
 
 
 def cluster_node(options: NodeOptions) -> reader.NodeArchive:
@@ -153,43 +142,43 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
     Raises:
         InputError: there is no such pod or node, what is published cannot be used, or the person does not agree.
     """
-    kubectl = installed_kubectl()
+    kubectl = asking.installed_kubectl()
     if kubectl is None:
         raise InputError("is not a file, and kubectl is not installed", source=options.node, field="--node")
     pod = None
     if checks.asks_pod(options):
         try:
-            pod = named_pod(kubectl, options.named[0])
+            pod = asking.named_pod(kubectl, options.named[0])
         except InputError:
             # The name can be that of a workload.
             if not options.node:
                 raise
-    name = options.node or node_that_names(kubectl, pod or {}, options.named[0])
+    name = options.node or asking.node_that_names(kubectl, pod or {}, options.named[0])
     described: object = None
     new: list[ArchivePart] = []
     try:
         described = kubectl.json("get", "node", name, "-o", "json")
-    except NoAnswerError as error:
+    except asking.NoAnswerError as error:
         if "(Forbidden)" not in str(error):
             remedy = "name an archive of mooring collect, or a node of kubectl get nodes"
             problem = f"is neither a file nor a node: {error}"
             raise InputError(problem, source=name, field="--node", remedy=remedy) from None
         new.append(ArchivePart(reader.RELEASE_PART, missing=str(error)))
-    pods, part = pods_beside(kubectl, name, pod)
+    pods, part = asking.pods_beside(kubectl, name, pod)
     new.append(part)
     base = _base(kubectl, name, described, options)
     known = {one.name: one for one in base.about.parts}
     files = {} if pods is None else {reader.PODS: reader.json_bytes(pods)}
-    if dynamic := dynamic_of(kubectl, name, pods):
+    if dynamic := asking.dynamic_of(kubectl, name, pods):
         files[reader.CLAIMS] = reader.json_bytes({"apiVersion": "v1", "kind": "List", "items": list(dynamic)})
     if not options.config and (
         reader.CONFIGURATION_PART not in known or known[reader.CONFIGURATION_PART].origin != _PUBLISHED
     ):
         try:
-            told = found_configuration(base.tree, (), configz_of(kubectl, name), None, KUBELET_ROOT)
+            told = found_configuration(base.tree, (), asking.configz_of(kubectl, name), None, KUBELET_ROOT)
             files |= told.files
             new.append(ArchivePart(reader.CONFIGURATION_PART, told.origin, missing=told.missing))
-        except NoAnswerError as error:
+        except asking.NoAnswerError as error:
             if base.tree.data(reader.KUBELET_CONFIG) is None:
                 new.append(ArchivePart(reader.CONFIGURATION_PART, missing=str(error)))
     about = msgspec.structs.replace(
@@ -201,14 +190,14 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
     return replace(base, tree=OverlaidTree(base.tree, files), about=about)
 
 
-def _base(kubectl: Kubectl, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:
+def _base(kubectl: asking.Kubectl, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:
     """Return machine and state files of a node: published, collected now or earlier, or as a NodeResourceTopology.
 
     Raises:
         InputError: as :func:`cluster_node`.
     """
     origin = f"node {name} of the cluster"
-    with suppress(NoAnswerError):
+    with suppress(asking.NoAnswerError):
         state = state_of(kubectl.json("get", f"{PLURALS[STATE]}.{GROUP}", name, "-o", "json"))
         facts = facts_of(kubectl.json("get", f"{PLURALS[FACTS]}.{GROUP}", state.facts, "-o", "json"))
         documents = {
@@ -234,7 +223,7 @@ def _base(kubectl: Kubectl, name: str, described: object, options: NodeOptions) 
             if cached is not None:
                 kept = reader.node_of(read_archive(f"node {name}", cached.read_bytes()))
                 return replace(kept, origin=f"{origin}, collected earlier (--debug-image IMAGE collects it again)")
-        with suppress(NoAnswerError, InputError):
+        with suppress(asking.NoAnswerError, InputError):
             topology = kubectl.json("get", "noderesourcetopologies.topology.node.k8s.io", name, "-o", "json")
             parts = [ArchivePart(reader.MACHINE_PART, "NodeResourceTopology"), *without.parts]
             about = NodeArchiveDocument(parts=parts)
