@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from operator import itemgetter
@@ -30,7 +30,7 @@ from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
-from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, all_figures, run_trial, run_trials
+from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
 from mooring.fleet.work import work_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +39,11 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 EXAMPLE = ["--cluster", str(ROOT / "examples/fleet/cluster.yaml"), "-f", str(ROOT / "examples/fleet/day.yaml")]
 ALIGNED = group("a", 1, gpus=0)
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
+
+
+def all_figures(tried: Sequence[FleetTrial], jobs: int = 1, dask: str = "") -> list[Figures]:
+    """Return the figures of simulations in the order of the trials."""
+    return [figures for _, figures in sorted(run_trials(tried, jobs, dask), key=itemgetter(0))]
 
 
 def test_a_pod_that_its_controller_makes_anew_is_a_runaway_and_ends() -> None:

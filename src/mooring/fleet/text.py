@@ -239,7 +239,7 @@ def sizes_parts(cluster: str, work: Work, sizes: Sequence[Size], goal: Goal) -> 
     yield from head(cluster, f"{plural(work.pods, 'pod')} of {clean(work.name)}", work.findings)
     yield Text("")
     yield Text(
-        f"Goal: at most {goal.most_refused} refused, at most {goal.most_without} without a node, "
+        f"Goal: at most {goal.most_refused} refused, at most 0 without a node, "
         f"99 % placed within {duration(goal.longest_wait)}."
     )
     yield Text("")

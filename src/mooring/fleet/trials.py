@@ -116,11 +116,6 @@ def run_trials(
         yield place, figures
 
 
-def all_figures(trials: Sequence[FleetTrial], jobs: int = 1, dask: str = "") -> list[Figures]:
-    """Run simulations, and return their figures in the order of the trials; see :func:`run_trials`."""
-    return [figures for _, figures in sorted(run_trials(trials, jobs, dask), key=lambda entry: entry[0])]
-
-
 def _ran(trials: Mapping[int, FleetTrial], jobs: int, dask: str) -> Iterator[tuple[int, Figures]]:
     if not dask and (jobs <= 1 or len(trials) <= 1):
         yield from ((place, run_trial(trial)) for place, trial in trials.items())
