@@ -359,13 +359,7 @@ def node_options(*planned: str, without: Sequence[str] = ()) -> Callable[[_Funct
 def output(formats: tuple[str, ...], default: str) -> Callable[[_Function], _Function]:
     """Return the option ``-o`` with the given formats."""
     return click.option(
-        "-o",
-        "--output",
-        "form",
-        type=click.Choice(formats),
-        default=default,
-        show_default=True,
-        help="Output format.",
+        "-o", "--output", "form", type=click.Choice(formats), default=default, show_default=True, help="Output format."
     )
 
 
