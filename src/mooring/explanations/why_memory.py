@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.memorymanager import static as memory_static
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryHintsAsked, MemoryPinningFailed
-from mooring.engine.memorymanager.hints import free_in
 from mooring.engine.memorymanager.pod_partition import shared_pool_error
 from mooring.engine.memorymanager.policy import MEMORY, container_requests, pod_requests
+from mooring.engine.memorymanager.state import free_in
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explanations import reason as code

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Final
 
 from mooring.engine.core.bits import mask_of
@@ -199,22 +200,14 @@ def tying(
         return {}
     known = mask_of(nodes)
     found: dict[str, tuple[DeviceAlignment, tuple[Device, ...]]] = {}
-    for resource in sorted(_resources_held(state, pod.uid, container)):
+    held = [resources for name, resources in state.held[pod.uid].items() if container in ("", name)]
+    for resource in sorted({*chain(*held)}):
         ids = state.held_by(pod.uid, container, resource) if container else state.held_by_pod(pod.uid, resource)
         devices = tuple(one for one in state.devices.get(resource, ()) if one.id in ids and one.mask & known)
         alignment = alignment_of(rules, pod.annotations, resource)
         if devices and alignment is not DeviceAlignment.IGNORE:
             found[resource] = alignment, devices
     return found
-
-
-def _resources_held(state: DeviceState, pod: str, container: str) -> set[str]:
-    def all_of() -> Iterator[str]:
-        for name, resources in state.held[pod].items():
-            if container in ("", name):
-                yield from resources
-
-    return {*all_of()}
 
 
 STANDARD: Final = LocationAttributes(

@@ -16,9 +16,9 @@ from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.extensions.facts import MemoryGrowthAsked
 from mooring.engine.memorymanager.facts import MemoryAssigned
-from mooring.engine.memorymanager.hints import calculate_hints, free_in, hints_as_in_kubelet
+from mooring.engine.memorymanager.hints import calculate_hints, hints_as_in_kubelet
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, free_in
 from mooring.engine.memorymanager.static import MemoryRefusal, choose_nodes, remove
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Family, ResourceHints

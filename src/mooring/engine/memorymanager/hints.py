@@ -1,11 +1,9 @@
 """The memory manager's hints: every set of NUMA nodes with enough memory that respects the groups in use.
 
-Source: kubelet v1.37.1, memorymanager policy_static.go (calculateHints); spec: memory-manager.md section 4.
+They are what the static policy answers to the topology manager: calculated, or those of what is held already.
 
-What the static policy answers when the topology manager asks: calculated hints, or those of what is held already.
-
-Source: kubelet v1.37.1, memorymanager policy_static.go (GetTopologyHints, GetPodTopologyHints, regenerateHints); spec:
-memory-manager.md section 4.
+Source: kubelet v1.37.1, memorymanager policy_static.go (calculateHints, GetTopologyHints, GetPodTopologyHints,
+regenerateHints); spec: memory-manager.md section 4.
 
 Defect memory-nil-hints: where blocks and requests disagree v1.37.1 has no opinion, which the topology manager reads as
 "any node will do". In pod scope it holds the blocks of the first container against the request of the whole pod, so
@@ -21,7 +19,7 @@ from functools import lru_cache
 from typing import cast
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
-from mooring.engine.core.errors import KubeletCrashError, UnsupportedError
+from mooring.engine.core.errors import UnsupportedError
 from mooring.engine.core.gotext import UINT64_MAX, uint64
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
@@ -36,7 +34,7 @@ from mooring.engine.memorymanager.pod_partition import (
 )
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
 from mooring.engine.memorymanager.reuse import NOTHING_LEFT, ContainerBlocks, Leftover, ReusableMemory, leftover_for
-from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
+from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState, account, free_in
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, ResourceHints, sets_of_size
 
@@ -63,7 +61,7 @@ def calculate_hints(
     ids = tuple(sorted(nodes))
     if len(ids) > MOST_LISTED:
         return _family(nodes, ids, requests, leftover)
-    tables = [[_table(nodes, node, resource) for node in ids] for resource in requests]
+    tables = [[account(nodes, node, resource) for node in ids] for resource in requests]
     reusing = frozenset(_reusing(ids, leftover) if leftover.amounts else ())
     return _listed(
         ids,
@@ -76,9 +74,6 @@ def calculate_hints(
     )
 
 
-# As the hints of CPUs they are remembered by what they depend on: trials ask one state for pods of one shape again.
-
-
 @lru_cache(maxsize=512)
 def _listed(
     ids: tuple[int, ...],
@@ -89,7 +84,7 @@ def _listed(
     reusing: frozenset[NUMAMask],
     serving: frozenset[NUMAMask],
 ) -> Hints | None:
-    """List the hints.
+    """List the hints; they are remembered as those of CPUs are.
 
     Args:
         ids: of the nodes.
@@ -113,9 +108,8 @@ def _listed(
     if not masks:
         return None
     smallest = _smallest_size(allocatable, amounts, wraps=wraps)
-    preferred = [mask for mask in masks if mask.bit_count() == smallest]
-    others = [mask for mask in masks if mask.bit_count() != smallest]
-    return Hints(tuple(preferred), tuple(others))
+    preferred = tuple([mask for mask in masks if mask.bit_count() == smallest])
+    return Hints(preferred, tuple([mask for mask in masks if mask.bit_count() != smallest]))
 
 
 def best_hint(hints: AnyHints | None, around: NUMAMask) -> Hint | None:
@@ -191,26 +185,7 @@ def _fewest_nodes(nodes: NUMAMask, whole: tuple[Demand, ...]) -> int:
 def _weights(
     nodes: Mapping[int, NUMANodeState], width: int, resource: str, amount: Callable[[MemoryTable], int]
 ) -> tuple[int, ...]:
-    return tuple(amount(_table(nodes, node, resource)) if node in nodes else 0 for node in range(width))
-
-
-def _table(nodes: Mapping[int, NUMANodeState], node: int, resource: str) -> MemoryTable:
-    table = nodes[node].memory.get(resource)
-    if table is None:
-        raise KubeletCrashError(
-            f"NUMA node {node} does not list {resource}: the kubelet crashes when a container requests a type of "
-            "memory that some node does not have"
-        )
-    return table
-
-
-def free_in(nodes: Mapping[int, NUMANodeState], mask: NUMAMask, resource: str) -> int:
-    """Return the free bytes of one type on the nodes of a mask.
-
-    Raises:
-        KubeletCrashError: one of the nodes does not list the type.
-    """
-    return sum(_table(nodes, node, resource).free for node in members(mask)) & UINT64_MAX
+    return tuple(amount(account(nodes, node, resource)) if node in nodes else 0 for node in range(width))
 
 
 def _reusing(ids: tuple[int, ...], leftover: Leftover) -> Iterable[NUMAMask]:
@@ -225,7 +200,7 @@ def _serves(nodes: Mapping[int, NUMANodeState], mask: NUMAMask, requests: Reques
     """Tell whether the nodes of a mask can give what is asked; what is left counts on top of what is free."""
     extra = leftover.within(mask)
     for resource, amount in requests.items():
-        if uint64(sum(_table(nodes, node, resource).allocatable for node in members(mask))) < amount:
+        if uint64(sum(account(nodes, node, resource).allocatable for node in members(mask))) < amount:
             return False
         if uint64(free_in(nodes, mask, resource) + extra.get(resource, 0)) < amount:
             return False
@@ -361,7 +336,6 @@ def _calculated(
 
 
 MEMORY_NIL_HINTS = "memory-nil-hints"
-
 HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
 

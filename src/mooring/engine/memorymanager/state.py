@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.engine.core.bits import NUMAMask, mask_of
+from mooring.engine.core.bits import NUMAMask, mask_of, members
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.gotext import quote
+from mooring.engine.core.gotext import UINT64_MAX, quote
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.lazy import dataclass, field, replace
 
@@ -102,6 +102,30 @@ class MemoryState:
 
 
 Nodes = Mapping[int, NUMANodeState]
+
+
+def account(nodes: Nodes, node: int, resource: str) -> MemoryTable:
+    """Return a node's account of a type that a container requests.
+
+    Raises:
+        KubeletCrashError: the node does not list the type.
+    """
+    table = nodes[node].memory.get(resource)
+    if table is None:
+        raise KubeletCrashError(
+            f"NUMA node {node} does not list {resource}: the kubelet crashes when a container requests a type of "
+            "memory that some node does not have"
+        )
+    return table
+
+
+def free_in(nodes: Nodes, mask: NUMAMask, resource: str) -> int:
+    """Return the free bytes of one type on the nodes of a mask.
+
+    Raises:
+        KubeletCrashError: one of the nodes does not list the type.
+    """
+    return sum(account(nodes, node, resource).free for node in members(mask)) & UINT64_MAX
 
 
 def charge(nodes: Nodes, cells: tuple[int, ...], resource: str, amount: int) -> dict[int, NUMANodeState]:

@@ -18,11 +18,11 @@ from mooring.engine.memorymanager.facts import (
     MemoryPinningRequested,
     MemoryReleased,
 )
-from mooring.engine.memorymanager.hints import best_hint, calculate_hints, free_in
+from mooring.engine.memorymanager.hints import best_hint, calculate_hints
 from mooring.engine.memorymanager.pod_partition import is_served_as_a_whole
 from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, container_requests
 from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, free_in, release
 from mooring.engine.topologymanager.hints import Hint
 from mooring.lazy import dataclass, replace
 

@@ -86,17 +86,21 @@ def claim(node: Node, asked: Claim, observer: Observer | None = None) -> tuple[N
     if policy is None:
         text = "the CPU manager's policy is none, so no CPU can be exclusive"
         return node, ClaimDecision(None, Rejection(NO_CPU_MANAGER, text))
-    state = node.cpu
+    state, owner = node.cpu, claim_key(asked.uid)
     for share in asked.shares:
         taken = _taken(policy, state, share)
         if isinstance(taken, Rejection):
             return node, ClaimDecision(None, taken)
-        state = _with_entry(state, asked, share, CPUMask(taken))
+        entry = entry_of(asked.namespace, asked.name, share.device, share.request)
+        entries = {**state.assignments.get(owner, {}), entry: CPUMask(taken)}
+        assignments = {**state.assignments, owner: entries}
+        state = replace(state, default=state.default & ~taken, assignments=assignments)
     if not effective_pool(state):
         text = "the claim would take the last CPU of the shared pool"
         return node, ClaimDecision(None, Rejection(POOL_WOULD_BE_EMPTY, text))
     if observer is not None:
-        _report(observer, asked, state)
+        for entry, cpus in sorted(state.assignments[owner].items()):
+            observer(CPUsAssigned(owner, entry, cpus, state.held, state))
     after = replace(node, providers=replace(node.providers, cpu=state))
     return after, ClaimDecision(claim_of(state, asked.uid))
 
@@ -141,8 +145,10 @@ def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejecti
     if whole and share.count % group:
         text = f"SMT Alignment Error: requested {share.count} cpus not multiple cpus per core = {group}"
         return Rejection(SMT_ALIGNMENT_ERROR, text)
-    if _is_to_be_had(policy, share, free):
-        return share.wished
+    wished = share.wished
+    is_whole = not whole or policy.topology.core_siblings(wished) == wished
+    if wished.bit_count() == share.count and not wished & ~free and is_whole:
+        return wished
     if share.count > free.bit_count():
         text = f"device {share.device} has {free.bit_count()} free CPUs of the {share.count} requested"
         return Rejection(INSUFFICIENT_CPUS, text)
@@ -164,22 +170,3 @@ def _taken(policy: StaticPolicy, state: CPUState, share: Share) -> int | Rejecti
             text = f"device {share.device} cannot give {share.count} CPUs evenly of {share.numa_nodes} NUMA nodes"
             return Rejection(INSUFFICIENT_CPUS, text)
     return taken
-
-
-def _is_to_be_had(policy: StaticPolicy, share: Share, free: CPUMask) -> bool:
-    if share.wished.bit_count() != share.count or share.wished & ~free:
-        return False
-    return not policy.rules.whole_cores or policy.topology.core_siblings(share.wished) == share.wished
-
-
-def _with_entry(state: CPUState, asked: Claim, share: Share, taken: CPUMask) -> CPUState:
-    owner = claim_key(asked.uid)
-    entry = entry_of(asked.namespace, asked.name, share.device, share.request)
-    entries = {**state.assignments.get(owner, {}), entry: taken}
-    return replace(state, default=state.default & ~taken, assignments={**state.assignments, owner: entries})
-
-
-def _report(observer: Observer, asked: Claim, state: CPUState) -> None:
-    owner = claim_key(asked.uid)
-    for entry, cpus in sorted(state.assignments[owner].items()):
-        observer(CPUsAssigned(owner, entry, cpus, state.held, state))
