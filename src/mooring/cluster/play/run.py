@@ -180,14 +180,12 @@ class PlayedCluster:
             Follower(self.connect, PODS, play, _BOUND, CACHED, name="play"),
             Follower(self.connect, NODES, nodes, self._own, CACHED, name="play"),
         )
-        for number, name in enumerate(play.nodes):
-            play.timers.enter(_RENEWAL * number / len(play.nodes), 1, self._renew, (name,))
         for event in events:
             play.timers.enter(event.at / self.speed, 0, self._happens, (event,))
         settle()
         for one in followers:
             one.start()
-        work = [self._keep_time, *([self._publish] if self.publishes else [])]
+        work = [self._keep_time, self._renew, *([self._publish] if self.publishes else [])]
         threads = [threading.Thread(target=one, daemon=True) for one in work]
         for thread in threads:
             thread.start()
@@ -233,13 +231,20 @@ class PlayedCluster:
         writers.write(name, "PATCH", path, spec)
         writers.write(name, "POST", LEASES, lease_object(name, self.cluster.name))
 
-    def _renew(self, name: str) -> None:
-        node = self.play.nodes.get(name)
-        if node is None:
-            return
-        if not node.problem:
-            self.play.write(name, "PATCH", f"{LEASES}/{name}", {"spec": {"renewTime": stamp(fraction=".%f")}})
-        self.play.timers.enter(_RENEWAL, 1, self._renew, (name,))
+    def _renew(self) -> None:
+        """Renew leases one after another, in a thread of its own: statuses of pods do not wait for them."""
+        way = ClusterOnDemand(self.connect)
+        while not self._stopping.wait(_TICK):
+            for name, node in list(self.play.nodes.items()):
+                lease = msgspec.json.encode({"spec": {"renewTime": stamp(fraction=".%f")}})
+                try:
+                    if not node.problem:
+                        asked(way.http, "PATCH", f"{LEASES}/{name}", (404,), content=lease, headers=_PATCH)
+                except ClusterError:  # writers and followers report outages
+                    way.close()
+                if self._stopping.wait(_RENEWAL / len(self.members)):
+                    break
+        way.close()
 
     def _happens(self, event: NodeEvent) -> None:
         """Let an event of the file happen."""
@@ -247,7 +252,6 @@ class PlayedCluster:
         if change is NodeAction.ADD:
             self._register(name)
             self.play.nodes[name] = self.members[name]
-            self._renew(name)
         elif name not in self.play.nodes:
             return
         elif change is NodeAction.REMOVE:
