@@ -219,6 +219,13 @@ def test_whole_cores_and_caches_are_given_and_count_against_the_nodes_allocatabl
         until(lambda: unschedulable(claimed.api.pod("large"), "Insufficient cpu"), "the claim's CPUs are counted")
 
 
+def test_a_driver_says_that_the_api_server_drops_how_devices_count(
+    api: APIServer, kube: Any, playing: Playing, played: Played
+) -> None:
+    with claims_on(api, kube, playing, played, "--node-allocatable") as claimed:
+        until(lambda: "turn on the feature gate" in str(claimed.driver.log), "the gate is off")
+
+
 def test_cpus_of_the_machine_are_spread_over_numa_nodes_and_the_pod_knows_attributes_and_health(
     api: APIServer, kube: Any, playing: Playing, played: Played
 ) -> None:
