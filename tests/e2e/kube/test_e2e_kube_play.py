@@ -24,6 +24,7 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, token_of
 
 from mooring.cluster.play.objects import FAULT, RUNS
+from mooring.cluster.play.run import LEASES, NODES
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.events import Admit, Restart
@@ -38,7 +39,6 @@ CORPORA = Path(__file__).parents[2] / "corpora"
 RECORDED = CORPORA / "real-kubelet.jsonl.gz"
 SHARE = None if os.environ.get("MOORING_E2E_KUBE") == "full" else 4
 """Scenarios that are played; None for all."""
-NODES = "api/v1/nodes"
 CLUSTER = """
 apiVersion: mooring/v1alpha1
 kind: Cluster
@@ -174,9 +174,6 @@ def playing(api: APIServer, folder: Path, *words: str) -> Iterator[list[str]]:
 
 def names(api: APIServer, path: str) -> set[str]:
     return {one["metadata"]["name"] for one in api.get(path)["items"]}
-
-
-LEASES = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 def test_nodes_come_with_the_file_and_go_with_the_program(api: APIServer, folder: Path, player: Path) -> None:
