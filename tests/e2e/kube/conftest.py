@@ -19,6 +19,8 @@ from tests.e2e.kube.plane import OURS, define, free_ports
 from tests.e2e.kubelet.apiserver import PODS, APIServer, api_server
 from tests.e2e.kubelet.patience import until
 
+from mooring.cluster.play.run import LEASES, NODES
+
 SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
@@ -61,7 +63,7 @@ def cluster(parts: Parts) -> Iterator[APIServer]:
 def api(cluster: APIServer) -> Iterator[APIServer]:
     """The API server with nothing in it but definitions."""
     yield cluster
-    for everything in (PODS, "api/v1/nodes", f"{OURS}/nodestates", f"{OURS}/nodefacts"):
+    for everything in (PODS, NODES, LEASES, f"{OURS}/nodestates", f"{OURS}/nodefacts"):
         forget(cluster, everything)
 
 

@@ -24,6 +24,7 @@ from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, token_of
 
 from mooring.cluster.play.objects import FAULT, RUNS
+from mooring.cluster.play.run import LEASES, NODES
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.events import Admit, Restart
@@ -38,7 +39,6 @@ CORPORA = Path(__file__).parents[2] / "corpora"
 RECORDED = CORPORA / "real-kubelet.jsonl.gz"
 SHARE = None if os.environ.get("MOORING_E2E_KUBE") == "full" else 4
 """Scenarios that are played; None for all."""
-NODES = "api/v1/nodes"
 CLUSTER = """
 apiVersion: mooring/v1alpha1
 kind: Cluster
@@ -176,9 +176,6 @@ def names(api: APIServer, path: str) -> set[str]:
     return {one["metadata"]["name"] for one in api.get(path)["items"]}
 
 
-LEASES = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-
-
 def test_nodes_come_with_the_file_and_go_with_the_program(api: APIServer, folder: Path, player: Path) -> None:
     foreign = {"metadata": {"name": "foreign", "labels": {"pool": "numa"}}}
     api.post(NODES, foreign)
@@ -214,17 +211,20 @@ def test_a_second_play_goes_on_with_the_pods_of_the_first(api: APIServer, folder
         entries = [json.loads(one["spec"]["files"]["cpu"]).get("entries") for one in states]
         return {uid: held for found in entries for uid, held in (found or {}).items()}
 
+    def is_published() -> bool:
+        return published().keys() == {one["metadata"]["uid"] for one in api.pods()}
+
     with playing(api, folder, "--publish", *words):
         for number, asked in enumerate(("5", "4", "3")):
             api.create_pod(pod(f"pod-{number}", {"limits": {"cpu": asked, "memory": "1Gi"}}, node="numa-0"))
             until(partial(running, api, f"pod-{number}"), "it runs")
         api.delete(f"{PODS}/pod-0")
-        until(lambda: api.pod("pod-0") is None and len(published()) == 2, "the state without it is published")
+        until(lambda: api.pod("pod-0") is None and is_published(), "the state without it is published")
         before = published()
     api.create_pod(pod("meanwhile", {"limits": {"cpu": "2", "memory": "1Gi"}}, node="numa-0"))
     with playing(api, folder, "--publish", *words[1:]):
         until(partial(running, api, "meanwhile"), "the pod that was bound meanwhile runs")
-        until(lambda: len(published()) == 3, "the state is published")
+        until(is_published, "the state is published")
         after = published()
     assert all(after[uid] == held for uid, held in before.items()) == state
     assert names(api, NODES) == set()
