@@ -12,12 +12,14 @@ import httpx2
 from tests.scheduling.extender_cluster import facts_with, started
 from tests.world.apiserver import PODS, APIServer, LeaseWay, Way
 from tests.world.serving import answered
-from tests.world.threads import THREADING, TIME, Program, Task, Threads
+from tests.world.threads import THREADING, TIME, Program, Task, Threads, threads
 
 from mooring.cluster.extender import run as extender_module
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.cluster.extender.run import Extender, extender_with, take_part
+from mooring.cluster.extender.view import ClusterView
+from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import total_requests
@@ -51,6 +53,15 @@ def shorten() -> None:
     setattr(restored, "_MOST_SPARE", restored._KIND_SIZE + 20 * restored._CORE_SIZE)  # noqa: B010, SLF001 - a constant
     # The collector is this process's.
     setattr(extender_module, "settle", lambda whole: None)  # noqa: ARG005, B010 - a constant
+    # A thread may stand still anywhere; here others must not go on as if it did not count yet.
+    assume = ClusterView.assume
+    setattr(ClusterView, "assume", lambda view, pod, node: _late(view, pod, node, assume))  # noqa: B010 - a seam
+
+
+def _late(view: ClusterView, pod: Pod, node: str, assume: Callable[[ClusterView, Pod, str], None]) -> None:
+    for _ in range(20):
+        threads().step()
+    assume(view, pod, node)
 
 
 def connector(server: APIServer) -> Callable[[], Cluster]:
