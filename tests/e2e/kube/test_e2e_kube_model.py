@@ -7,6 +7,7 @@ equal one (gate OpportunisticBatching), because then nothing is scored.
 
 from __future__ import annotations
 
+import csv
 import os
 import random
 import re
@@ -25,7 +26,6 @@ from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.play.objects import STORAGE, node_object
 from mooring.fleet.cluster import Member, offered
-from mooring.fleet.inputs.work_files import load_work
 from mooring.fleet.scheduler.strategy import Strategy, scores, strategy_of
 from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.table import NodeTable
@@ -127,11 +127,11 @@ def traced_pods(draw: random.Random) -> Iterator[dict[str, Any]]:
     """Yield pods of a production trace where it is beside the repository, half of all pods."""
     if not TRACE.exists():
         return
-    arrivals = load_work([str(TRACE)]).arrivals
-    for number, one in enumerate(draw.sample(arrivals, PODS // 2)):
-        container = one.asked.shape.pod.containers[0]
+    with TRACE.open(encoding="utf-8", newline="") as table:
+        rows = list(csv.DictReader(table))
+    for number, row in enumerate(draw.sample(rows, PODS // 2)):
         body = random_pod(random.Random(0), f"trace-{number}")  # noqa: S311 - only its frame is used
-        requests = {name: str(amount) for name, amount in container.requests.items() if "/" not in name}
+        requests = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"}
         body["spec"]["containers"] = [{"name": "main", "image": "none", "resources": {"requests": requests}}]
         body["spec"].pop("initContainers", None)
         body["spec"].pop("priorityClassName", None)
