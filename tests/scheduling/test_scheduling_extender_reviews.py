@@ -222,7 +222,10 @@ def test_reviews_hold_up_the_scheduler_for_one_of_them_at_most(
         *(b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"apiVersion": "admission.k8s.io/v1"}'),
         review(pod()).replace(b"/v1", b"/v1beta1", 1),
         review(pod()).replace(b'"uid"', b'"id"'),
-        b'{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": ' + b"[" * 5000 + b"]" * 5000 + b"}}",
+        b'{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": '
+        + b"[" * 100_000
+        + b"]" * 100_000
+        + b"}}",
     ],
 )
 def test_what_is_no_review_is_400_which_an_api_server_takes_for_a_failure(extender: Extender, data: bytes) -> None:
