@@ -77,7 +77,7 @@ def resolved(
 
 
 def _problems(pod: Pod, gates: PodGates) -> Iterator[str]:
-    """Yield what is wrong with annotations of which nobody who wrote them hears elsewhere."""
+    """Yield what is wrong with annotations that nothing else reports to their author."""
     # Containers that are still to come are not known, so that a name cannot be wrong.
     names = [name.removeprefix(f"{ANNOTATION}.") for name in pod.annotations]
     checks = (

@@ -101,16 +101,16 @@ class DeviceHealth:
 
     def watch(self, _request: NodeWatchResourcesRequestMessage) -> Iterator[NodeWatchResourcesResponseMessage]:
         """Yield the health of all devices after each update that counts."""
-        told: dict[str, tuple[int, str]] | None = None
+        sent: dict[str, tuple[int, str]] | None = None
         while True:
             with self._changed:
-                while self._found is told and not self._closed:
+                while self._found is sent and not self._closed:
                     self._changed.wait()
                 if self._closed:
                     return
-                told = self._found
+                sent = self._found
             report = NodeWatchResourcesResponseMessage()
-            for name, (health, message) in told.items():
+            for name, (health, message) in sent.items():
                 device = DeviceIdentifierMessage(pool_name=self._pool, device_name=name)
                 report.devices.add(device=device, health=health, last_updated_time=int(time.time()), message=message)
             yield report
