@@ -221,7 +221,7 @@ def test_what_a_restart_refuses_fails_as_a_new_pod_does(world: World) -> None:
 
 
 def test_pods_of_a_kubelet_that_does_not_run_wait_until_it_does(world: World) -> None:
-    world.take(world.pod("2"))
+    first = world.take(world.pod("2"))
     node = world.play.nodes["lab-0"]
     broken = node.kubelet
     object.__setattr__(broken, "cpu_file", "{torn")
@@ -229,10 +229,12 @@ def test_pods_of_a_kubelet_that_does_not_run_wait_until_it_does(world: World) ->
     assert "does not start" in world.reported[0]
     ready = world.written[-2][2]["status"]["conditions"][-1]
     assert (ready["type"], ready["status"]) == ("Ready", "Unknown")
-    late = world.take(world.pod("3"))
-    assert world.phases(late) == []
+    late, deleted, unlisted = (world.take(world.pod("3")) for _ in range(3))
+    world.play.deleted(msgspec.Raw(msgspec.json.encode(deleted)))
+    world.listed(first, late)
+    assert [world.phases(one) for one in (late, deleted, unlisted)] == [[], [], []]
     world.fault("lose-state")
-    assert world.phases(late) == ["Running"]
+    assert [world.phases(one) for one in (late, deleted, unlisted)] == [["Running"], [], []]
     assert set(world.cpus()) == {"uid-1", "uid-2"}
 
 

@@ -159,6 +159,8 @@ class Play:
             here = {one["metadata"]["uid"]: one for one in found if one["spec"].get("nodeName") in self.nodes}
             for uid in self.pods.keys() - here.keys():
                 self._forget(uid)
+            for node in self.nodes.values():
+                node.waiting = {uid: one for uid, one in node.waiting.items() if uid in here}
             for node in [self.nodes[name] for name in self.states if name in self.nodes]:
                 self._restore(node, self.states[node.name], here)
             self.states = {}
@@ -172,8 +174,12 @@ class Play:
 
     def deleted(self, item: msgspec.Raw) -> None:
         """Take a pod that is gone."""
+        document = mapping_of(item)
+        uid, node = str(document["metadata"]["uid"]), self.nodes.get(document["spec"].get("nodeName", ""))
         with self.lock:
-            self._forget(str(mapping_of(item)["metadata"]["uid"]))
+            if node is not None:
+                node.waiting.pop(uid, None)
+            self._forget(uid)
 
     def failed(self, error: ClusterError, times: int) -> None:
         """Report an outage."""
@@ -307,12 +313,8 @@ class Play:
         self._delete(pod.path, pod.uid)
 
     def _forget(self, uid: str) -> None:
-        pod = self.pods.pop(uid, None)
-        if pod is None:
-            return
-        if pod.node in self.nodes:
-            self.nodes[pod.node].waiting.pop(uid, None)
-        self._release(pod)
+        if (pod := self.pods.pop(uid, None)) is not None:
+            self._release(pod)
 
     def _release(self, pod: PlayedPod) -> None:
         node = self.nodes.get(pod.node)
