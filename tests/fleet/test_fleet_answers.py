@@ -20,7 +20,9 @@ import pytest
 from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, some_trials
 
 from mooring.command.main import run
+from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet import trials
 from mooring.fleet.answer import answer_of, with_pods
 from mooring.fleet.cluster import NodeAction, NodeEvent
@@ -32,6 +34,7 @@ from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
 from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
 from mooring.fleet.work import work_of
+from mooring.inputs.pods.scheduling_fields import scheduling_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -147,6 +150,31 @@ def test_the_document_says_why_pods_wait() -> None:
         (["default/p", "default/q"], [("More CPUs than any NUMA node has", "MOOR-102", 2)]),
         (["default/huge"], [("too little free cpu", "", 2)]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature"),
+    [
+        ({"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport"),
+        ({"restartPolicyRules": [{"action": "RestartAllContainers"}]}, "RestartAllContainersOnContainerExits"),
+        ({"volumeMounts": [{"name": "v", "bindMountOptions": ["noexec"]}]}, "VolumeBindMountOptions"),
+    ],
+)
+def test_a_pod_waits_for_a_node_that_declares_what_it_needs(spec: dict[str, Any], feature: str) -> None:
+    of_pod = {name: spec[name] for name in spec if name.startswith("host")}
+    fields = scheduling_fields({"containers": [{"name": "main", **spec}], **of_pod})
+    assert fields.features == {feature}
+    asks = replace(asked("1"), fields=fields)
+    old, new = group("old", 1, gpus=0), group("new", 1, replace(ALIGNED.config, feature_gates={feature: True}), gpus=0)
+    old = replace(old, mooring=MooringConfig(release=release_of("1.34")))
+    result = Simulation(cluster(old, new), work_of("w", [arrival("p", asks)])).run()
+    assert [one.admitted for one in answer_of(result).groups] == [0, 1]
+    result = Simulation(cluster(old), work_of("w", [arrival("p", asks)])).run()
+    [waits] = with_pods(answer_of(result), result).waits
+    assert [one.text for one in waits.causes] == [f"does not declare {feature}"]
+    # What a live node declares counts, not what its release can.
+    shown = replace(new, features=frozenset())
+    assert not answer_of(Simulation(cluster(shown), work_of("w", [arrival("p", asks)])).run()).pods.runs
 
 
 def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from mooring.fleet.inputs.live_cluster import live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
 from mooring.fleet.relocation.fit import FitQuestion, fit
 from mooring.inputs.machines.archive import ArchiveTree
+from mooring.inputs.pods.scheduling_fields import scheduling_fields
 from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 
 WHEN = "2026-11-01T12:00:00Z"
@@ -33,12 +34,18 @@ def cluster() -> ClusterObjects:
         "args": [HIDDEN],
         "image": HIDDEN,
         "command": [HIDDEN],
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"values": [HIDDEN]}}],
+        "volumeMounts": [{"name": HIDDEN, "bindMountOptions": ["noexec"]}],
     }
     secretive["spec"]["volumes"] = [{"name": "data", "secret": {"secretName": HIDDEN}}]
     secretive["status"] |= {"podIP": HIDDEN, "message": HIDDEN}
     told = node("n0", taints=[{"key": "x", "effect": "PreferNoSchedule"}])
     told["metadata"]["annotations"] = {"note": HIDDEN}
-    told["status"] |= {"addresses": [{"address": HIDDEN}], "images": [{"names": [HIDDEN]}]}
+    told["status"] |= {
+        "declaredFeatures": ["VolumeBindMountOptions"],
+        "addresses": [{"address": HIDDEN}],
+        "images": [{"names": [HIDDEN]}],
+    }
     budget = {
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "b", "namespace": "default", "annotations": {"note": HIDDEN}},
@@ -66,6 +73,9 @@ def test_an_archive_gives_the_answers_of_the_objects_that_it_was_made_of(tmp_pat
     read = load_objects(written(tmp_path, ClusterArchive(cluster(), WHEN).packed()))
     assert read.captured == WHEN
     assert answer(read) == answer(cluster())
+    needed = [[len(scheduling_fields(one["spec"]).features) for one in found.of("Pod")] for found in (read, cluster())]
+    assert needed == [[2, 0, 0]] * 2
+    assert read.of("Node")[0]["status"]["declaredFeatures"] == ["VolumeBindMountOptions"]
 
 
 def test_no_value_that_is_not_on_a_list_gets_into_an_archive(tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ def test_extended_resources_of_a_node_are_devices_on_its_numa_nodes_in_turn() ->
     assert [one.numa for one in devices] == [(0,), (1,)]
 
 
+def test_a_live_node_has_the_features_that_it_declares() -> None:
+    shown = node("n0")
+    shown["status"]["declaredFeatures"] = ["VolumeBindMountOptions"]
+    assert [one.declared for one in live(shown).cluster.groups] == [{"VolumeBindMountOptions"}]
+    assert [one.declared for one in live(node("n0")).cluster.groups] == [set()]
+
+
 def test_two_nodes_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="node n0: is there twice"):
         live(node("n0"), node("n0"))
