@@ -9,10 +9,10 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.devicemanager.plain_devices import Nodes, PlainHints, generated, plain_device_hints
 
+import mooring.engine.devicemanager.hints as engine
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager import hints as engine
 from mooring.engine.devicemanager.hints import container_hints, generate_hints, pod_device_requests, pod_hints
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
 from mooring.engine.topologymanager.hints import Hints

@@ -22,9 +22,9 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, Pod
-from mooring.engine.memorymanager import static as engine
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryReleased
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.reuse import ReusableMemory

@@ -9,9 +9,9 @@ from tests.memorymanager.plain_hints import Nodes, generous_hints, plain_hints
 from tests.memorymanager.small_memory import HUGE, empty_nodes, table
 from tests.memorymanager.strategies_memory import TYPES, Situation, situations
 
+import mooring.engine.memorymanager.hints as engine
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.memorymanager import hints as engine
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints
 from mooring.engine.memorymanager.reuse import Leftover
 from mooring.engine.memorymanager.state import NUMANodeState, charge

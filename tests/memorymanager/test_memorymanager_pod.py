@@ -22,10 +22,10 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+import mooring.engine.memorymanager.hints as policy_hints
+import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.memorymanager import hints as policy_hints
-from mooring.engine.memorymanager import static as engine
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.pod_allocation import allocate_pod
 from mooring.engine.memorymanager.pod_partition import (

@@ -14,9 +14,9 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+import mooring.engine.memorymanager.hints as policy_hints
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Pod
-from mooring.engine.memorymanager import hints as policy_hints
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.reuse import ReusableMemory

@@ -23,10 +23,10 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+import mooring.engine.memorymanager.hints as policy_hints
+import mooring.engine.memorymanager.start as replay
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
-from mooring.engine.memorymanager import hints as policy_hints
-from mooring.engine.memorymanager import start as replay
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.pod_partition import without_pod
 from mooring.engine.memorymanager.reuse import ReusableMemory
