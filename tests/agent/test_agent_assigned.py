@@ -161,8 +161,7 @@ def test_when_cpus_are_taken_back_the_files_come_again_because_older_kernels_hav
     grown = after_update(resize(told(), 4).state).state
     pending = resize(grown, 2).state
     late = released(pending, LATE)
-    again = WriteAssigned("a-main-0", assigned("1-2", "0"), makes=False, again=True)
-    assert files_of(late) == [again]
+    assert files_of(late) == [WriteAssigned("a-main-0", assigned("1-2", "0"), makes=False, again=True)]
     order = [type(one) for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
     assert order == [WriteCPUSet, WriteAssigned]
     assert files_of(released(pending, LATE, {("a", "main")})) == []

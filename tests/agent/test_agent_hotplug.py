@@ -112,8 +112,7 @@ def test_a_cpu_of_the_pool_is_missed_by_those_who_share_and_by_mixed_containers(
 
 
 def test_nobody_is_placed_on_a_cpu_that_is_offline() -> None:
-    state = live(cpus_changed(peopled(), without(5)).state, guaranteed("b", "3"))
-    assert cpus_of(state, "b") == "4,6-7"
+    assert cpus_of(live(cpus_changed(peopled(), without(5)).state, guaranteed("b", "3")), "b") == "4,6-7"
 
 
 def test_what_is_known_changes_nothing_and_neither_do_cpus_that_the_machine_never_had() -> None:
@@ -153,8 +152,7 @@ def test_a_pod_that_ends_leaves_cpus_that_stand_in_for_those_who_lost_theirs() -
     assert (cpus_of(state, "a"), cpus_of(state, "b")) == ("1-2", "3")
     away = cpus_changed(state, without(2)).state
     assert cpus_of(away, "a") == "1"
-    gone = state_change(away, Event.STOP_POD_SANDBOX, sandbox("b"), None)
-    assert cpus_of(gone.state, "a") == "1,3"
+    assert cpus_of(state_change(away, Event.STOP_POD_SANDBOX, sandbox("b"), None).state, "a") == "1,3"
 
 
 # Over restarts.

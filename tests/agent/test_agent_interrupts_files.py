@@ -296,8 +296,7 @@ def lines(node: Node) -> MadeUpInterrupts:
 
 def beginning(node: Node) -> Startup:
     load = partial(load_agent_configuration, str(node.folder / "agent.yaml"))
-    root = str(node.folder / "machine")
-    return Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE, root)
+    return Startup(load(), load, load_machine(MACHINE), node.tree.cgroups, NODE, str(node.folder / "machine"))
 
 
 def agent_with(node: Node, more: str, extension: str = EXTENSION) -> Agent:
@@ -361,10 +360,8 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(node: Node, lines
     assert status["mode"] == "dry-run"
     assert [(row["number"], row["wanted"]) for row in status["pending"]] == [(-1, "0,3-7"), (24, "0,3-7"), (25, "0")]
     assert "mooring_agent_interrupts_pending 3.0" in agent.metrics.text()
-    plain = mooring("status", "--socket", node.folder / "status.sock").out
-    assert "3, dry run: 2 would move" in plain
-    wide = mooring("status", "--socket", node.folder / "status.sock", "-o", "wide").out
-    assert "would become 0,3-7" in wide
+    assert "3, dry run: 2 would move" in mooring("status", "--socket", node.folder / "status.sock").out
+    assert "would become 0,3-7" in mooring("status", "--socket", node.folder / "status.sock", "-o", "wide").out
 
 
 def test_the_document_is_as_its_schema_says(node: Node, lines: MadeUpInterrupts) -> None:

@@ -91,8 +91,7 @@ def two(state: AgentState | None = None) -> AgentState:
 
 def shrinking(state: AgentState | None = None) -> AgentState:
     """Return a state with ``a`` on CPUs 1-4, of which it gives back 3-4 five seconds after the start."""
-    grown = update(two(state), "a", sizes(4)).state
-    return update(grown, "a", sizes(2)).state
+    return update(update(two(state), "a", sizes(4)).state, "a", sizes(2)).state
 
 
 # Growing.
@@ -151,8 +150,7 @@ def test_a_release_is_due_when_its_delay_is_over_and_not_before() -> None:
     state = shrinking()
     assert not is_due(state, LATE.plus(-1))
     assert is_due(state, LATE)
-    early = released(state, LATE.plus(-1))
-    assert early.state.kubelet is state.kubelet
+    assert released(state, LATE.plus(-1)).state.kubelet is state.kubelet
 
 
 def test_neither_another_boot_nor_a_clock_that_stands_releases_anything() -> None:
@@ -174,10 +172,7 @@ def test_cpus_are_taken_from_the_container_before_others_get_them() -> None:
 def test_the_runtime_hears_of_a_release_with_the_next_reply() -> None:
     after = released(shrinking(), LATE).state
     found = update(after, "s", LinuxResources(shares=4))
-    assert updates(found) == {
-        "s-main-0": LinuxResources(cpus="0,3-7"),
-        "a-main-0": LinuxResources(cpus="1-2"),
-    }
+    assert updates(found) == {"s-main-0": LinuxResources(cpus="0,3-7"), "a-main-0": LinuxResources(cpus="1-2")}
 
 
 def test_cpus_that_cannot_be_taken_back_stay_with_their_container() -> None:
@@ -190,8 +185,7 @@ def test_cpus_that_cannot_be_taken_back_stay_with_their_container() -> None:
 def test_another_pod_does_not_get_cpus_before_they_are_released() -> None:
     state = shrinking()
     wide = guaranteed("b", "4")
-    early = create_container(state, sandbox("b"), sized("b", 4), wide)
-    assert isinstance(early.answer, Refused)
+    assert isinstance(create_container(state, sandbox("b"), sized("b", 4), wide).answer, Refused)
     late = create_container(released(state, LATE).state, sandbox("b"), sized("b", 4), wide)
     assert isinstance(late.answer, Adjusted)
     assert late.answer.adjustment.resources.cpus == "4-7"
@@ -311,8 +305,7 @@ def test_while_the_folder_cannot_be_written_a_growth_is_refused_where_creations_
     state = two(resizable(options=Options(place_while_unwritable=False)))
     grown = update(state, "a", sizes(4))
     assert isinstance(unwritten(state, grown, "a", "full").answer, Refused)
-    shrunk = update(grown.state, "a", sizes(2))
-    assert isinstance(unwritten(grown.state, shrunk, "a", "full").answer, Accepted)
+    assert isinstance(unwritten(grown.state, update(grown.state, "a", sizes(2)), "a", "full").answer, Accepted)
 
 
 # CPUs that are released at once are for those that wait.
@@ -335,8 +328,7 @@ def test_a_container_that_lost_an_offline_cpu_gets_one_that_its_own_resize_relea
     state = update(started(resizable(RESIZING, mooring=mooring), guaranteed("a", "1")), "a", sizes(3)).state
     lost = cpus_changed(state, 0b11111101).state
     assert (cpus(lost, "a"), lost.kubelet.node.cpu.offline) == (0b1110, 0b10)
-    shrunk = update(lost, "a", sizes(2))
-    assert cpus(shrunk.state, "a") == 0b1100
+    assert cpus(update(lost, "a", sizes(2)).state, "a") == 0b1100
 
 
 # A container that is made again, as with resizePolicy RestartContainer.
@@ -413,17 +405,12 @@ def test_the_nodes_delay_begins_anew_after_a_restart() -> None:
 def graceful() -> AgentState:
     """Return a state with ``a`` on CPUs 1-4, of which it gives back 3-4, with the pod's own delay."""
     pod = replace(guaranteed("a", "2"), scale_down_grace=5)
-    state = started(resizable(RESIZING), pod)
-    return update(update(state, "a", sizes(4)).state, "a", sizes(2)).state
+    return update(update(started(resizable(RESIZING), pod), "a", sizes(4)).state, "a", sizes(2)).state
 
 
 @pytest.mark.parametrize(
     ("now", "due"),
-    [
-        (SOON, LATE),
-        (LATE.plus(SECOND), LATE.plus(SECOND)),
-        (Moment(SECOND, "boot-2"), Moment(6 * SECOND, "boot-2")),
-    ],
+    [(SOON, LATE), (LATE.plus(SECOND), LATE.plus(SECOND)), (Moment(SECOND, "boot-2"), Moment(6 * SECOND, "boot-2"))],
     ids=["goes-on", "is-over", "another-boot"],
 )
 def test_the_pods_delay_goes_on_after_a_restart_and_anew_after_a_boot(now: Moment, due: Moment) -> None:
@@ -639,8 +626,7 @@ def test_released_cpus_stay_with_a_container_that_grew_onto_them() -> None:
     shrunk = released(update(before, "a", sizes(1)).state, LATE).state
     state = update(shrunk, "b", sizes(4), LATE).state
     assert cpus(state, "b") == 0b111100
-    found = restarted(before, state, {"b": 4, "a": 1}, LATE)
-    assert written_cpus(found) == {"a": "1", "b": "2-5"}
+    assert written_cpus(restarted(before, state, {"b": 4, "a": 1}, LATE)) == {"a": "1", "b": "2-5"}
 
 
 @pytest.mark.parametrize("recorded", ["1,3-4", "0-1,4", "4-6", "1,4", ""])

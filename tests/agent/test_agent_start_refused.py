@@ -343,8 +343,7 @@ def test_on_a_node_where_no_group_can_be_found_the_refusal_and_the_readiness_say
     made = with_lost_update(node, runtime)
     node.tree.remove("/pods")
     # Neither groups nor processes of the host are to be seen, so that nobody can tell that it has ended.
-    text = refused(runtime, made)
-    assert "the agent must see the control groups and processes of the host" in text
+    assert "the agent must see the control groups and processes of the host" in refused(runtime, made)
     assert any("the agent must see the control groups" in one for one in unready(agent.snapshot))
 
 

@@ -32,8 +32,7 @@ from mooring.engine.kubelet.kubelet import StateTexts
 
 
 def with_pod(state: AgentState, uid: str = "a", cpus: str = "2") -> AgentState:
-    made = create_container(state, sandbox(uid), container(uid), guaranteed(uid, cpus))
-    return made.state
+    return create_container(state, sandbox(uid), container(uid), guaranteed(uid, cpus)).state
 
 
 def written(folder: Path, *states: AgentState) -> Store:
@@ -195,8 +194,7 @@ def test_state_files_that_a_killed_agent_left_behind_are_no_finding(tmp_path: Pa
 
 def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    problem = Store(tmp_path / "file" / "state").write(small_state())
-    assert "cannot be made" in problem
+    assert "cannot be made" in Store(tmp_path / "file" / "state").write(small_state())
 
 
 def test_a_problem_of_one_file_leaves_the_older_state_whole(tmp_path: Path) -> None:
@@ -388,8 +386,7 @@ def test_after_a_boot_with_fewer_cpus_the_state_is_laid_aside_and_said_to_be(tmp
         agent.machine = FEW_CPUS
         agent.start()
         # Containers do not live through a boot; their sandboxes are listed until the kubelet removes them.
-        again = World(pods=[kubelets("own")])
-        assert again.synchronize(listening.next()) == []
+        assert World(pods=[kubelets("own")]).synchronize(listening.next()) == []
         agent.until_ready()
         agent.until_found("state-refused")
         agent.until_found("pod-gone")

@@ -187,8 +187,7 @@ def test_what_is_no_quota_is_reported(text: str) -> None:
 
 
 def test_a_lift_takes_the_limit_and_leaves_the_period_and_everybody_else(limited: MadeUpMachine) -> None:
-    lifted = limited.cgroups.lift_quota(CONTAINER_LIFT)
-    assert lifted.lifted == Quota(150000, 100000)
+    assert limited.cgroups.lift_quota(CONTAINER_LIFT).lifted == Quota(150000, 100000)
     assert limited.cgroups.quotas([CONTAINER_LIFT, POD_LIFT]) == ((POD_LIFT, Quota(150000, 100000)),)
     name, text = ("cpu.max", "max 100000") if limited.version == 2 else ("cpu.cfs_quota_us", "-1")
     assert limited.text("cpu", "kubepods/podb2/c3", name) == text

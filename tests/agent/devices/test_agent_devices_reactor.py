@@ -47,14 +47,10 @@ UNKNOWN = DevicesFound({}, "the kubelet does not know the pod yet", (GPU,))
 
 
 def node(
-    config: KubeletConfig = CONFIG,
-    default: DeviceAlignment = DeviceAlignment.FOLLOW,
-    options: Options | None = None,
+    config: KubeletConfig = CONFIG, default: DeviceAlignment = DeviceAlignment.FOLLOW, options: Options | None = None
 ) -> AgentState:
     mooring = MooringConfig(
-        frozenset({DEVICE_ALIGNMENT}),
-        frozenset({"pod-restart"}),
-        device_alignments=DeviceAlignments(default),
+        frozenset({DEVICE_ALIGNMENT}), frozenset({"pod-restart"}), device_alignments=DeviceAlignments(default)
     )
     return resume(INFO, config, mooring, None, options).state
 
@@ -123,8 +119,7 @@ def test_unknown_devices_are_done_without_and_that_is_said_once() -> None:
     text = "default/name-a: decided without all of its devices: the kubelet does not know the pod yet (MOOR-624)"
     assert (ReportKind.DEVICES_UNKNOWN, text) in reports(first)
     assert [one.reason for one in first.effects if isinstance(one, ClusterEvent)] == ["DevicesUnknown"]
-    again = create(first.state, POD, replace(UNKNOWN, unknown="no answer"))
-    assert reports(again) == []
+    assert reports(create(first.state, POD, replace(UNKNOWN, unknown="no answer"))) == []
 
 
 def test_devices_that_require_alignment_are_waited_for_and_nobody_is_evicted_for_that() -> None:
@@ -183,9 +178,7 @@ def test_nothing_moves_once_a_program_runs_and_that_is_said_with_the_numa_nodes(
 
 
 def test_a_look_before_the_start_places_a_pod_anew() -> None:
-    created = create(node(), POD, UNKNOWN).state
-    learned = devices_learned(created, {POD.uid: NEAR_1})
-    assert cpus(learned.state, POD) == 0b110000
+    assert cpus(devices_learned(create(node(), POD, UNKNOWN).state, {POD.uid: NEAR_1}).state, POD) == 0b110000
 
 
 @pytest.mark.parametrize(
@@ -215,8 +208,7 @@ def test_what_becomes_of_a_device_in_use_moves_nothing_and_is_said_once(now: Dev
 
 
 def test_a_kubelet_that_does_not_answer_takes_nothing_away() -> None:
-    state = begin(create(node(), POD, NEAR_1).state, POD).state
-    assert not is_news_of_devices(state, {POD.uid: UNKNOWN})
+    assert not is_news_of_devices(begin(create(node(), POD, NEAR_1).state, POD).state, {POD.uid: UNKNOWN})
 
 
 def test_after_a_restart_devices_are_known_again_and_later_pods_are_placed_by_theirs() -> None:
@@ -307,8 +299,7 @@ def test_status_text_and_picture_show_devices_with_their_nodes_and_holders() -> 
     assert complaints("AgentStatus", document) == []
     text = status_text(read_status(document))
     assert "default/name-a main cpu.mooring.dev node-1/numa1 1 nvidia.com/gpu gpu1 1" in " ".join(text.split())
-    drawn = terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)
-    assert "gpu1" in drawn
+    assert "gpu1" in terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)
 
 
 # When the agent looks again at what pods hold: soon while something is unknown, then less and less often.

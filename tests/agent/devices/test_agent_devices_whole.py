@@ -108,8 +108,7 @@ def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_s
     agent, runtime = begun(node, kubelet)
     kubelet.goes.clear()
     runtime.state_change(Event.RUN_POD_SANDBOX, pod("far"))
-    reply = runtime.create(pod("far"), whole("far", 2))
-    assert reply.adjust.linux.resources.cpu.cpus == "1-2"
+    assert runtime.create(pod("far"), whole("far", 2)).adjust.linux.resources.cpu.cpus == "1-2"
     state = agent.snapshot.state
     assert state is not None
     assert set(state.without_devices) == {"uid-far"}
@@ -257,9 +256,7 @@ def watch(cluster: FaultInjector, findings: list[Finding], pci: tuple[PCIDevice,
     return made
 
 
-def test_devices_are_where_the_slices_say_from_the_first_list_on_and_after_every_change(
-    cluster: FaultInjector,
-) -> None:
+def test_devices_are_where_the_slices_say_from_the_first_list_on_and_after_every_change(cluster: FaultInjector) -> None:
     seen = watch(cluster, [])
     cluster.put(slice_object("one", g0=0, g1=1))
     until(lambda: seen.device(GPU_DRIVER, f"{NODE}/g1") == Device(f"{NODE}/g1", (1,)), "seen")

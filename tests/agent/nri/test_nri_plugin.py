@@ -196,10 +196,7 @@ def test_a_plugin_that_needs_longer_than_the_runtime_waits_is_kept_and_gets_the_
     until(lambda: given.synchronized, "the handler has pods and containers of the runtime")
     runtime.close()
     thread.join(TIMEOUT)
-    assert handler.calls == [
-        ("configure", "", "containerd", "v2.4.2"),
-        ("synchronize", [POD], [CONTAINER]),
-    ]
+    assert handler.calls == [("configure", "", "containerd", "v2.4.2"), ("synchronize", [POD], [CONTAINER])]
     assert [one[1] for one in observer.told if one[0] == "lost"] == ["Configure", "Synchronize", "Synchronize"]
 
 

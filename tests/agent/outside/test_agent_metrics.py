@@ -162,8 +162,7 @@ def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
     stray = replace(web, record=replace(web.record, cpus=cpus("0-2")))
     wrong = replace(snapshot, state=state.with_container(stray), effective={})
     assert [str(cpus) for _, _, cpus in wrong.overlaps()] == ["1-2"]
-    ended = replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED)))
-    assert ended.overlaps() == ()
+    assert replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED))).overlaps() == ()
 
 
 def test_the_cpus_of_a_container_that_is_being_made_are_still_somebody_elses_to_leave() -> None:

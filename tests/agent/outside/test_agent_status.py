@@ -162,13 +162,7 @@ def test_the_text_says_who_has_what_at_any_width(columns: int, form: str, path: 
     answered = mooring("status", "--socket", path, "-o", form, columns=columns)
     assert (answered.code, answered.err) == (0, "")
     assert max(map(len, answered.out.splitlines())) <= columns
-    for part in (
-        "edge-7: ready",
-        "containerd 2.1.9",
-        "7: 1-4,9-10,12",
-        "1200 replies",
-        "Held back",
-    ):
+    for part in ("edge-7: ready", "containerd 2.1.9", "7: 1-4,9-10,12", "1200 replies", "Held back"):
         assert part in answered.out
     assert ("web" in answered.out) is (form == "wide"), "who shares the pool is in the wide form only"
 
@@ -370,10 +364,7 @@ NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
 CONFIG = replace(
     STATIC,
     cpu_manager_policy_options={"scale-delay-time": "5s"},
-    feature_gates={
-        "CPUManagerPolicyAlphaOptions": True,
-        "InPlacePodVerticalScalingExclusiveCPUs": True,
-    },
+    feature_gates={"CPUManagerPolicyAlphaOptions": True, "InPlacePodVerticalScalingExclusiveCPUs": True},
 )
 EXTENDED = MooringConfig(frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY}), FIXED_BY_DEFAULT)
 START = Moment(100 * SECOND, "boot")
@@ -407,8 +398,7 @@ def test_the_document_tells_first_pending_and_refused() -> None:
     document = to_builtins(status_document(snapshot_of(resizing()), NO_COUNTS, START.plus(2 * SECOND)))
     assert complaints("AgentStatus", document) == []
     found = containers(document)
-    first = found["db"]["baseline"]
-    assert found["db"]["pending"] == {"cpus": first, "releases": "4,12", "secondsLeft": 3.0}
+    assert found["db"]["pending"] == {"cpus": found["db"]["baseline"], "releases": "4,12", "secondsLeft": 3.0}
     assert (found["web"]["baseline"], "pending" in found["web"]) == ("2,10", False)
     assert found["cache"]["resize"]["reason"] == "Infeasible"
     assert "prohibitedCPUAllocation Error" in found["cache"]["resize"]["message"]

@@ -78,8 +78,7 @@ def test_a_recorded_pod_with_resources_of_its_own_is_known_once_its_containers_e
 def test_recorded_sidecar_and_app_do_not_exceed_their_pod() -> None:
     sandbox, sidecar = recorded("sidecar")
     _, app = recorded("app-after-sidecar")
-    found = pod_of(sandbox, [sidecar, app])
-    assert found.resources is None
+    assert pod_of(sandbox, [sidecar, app]).resources is None
 
 
 def guaranteed_containers() -> st.SearchStrategy[tuple[Container, ...]]:
@@ -202,8 +201,7 @@ def test_more_than_256_cpus_are_known_by_their_quota_only() -> None:
     told = container_of(pod, pod.containers[0])
     assert str(pod_of(sandbox_of(pod), [told]).containers[0].requests["cpu"]) == "300"
     without = replace(told, resources=replace(told.resources, quota=None))
-    found = pod_of(sandbox_of(pod), [without])
-    assert str(found.containers[0].requests["cpu"]) == "256"
+    assert str(pod_of(sandbox_of(pod), [without]).containers[0].requests["cpu"]) == "256"
 
 
 def test_the_overhead_comes_back() -> None:
@@ -482,8 +480,7 @@ def recorded_pod(name: str) -> tuple[Pod, PodSandbox, RuntimeContainer]:
     qos = QoS.BEST_EFFORT if "best" in name else QoS.BURSTABLE if "burst" in name else QoS.GUARANTEED
     whole = amounts("300m", "64Mi")
     resources = PodResources(whole, whole) if name.startswith("pod-level") else None
-    pod = Pod(sandbox.uid, sandbox.name, containers=made, qos=qos, resources=resources)
-    return pod, sandbox, told
+    return Pod(sandbox.uid, sandbox.name, containers=made, qos=qos, resources=resources), sandbox, told
 
 
 @pytest.mark.parametrize("name", sorted(PODS))
@@ -552,5 +549,4 @@ def test_a_missing_quota_is_no_difference(quota: int | None) -> None:
 
 def test_a_cgroup_that_is_none_of_the_kubelets_tells_no_class() -> None:
     pod, sandbox, _ = recorded_pod("guaranteed")
-    other = replace(pod, qos=QoS.BURSTABLE)
-    assert differences(other, replace(sandbox, cgroup_parent="/mytest")) == []
+    assert differences(replace(pod, qos=QoS.BURSTABLE), replace(sandbox, cgroup_parent="/mytest")) == []

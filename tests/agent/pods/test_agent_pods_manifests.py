@@ -136,8 +136,7 @@ def test_a_refresh_reads_ahead(tmp_path: Path) -> None:
 
 
 def test_a_single_file_may_stand_in_the_place_of_the_folder(tmp_path: Path) -> None:
-    file = write(tmp_path, "etcd.json")
-    assert cpus(StaticPods(file, "node-1")) == "2"
+    assert cpus(StaticPods(write(tmp_path, "etcd.json"), "node-1")) == "2"
 
 
 @pytest.mark.parametrize("name", [".etcd.json", ".etcd.yaml.swp"])
@@ -252,8 +251,7 @@ def test_init_containers_and_pod_level_resources_are_allocated_too() -> None:
 
 
 def test_the_sum_of_a_pod_without_resources_of_its_own_is_not_taken_for_them() -> None:
-    obj = pod_object("web", allocatedResources={"cpu": "1"})
-    assert pod_of_object(obj, source="test").resources is None
+    assert pod_of_object(pod_object("web", allocatedResources={"cpu": "1"}), source="test").resources is None
 
 
 @pytest.mark.parametrize(

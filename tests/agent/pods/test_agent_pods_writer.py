@@ -390,11 +390,7 @@ def test_what_the_reactor_wants_told_is_passed_on_except_the_eviction_of_a_stati
     outward, findings = Recorder(), list[Finding]()
     web = Pod("uid-web-0", "web-0", "shop")
     static = Pod("hash", "etcd-node-1", "kube-system", annotations={"kubernetes.io/config.source": "file"})
-    effects = (
-        HELD,
-        Evict(web, "no room"),
-        Evict(static, "no room"),
-    )
+    effects = (HELD, Evict(web, "no room"), Evict(static, "no room"))
     for effect in effects:
         announce(outward, effect, findings.append)
     assert outward.events == [HELD]
