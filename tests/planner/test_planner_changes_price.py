@@ -11,7 +11,7 @@ from mooring.answers.base.changes.configuration import ConfigField, Guarantee
 from mooring.answers.base.changes.nearest import alignment_words, given_up_words, nearest_changes, price_words
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
-from mooring.answers.whatif.whatif_document import differences
+from mooring.answers.whatif.answer import differences
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity

@@ -13,6 +13,7 @@ from tests.plans import started_plan
 from mooring.answers.base.agreement import replay_file
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan, Question
+from mooring.answers.base.plan_document import plan_answer
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import settings_facts
@@ -256,5 +257,5 @@ def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
 
 
 def test_the_pool_of_the_text_has_no_cpu_that_is_offline(tmp_path: Path) -> None:
-    text = plan_text(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG), wide=False, to="x")
+    text = plan_text(plan_answer(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG)), to="x")
     assert "Shared pool: 11 CPUs (0,5-8,10-15)" in text

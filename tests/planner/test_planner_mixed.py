@@ -10,7 +10,7 @@ from tests.agent.small_node import CONFIG, INFO, guaranteed
 from tests.plans import started_plan
 
 from mooring.answers.base.plan import Plan, Question
-from mooring.answers.base.plan_document import plan_document
+from mooring.answers.base.plan_document import plan_answer, plan_document
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.rows import mixed_lines
 from mooring.documents.of_kubelet import pod_resources_document
@@ -46,7 +46,7 @@ def test_the_note_is_all_that_the_extension_changes() -> None:
 def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:
     line = "default/name-a/main is mixed: it has CPUs 1-2 for itself and runs in the shared pool too (0,4-7)."
     assert mixed_lines(planned()) == [line]
-    text = plan_text(planned(), wide=False, to="x")
+    text = plan_text(plan_answer(planned()), to="x")
     assert [each.split()[:3] for each in text.splitlines() if each.startswith("  ")][1:3] == [
         ["main", "mixed", "2"],
         ["c1", "exclusive", "1"],

@@ -41,6 +41,7 @@ with lazily():
     from mooring.views.svg import picture as drawing
 
 if TYPE_CHECKING:
+    from mooring.documents.plan import FindingPart
     from mooring.engine.node.metrics.metrics import Metrics
 
 
@@ -243,14 +244,9 @@ class RefusedPlan:
         return (*self.question.active, *self.question.pods)
 
     @property
-    def subject(self) -> str:
-        """Begins a sentence: the kubelet, with its release unless that is the newest, would not start."""
-        return f"{decided_by(self).capitalize() or 'The kubelet'} would not start:"
-
-    @property
     def sentence(self) -> str:
         """That the kubelet would not start, and its text."""
-        return f"{self.subject} {self.refusal.message}"
+        return f"{not_started(self.release.tag)} {self.refusal.message}"
 
     @property
     def remedy(self) -> str:
@@ -261,14 +257,19 @@ class RefusedPlan:
 AnyPlan: TypeAlias = Plan | RefusedPlan
 
 
-def archive_of(plan: AnyPlan) -> str:
+def archive_of(findings: Iterable[Finding | FindingPart]) -> str:
     """Return the node archive that a plan is about, and when it was captured; empty for other nodes."""
-    return next((finding.message for finding in plan.findings if finding.code == OF_ARCHIVE), "")
+    return next((finding.message for finding in findings if finding.code == OF_ARCHIVE), "")
 
 
-def decided_by(plan: AnyPlan) -> str:
+def decided_by(tag: str) -> str:
     """Return which release decided, such as ``kubelet v1.34.4``; empty for the newest."""
-    return "" if plan.release == NEWEST else f"kubelet {plan.release}"
+    return "" if tag == NEWEST.tag else f"kubelet {Release('', tag)}"
+
+
+def not_started(tag: str) -> str:
+    """Return the beginning of a sentence: a kubelet, with its release unless that is the newest, would not start."""
+    return f"{decided_by(tag).capitalize() or 'The kubelet'} would not start:"
 
 
 def start_error(plan: AnyPlan) -> str:

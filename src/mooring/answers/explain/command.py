@@ -184,7 +184,7 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
 
 def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     words = [proposal.text, price.price_words(proposal)]
-    command = price.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
+    command = price.outcome_command(read, proposal.options, pod)
     return text.Help(" ".join(word for word in words if word), command)
 
 

@@ -85,7 +85,7 @@ def list_text(plan: AnyPlan, to: str = "", words: Sequence[str] = ()) -> str:
         name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
         lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
         lines.append(_indented(answer.why, "dim"))
-    for line in (archive_of(plan), decided_by(plan)):
+    for line in (archive_of(plan.findings), decided_by(plan.release.tag)):
         lines += [Text(""), Text(clean(line), "dim")] if line else []
     return text_for(Group(*lines), to)
 
