@@ -19,7 +19,7 @@ from mooring.explanations.phrases import plural
 from mooring.lazy import dataclass, replace
 from mooring.views.console import STYLES
 from mooring.views.devices import device_names, most_of_one_kind
-from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedBox, PlacedGroup, arrange
+from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedGroup, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
 from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
 from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title
@@ -138,7 +138,16 @@ def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, Cells]:
 def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
     canvas = _Canvas(layout.width, layout.height)
     for box in layout.boxes:
-        _draw_box(canvas, box, view)
+        framed = _is_framed(box.view)
+        titles = [str(title) for title in box_titles(box.view, view)]
+        title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
+        if framed:
+            frame = "heavy" if box.view.labels[0].kind is BoxKind.SOCKET else "light"
+            frame = "dashed" if box.view.is_apart() else frame
+            canvas.frame(box.x, box.y, box.width, box.height, FRAMES[frame], "quiet")
+            canvas.write(box.x + 1, box.y, f" {title} ", "title")
+        else:
+            canvas.write(box.x, box.y, title, "quiet")
         for row in box.rows:
             lines: dict[int, list[int]] = {}
             for cell in chain(*row.cells):
@@ -173,19 +182,6 @@ def _arrange(view: NodeView, cells: Cells, width: int) -> PictureLayout:
 
 def _is_framed(box: BoxView) -> bool:
     return box.is_apart() or box.holds_numa_nodes()
-
-
-def _draw_box(canvas: _Canvas, box: PlacedBox, view: NodeView) -> None:
-    framed = _is_framed(box.view)
-    titles = [str(title) for title in box_titles(box.view, view)]
-    title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
-    if framed:
-        frame = "heavy" if box.view.labels[0].kind is BoxKind.SOCKET else "light"
-        frame = "dashed" if box.view.is_apart() else frame
-        canvas.frame(box.x, box.y, box.width, box.height, FRAMES[frame], "quiet")
-        canvas.write(box.x + 1, box.y, f" {title} ", "title")
-    else:
-        canvas.write(box.x, box.y, title, "quiet")
 
 
 def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: NodeView) -> None:

@@ -25,7 +25,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
 from mooring.engine.kubelet.adoption import Opened, held_findings, opened
-from mooring.engine.kubelet.events import Admit, Event, Happened, Offline, Readmit, Remove, check_known, ordered, run
+from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove, check_known, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node.hotplug import hotplug_findings, remembered
@@ -353,7 +353,19 @@ class _Run:
         """Let everything happen; then the kubelet releases what refused pods had been given."""
         facts: list[object] = []
         for one in run(self.kubelet, events, observer=facts.append):
-            self._take(one, facts)
+            self.kubelet, event, result = one.after, one.event, one.result
+            if isinstance(event, Admit | Readmit):
+                answer = answering.answer_of(result.admissions[0], one.after, facts, running=isinstance(event, Readmit))
+                self.answers.append(answer)
+                self.facts += answer.facts
+            elif result.crash:
+                self.findings.append(notes.release_finding(result.crash))
+            else:
+                if isinstance(event, Remove) and event.uid in one.before.node.active:
+                    self.left.add(event.uid)
+                self.facts += facts
+                # CPUs went offline, or released ones replace those that are.
+                self.answers = answering.corrected(self.answers, one.after, facts)
             if one.result.is_last or (one.result.crashed and stop_at_crash):
                 return
             facts.clear()
@@ -362,18 +374,3 @@ class _Run:
         except KubeletCrashError as error:
             self.findings.append(notes.release_finding(str(error)))
         self.findings += hotplug_findings(self.kubelet.node)
-
-    def _take(self, one: Happened, facts: Sequence[object]) -> None:
-        self.kubelet, event, result = one.after, one.event, one.result
-        if isinstance(event, Admit | Readmit):
-            answer = answering.answer_of(result.admissions[0], one.after, facts, running=isinstance(event, Readmit))
-            self.answers.append(answer)
-            self.facts += answer.facts
-        elif result.crash:
-            self.findings.append(notes.release_finding(result.crash))
-        else:
-            if isinstance(event, Remove) and event.uid in one.before.node.active:
-                self.left.add(event.uid)
-            self.facts += facts
-            # CPUs went offline, or released ones replace those that are.
-            self.answers = answering.corrected(self.answers, one.after, facts)

@@ -295,7 +295,14 @@ def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocumen
         if isinstance(plan, RefusedPlan):
             yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal.code}]")
             yield Padding(Text(clean(plan.refusal.message)), _PADDING)
-    groups = _groups_of_releases(comparison)
+    # The releases that start, those that decide alike together
+    newer = {one.newer for one in comparison.differences}
+    groups: list[list[str]] = []
+    for release in comparison.kubelets:
+        if release not in comparison.start_errors:
+            if not groups or release in newer:
+                groups.append([])
+            groups[-1].append(release)
     differing = [pod for pod in comparison.pods if not pod.same]
     if not differing:
         yield from [Text(f"{_releases(group)}: the same decisions.") for group in groups]
@@ -314,18 +321,6 @@ def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocumen
             names = _names_of_releases(difference.unexplained)
             text = f"feature gates, stages of options or formats of state files ({names})"
             yield Padding(Text(text), _PADDING)
-
-
-def _groups_of_releases(comparison: ReleaseComparisonDocument) -> list[list[str]]:
-    """Return the releases that start, those that decide alike together."""
-    newer = {one.newer for one in comparison.differences}
-    groups: list[list[str]] = []
-    for release in comparison.kubelets:
-        if release not in comparison.start_errors:
-            if not groups or release in newer:
-                groups.append([])
-            groups[-1].append(release)
-    return groups
 
 
 def _releases(group: Sequence[str]) -> str:

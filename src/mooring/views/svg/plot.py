@@ -108,7 +108,15 @@ class _Frame:
 
 def plot_svg(plot: Plot) -> str:
     """Return the plot as a self-contained, deterministic SVG document."""
-    frame = _frame(plot)
+    settings = MARGIN + _RANK
+    left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
+    count = len(plot.share_headings) + len(plot.figure_headings)
+    width = min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
+    room = WIDTH - MARGIN - left - width
+    step = room / count if count else 0
+    columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
+    most = max((sum(row.counts) for row in plot.rows), default=0)
+    frame = _Frame(settings, left, width, columns, step - 16, max(most, 1))
     y: float = MARGIN + svg.TITLE_SIZE - 4
     lines = [svg.text(MARGIN, y, svg.fitting(plot.title, (WIDTH - 2 * MARGIN) / svg.BOLD, svg.TITLE_SIZE), "name")]
     y += 6
@@ -140,18 +148,6 @@ def plot_svg(plot: Plot) -> str:
         "</svg>",
     )
     return "".join(f"{line}\n" for line in document)
-
-
-def _frame(plot: Plot) -> _Frame:
-    settings = MARGIN + _RANK
-    left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
-    count = len(plot.share_headings) + len(plot.figure_headings)
-    width = min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
-    room = WIDTH - MARGIN - left - width
-    step = room / count if count else 0
-    columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
-    most = max((sum(row.counts) for row in plot.rows), default=0)
-    return _Frame(settings, left, width, columns, step - 16, max(most, 1))
 
 
 def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
