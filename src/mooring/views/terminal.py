@@ -107,7 +107,18 @@ def picture(view: NodeView, width: int) -> RenderableType:
     parts: list[RenderableType] = [heading, "", _drawn(layout, cells, view)]
     if not cells.numbered:
         parts.append(Text("Rows start with their CPU range; … marks gaps.", STYLES["quiet"]))
-    parts += ["", *caption, "", _legend(view)]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    marks = [owner.mark for owner in view.owners]
+    for entry in view.legend:
+        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
+        style = "" if entry.use is CPUUse.EXCLUSIVE else use_style(entry.use)
+        words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
+        table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
+    parts += ["", *caption, "", table]
     if view.owners:
         parts += ["", owners_table(view)]
     if view.devices:
@@ -193,18 +204,3 @@ def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: Node
         words = f" {name}" if name else ""
         mark = device_mark(device.view, view.owners)
         canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))
-
-
-def _legend(view: NodeView) -> RenderableType:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
-    marks = [owner.mark for owner in view.owners]
-    for entry in view.legend:
-        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
-        style = "" if entry.use is CPUUse.EXCLUSIVE else use_style(entry.use)
-        words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
-        table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
-    return table

@@ -273,8 +273,8 @@ def evictions(kubelet: Kubelet, candidates: Sequence[Pod], wanted: Pod, goal: Go
     of_nodes = [[pod for pod in known if node in pod.numa_nodes] for node in nodes]
     for groups in (of_nodes, [known]):
         enough = [group for group in groups if works(EvictionPart(list(group)))]
-        found = [_sequence(order, works) for group in enough for order in (group, group[::-1])]
-        short = [one for one in found if one is not None]
+        sequences = [_sequence(order, works) for group in enough for order in (group, group[::-1])]
+        short = [one for one in sequences if one is not None]
         if short:
             return [min(short, key=lambda one: (len(one.pods), one.cost))]
     return []

@@ -54,18 +54,18 @@ def command(machine: str, config: tuple[str, ...], node: str, debug_image: str, 
         raise click.UsageError("--config reserves resources: add -o resources")
     if form == "machineinfo":
         try:
-            machine = read_machine(inputs)
+            loaded = read_machine(inputs)
         except InputError:
             # The hardware cannot be made out; what cAdvisor says of it is read all the same.
             failed = _cadvisor_error(inputs.machine or inputs.node)
             if not failed:
                 raise
         else:
-            failed = machine.info_error
+            failed = loaded.info_error
         if failed:
             emit(failed, to)
             return NO
-        emit_document(machineinfo_json.machine_info_json(machine.info), to)
+        emit_document(machineinfo_json.machine_info_json(loaded.info), to)
         return YES
     loaded = read_machine(inputs)
     if form == "text":

@@ -124,7 +124,10 @@ def plot_svg(plot: Plot) -> str:
         for piece in wrapped(line, WIDTH - 2 * MARGIN, svg.TEXT_SIZE):
             y += _LINE
             lines.append(svg.text(MARGIN, y, piece, "quiet"))
-    y += 34 + _names_height(plot)
+    # The pixels above the bars that the names of the settings need
+    names = (svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE) for name in plot.settings)
+    widest = max((svg.text_width(name, svg.SMALL_SIZE) for name in names), default=0)
+    y += 34 + max(0, ceil(widest * sin(radians(_TILT))) - 14)
     lines += _headings(plot, frame, y)
     y += 8
     for row in plot.rows:
@@ -157,13 +160,6 @@ def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
     yield svg.text(frame.bar, y, f"{plot.noun}s", "small")
     for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
         yield svg.text(x, y, svg.fitting(heading, frame.column_width + 12, svg.SMALL_SIZE), "small")
-
-
-def _names_height(plot: Plot) -> int:
-    """Return the pixels above the bars that the names of the settings need."""
-    names = (svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE) for name in plot.settings)
-    widest = max((svg.text_width(name, svg.SMALL_SIZE) for name in names), default=0)
-    return max(0, ceil(widest * sin(radians(_TILT))) - 14)
 
 
 def _settings(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
