@@ -13,8 +13,8 @@ from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSa
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import JournalWriter

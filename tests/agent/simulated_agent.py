@@ -16,8 +16,8 @@ from mooring.agent.reactor.desired import are_files_behind, expected, node_set_o
 from mooring.agent.reactor.hotplug import cpus_changed, devices_learned, is_news, is_news_of_devices
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
 from mooring.agent.reactor.reconcile import Compliance, WriteOutcome, correct_deviation, writes_done
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, outcome, unwritten
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
 from mooring.agent.state import AgentState, DevicesFound, Options

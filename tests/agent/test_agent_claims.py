@@ -19,8 +19,8 @@ from mooring.agent.pod_resources import claim_asked, node_message
 from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.document import status_document

@@ -8,7 +8,7 @@ from tests.agent.small_node import CONFIG, INFO, guaranteed, running, sandbox
 
 from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
 from mooring.engine.core.config import MooringConfig

@@ -13,8 +13,8 @@ from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.recovery import Stored, reconfigured, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome
-from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import overlaps

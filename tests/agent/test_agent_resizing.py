@@ -14,8 +14,8 @@ from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSa
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
 from mooring.agent.reload import with_configuration

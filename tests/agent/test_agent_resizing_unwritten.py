@@ -13,8 +13,8 @@ from mooring.agent.effects import AgentReport, ReportKind, WriteCPUSet
 from mooring.agent.nri.types import ContainerState, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.reactor.response import Accepted, EventOutcome
-from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import released
 from mooring.agent.state import AgentState

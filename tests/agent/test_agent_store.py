@@ -14,7 +14,7 @@ from tests.laws.strategies_whole_node import pods
 
 from mooring.agent.effects import AgentReport, ReportKind
 from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import JournalError, JournalWriter, pod_of_text, read_journal, text_of_pod
 from mooring.agent.storage.store import JOURNAL_FILE, Store

@@ -17,7 +17,7 @@ from mooring.agent.nri.types import ContainerState, Event, LinuxResources, Runti
 from mooring.agent.reactor.containers import ListedGroup, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
-from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.state import AgentState, LastSeen, Phase
 from mooring.agent.storage.journal import JournalWriter, read_journal

@@ -19,7 +19,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.commands.inputs import fit_question
 from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.inputs.live_cluster import LiveCluster
-from mooring.fleet.inputs.live_pods import requirements_of_text
+from mooring.fleet.inputs.live_objects import requirements_of_text
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.fit import FitQuestion, fit
 from mooring.fleet.relocation.moves import room

@@ -25,8 +25,8 @@ from mooring.agent.pods.source import pod_of
 from mooring.agent.reactor.containers import requested_containers
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import AgentState

@@ -35,7 +35,7 @@ from mooring.monitoring.serve.cluster_known import (
 )
 from mooring.monitoring.serve.cluster_routes import cluster_application, snapshot_of_node
 from mooring.monitoring.serve.cluster_run import node_of, pod_of
-from mooring.monitoring.serve.node_plan import what_if
+from mooring.monitoring.serve.snapshot import what_if
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import EngineObserver
 from mooring.published.shadow_document import ShadowCount, ShadowDifference, ShadowStatus

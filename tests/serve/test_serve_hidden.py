@@ -16,9 +16,8 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recorded, Recording
-from mooring.monitoring.serve.snapshot import ANY, NodeSnapshot, snapshot_of_status
+from mooring.monitoring.serve.snapshot import ANY, NodeSnapshot, snapshot_of, snapshot_of_status
 
 STRICT = {"strict-cpu-reservation": "true"}
 NONE = replace(CONFIG, topology_manager_policy="none", cpu_manager_policy_options=STRICT)

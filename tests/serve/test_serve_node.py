@@ -22,10 +22,9 @@ from mooring.agent.status.document import status_document
 from mooring.command.main import run
 from mooring.documents.status import AgentCountsPart
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.node_routes import drawn, exported
 from mooring.monitoring.serve.recording import AGAIN, Recording, WatchedNode
-from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
+from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of, snapshot_of_status
 from mooring.views.svg.picture import svg_text
 
 NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)

@@ -36,7 +36,7 @@ from mooring.agent.nri.types import (
     RemoteError,
     RuntimeContainer,
 )
-from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.startup import Startup, with_known_cpus
 from mooring.agent.state import AgentState
 from mooring.agent.storage.store import Store

@@ -22,8 +22,8 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.hotplug import is_watched
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome
-from mooring.agent.reactor.resume import resume
 from mooring.agent.reconcile import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher

@@ -25,7 +25,7 @@ from mooring.agent.quota import asked_of, lift_of_container, lift_of_pod, quota_
 from mooring.agent.reactor.containers import unlisted
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.startup import AgentCommand, Startup, choices_of, read_startup
 from mooring.agent.state import HAS_CGROUP, UPDATABLE, AgentState

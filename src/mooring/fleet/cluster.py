@@ -10,7 +10,7 @@ from typing import TypeAlias
 from mooring.engine.kubelet.events import Offline, Online, Resizing, Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import allocatable
-from mooring.fleet.inputs.live_pods import LivePod
+from mooring.fleet.inputs.live_objects import LivePod
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.pod_relations import HOSTNAME, ZONE
 from mooring.inputs.pods.scheduling_fields import Taint

@@ -12,8 +12,8 @@ from mooring.agent.nri.types import Event
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.recovery import reconfigured, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, DevicesFound, Options
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mooring.agent.effects import AgentReport, ReportKind
-from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.state import AgentState
 from mooring.agent.storage.journal import JournalError, JournalWriter, read_newest
 from mooring.engine.checkpoint import store as checkpoint

@@ -34,7 +34,7 @@ with lazily():
     from mooring.engine.kubelet import events
     from mooring.engine.releases import catalog
     from mooring.fleet.inputs import event_files, work_files
-    from mooring.fleet.inputs import live_pods as budgets
+    from mooring.fleet.inputs import live_objects as budgets
     from mooring.fleet.relocation import fit
     from mooring.fleet.scheduler import strategy
     from mooring.inputs.configuration import node_configuration

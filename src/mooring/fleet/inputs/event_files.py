@@ -27,7 +27,7 @@ from mooring.explanations.phrases import plural
 from mooring.fleet import MOST_SECONDS
 from mooring.fleet import cluster as clusters
 from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_machines import named_machines
+from mooring.fleet.inputs.live_objects import named_machines
 from mooring.fleet.work import PodArrival
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding import fields as reading

@@ -22,7 +22,7 @@ from typing import Final
 
 from mooring.fleet.documents import CausePart, FleetFitDocument, MovePart, MovePlanPart
 from mooring.fleet.inputs.live_cluster import LiveCluster
-from mooring.fleet.inputs.live_pods import EVERYTHING, Fixed, LivePod
+from mooring.fleet.inputs.live_objects import EVERYTHING, Fixed, LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.moves import Move, MovingPods, causes
 from mooring.fleet.scheduler.scheduler import Scheduler

@@ -19,7 +19,7 @@ from typing import Final
 
 from mooring.explanations.codes import page
 from mooring.fleet.documents import CausePart, RelocatedPart, WaitCausePart
-from mooring.fleet.inputs.live_pods import LivePod
+from mooring.fleet.inputs.live_objects import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import feasible as passing
