@@ -91,9 +91,6 @@ class ConfigurationWatch:
         if not self._asked and (found == self._seen or not settled):
             return None
         self._asked, self._seen = False, found
-        return self._taken_up()
-
-    def _taken_up(self) -> bool:
         try:
             new = self._load()
         except InputError as error:

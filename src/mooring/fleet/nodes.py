@@ -264,14 +264,11 @@ class Sampler:
             seen = self._sample(moment, counts) if seen is None else structs.replace(seen, at=moment)
             self.samples.append(seen)
             if len(self.samples) == self._most_kept:
-                self._halve()
-
-    def _halve(self) -> None:
-        """Forget every other moment, and look half as often."""
-        self._step *= 2
-        del self.samples[1::2]
-        if self._history is not None:
-            del self._history.moments[1::2]
+                # Forget every other moment, and look half as often
+                self._step *= 2
+                del self.samples[1::2]
+                if self._history is not None:
+                    del self._history.moments[1::2]
 
     def last(self, time: float, counts: Counts) -> None:
         """Look for the last time."""

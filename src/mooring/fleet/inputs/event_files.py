@@ -159,7 +159,20 @@ class _Reader:
 
     def _change(self, action: str, content: Mapping[str, Any], member: clusters.Member) -> clusters.NodeChange:
         if action == _RESTART:
-            return self._restart(content, member)
+            before = self._configs.get(member.name, member.group.config)
+            texts = tuple(str(one) for one in reading.list_at(content, "set"))
+            release = reading.text_at(content, "release")
+            key = id(before), texts, release
+            found = self._restarts.get(key)
+            if found is None:
+                config = before
+                for text in texts:
+                    config = _field(text, release or member.group.mooring.release.name).changed(config)
+                found = self._restarts[key] = Restart(
+                    config if texts else None, release_of(release, "release") if release else None
+                )
+            self._configs[member.name] = found.kubelet or before
+            return found
         if action == _TAINT:
             return clusters.NodeTaints(taints_at(content))
         if action in (_OFFLINE, _ONLINE):
@@ -169,22 +182,6 @@ class _Reader:
             cpus = cpu_list(reading.name_at(content, "cpus"), "cpus")
             return Offline(cpus) if action == _OFFLINE else Online(cpus)
         return clusters.NodeAction(action)
-
-    def _restart(self, content: Mapping[str, Any], member: clusters.Member) -> Restart:
-        before = self._configs.get(member.name, member.group.config)
-        texts = tuple(str(one) for one in reading.list_at(content, "set"))
-        release = reading.text_at(content, "release")
-        key = id(before), texts, release
-        found = self._restarts.get(key)
-        if found is None:
-            config = before
-            for text in texts:
-                config = _field(text, release or member.group.mooring.release.name).changed(config)
-            found = self._restarts[key] = Restart(
-                config if texts else None, release_of(release, "release") if release else None
-            )
-        self._configs[member.name] = found.kubelet or before
-        return found
 
 
 def _field(text: str, release: str) -> ConfigField:

@@ -25,7 +25,7 @@ from mooring.explanations.phrases import plural
 from mooring.fleet.cluster import NodeCluster, RunningNode, offered
 from mooring.fleet.inputs import live_objects
 from mooring.fleet.inputs.live_objects import DisruptionBudget, LivePod, disruption_budgets, live_pod
-from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
+from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates
@@ -154,7 +154,15 @@ class _Reading:
                 facts = described[1].facts
                 pods[node.name] = self._pods_of(node.name, PodGates.of_node(facts.config, facts.mooring))
                 self._add(groups, now, node, described, pods[node.name])
-        self._check_known()
+        # Refuse nodes whose machine is not known
+        for kind, names in sorted(self._unknown.items()):
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            what = f"instance type {kind!r:.60}" if kind else "a node without the label of an instance type"
+            raise InputError(
+                f"node {names[0]}{others}: the machine of {what} is not known, and nothing is published",
+                source=self._objects.source,
+                remedy=f"name it: --machine {kind or 'LABEL=VALUE'}:MACHINE, or let mooring publish run there",
+            )
         live_objects.check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
         if not groups:
             raise InputError(
@@ -186,29 +194,29 @@ class _Reading:
     def _described(self, node: live_objects.NodeObject) -> _Described | str | None:
         """Return what a node is; a text says why nothing can be said, None that its machine is to be named."""
         if node.name in self._states:
-            return self._published(node.name)
+            state = state_of(self._states[node.name])
+            if state.facts not in self._kinds:
+                content = self._facts.get(state.facts)
+                self._kinds[state.facts] = (
+                    "its facts are not known" if content is None else kind_of(state.facts, facts_of(content))
+                )
+            kind = self._kinds[state.facts]
+            return kind if isinstance(kind, str) else (Machine(node.name, kind.facts.machine), kind, state)
         machine = live_objects.machine_of_node(node, self._named)
         if machine is None:
             self._unknown.setdefault(live_objects.instance_type(node), []).append(node.name)
             return None
         by_name = any(one.is_of(node) for one in self._named)
         self._assumed.machines["--machine" if by_name else f"instance type {live_objects.instance_type(node)}"] += 1
-        return self._assumed_node(node, machine)
-
-    def _published(self, name: str) -> _Described | str:
-        state = state_of(self._states[name])
-        if state.facts not in self._kinds:
-            content = self._facts.get(state.facts)
-            self._kinds[state.facts] = (
-                "its facts are not known" if content is None else kind_of(state.facts, facts_of(content))
-            )
-        kind = self._kinds[state.facts]
-        return kind if isinstance(kind, str) else (Machine(name, kind.facts.machine), kind, state)
-
-    def _assumed_node(self, node: live_objects.NodeObject, machine: Machine) -> _Described | str:
         chosen = chosen_release([KubeletVersion(node.version, f"node {node.name}")], nearest=True)
         self._assumed.releases.update(one.message for one in chosen.findings)
-        configuration = self._configuration(node, machine)
+        told = self._objects.configz.get(node.name)
+        if told is not None:
+            documents = [Document(dict(told), f"configuration of node {node.name}", 1, 1)]
+        else:
+            documents = list(self._config)
+            self._assumed.configurations += not documents
+        configuration = configuration_of(documents, machine=machine.info)
         facts = NodeFacts(machine.info, configuration.kubelet, replace(configuration.mooring, release=chosen.release))
         digest = digest_of(facts)
         if digest not in self._kinds:
@@ -220,15 +228,6 @@ class _Reading:
             return kind
         devices = DeviceState(live_objects.devices_of_node(node, machine))
         return machine, kind, NodeState(node.name, digest, self._empty[digest], devices)
-
-    def _configuration(self, node: live_objects.NodeObject, machine: Machine) -> NodeConfiguration:
-        told = self._objects.configz.get(node.name)
-        if told is not None:
-            documents = [Document(dict(told), f"configuration of node {node.name}", 1, 1)]
-        else:
-            documents = list(self._config)
-            self._assumed.configurations += not documents
-        return configuration_of(documents, machine=machine.info)
 
     def _add(
         self,
@@ -282,18 +281,3 @@ class _Reading:
         # From now on they have their statuses: a restart reads them.
         told = {one.uid: one.pod for one in new if one.uid in kubelet.node.active}
         return replace(kubelet, node=replace(kubelet.node, active={**kubelet.node.active, **told}))
-
-    def _check_known(self) -> None:
-        """Refuse nodes whose machine is not known.
-
-        Raises:
-            InputError: there is one.
-        """
-        for kind, names in sorted(self._unknown.items()):
-            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            what = f"instance type {kind!r:.60}" if kind else "a node without the label of an instance type"
-            raise InputError(
-                f"node {names[0]}{others}: the machine of {what} is not known, and nothing is published",
-                source=self._objects.source,
-                remedy=f"name it: --machine {kind or 'LABEL=VALUE'}:MACHINE, or let mooring publish run there",
-            )
