@@ -11,11 +11,11 @@ from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.whole_agent import Node, pod, start, until, whole
 
 from mooring.agent.cgroups.protocol import UnseenCGroups
+from mooring.agent.journal import read_newest
 from mooring.agent.nri.plugin import given_by
 from mooring.agent.nri.types import Event, Loss, LostAnswer, RemoteError
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import read_newest
 from mooring.engine.core.errors import InputError
 
 
@@ -173,7 +173,7 @@ def test_a_second_agent_on_the_same_folder_is_refused_and_leaves_the_first_alone
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.agent()
-    monkeypatch.setattr("mooring.agent.storage.store.LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
     with pytest.raises(InputError, match="another agent uses this folder"):
         node.agent()
     assert node.status["kind"] == "AgentStatus"

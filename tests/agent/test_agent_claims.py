@@ -12,6 +12,7 @@ from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
 from mooring.agent.effects import AgentReport, Persist, ReportKind, WriteCPUSet
+from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
@@ -25,7 +26,6 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import Snapshot, exclusive_cpus, overlaps
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.answers.status.text import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask

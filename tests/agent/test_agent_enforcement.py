@@ -14,8 +14,7 @@ from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.effects import AgentReport, ClusterEvent, Effect, Evict, Occasion, ReportKind, WriteCPUSet
 from mooring.agent.nri.types import Event
 from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.lifecycle import state_change, stop_container
-from mooring.agent.reactor.reconcile import Compliance
+from mooring.agent.reactor.lifecycle import Compliance, state_change, stop_container
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options

@@ -8,6 +8,7 @@ import pytest
 from tests.agent.small_node import CONFIG, INFO, amounts, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.effects import AgentReport, ClusterEvent, Persist, ReturnCPUs, WriteCPUSet
+from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
@@ -18,7 +19,6 @@ from mooring.agent.reactor.response import Adjusted, EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import overlaps
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.isolation import ANNOTATION

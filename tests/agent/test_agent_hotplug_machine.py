@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.agent.small_node import INFO
 
 from mooring.agent.startup import keep_machine, known_machine
-from mooring.agent.storage.store import MACHINE_FILE
+from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo
 from mooring.inputs.machines.loader import load_machine

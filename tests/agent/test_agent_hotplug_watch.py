@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.patience import until
 
-from mooring.agent.cpu_hotplug import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
+from mooring.agent.reconcile import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
 
 OFFLINE = (
     b"offline@/devices/system/cpu/cpu3\0ACTION=offline\0DEVPATH=/devices/system/cpu/cpu3\0SUBSYSTEM=cpu\0SEQNUM=9\0"

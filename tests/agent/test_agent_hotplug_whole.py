@@ -15,9 +15,8 @@ from tests.agent.test_agent_uninstall import leaving
 from tests.agent.whole_agent import Node, pod, rest, start, until
 
 from mooring.agent.agent import Agent
-from mooring.agent.cpu_hotplug import online_cpus
 from mooring.agent.nri.types import RuntimeContainer
-from mooring.agent.reconcile import verify
+from mooring.agent.reconcile import online_cpus, verify
 from mooring.agent.uninstall import Uninstalled
 from mooring.engine.core.cpuset import CPUSet
 
@@ -134,7 +133,7 @@ def test_what_the_kernel_takes_before_the_agent_knows_is_no_deviation(
     node = any_node
     node.kubelet = KUBELET.replace("REPLACE", "same-nodes")
     # The agent does not come to know: its thread would look once at its start, whenever that is.
-    monkeypatch.setattr("mooring.agent.cpu_hotplug.CPUWatch.start", lambda _: None)
+    monkeypatch.setattr("mooring.agent.reconcile.CPUWatch.start", lambda _: None)
     agent = node.agent(MORE)
     runtime = node.listening.next()
     runtime.synchronize()

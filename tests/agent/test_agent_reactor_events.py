@@ -30,8 +30,15 @@ from mooring.agent.reactor.containers import requested_containers
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected, expected_lifts
 from mooring.agent.reactor.hotplug import cpus_changed
-from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
-from mooring.agent.reactor.reconcile import correct_deviation, correct_quota, writes_done
+from mooring.agent.reactor.lifecycle import (
+    correct_deviation,
+    correct_quota,
+    end_missing_sandboxes,
+    needs_pod,
+    state_change,
+    stop_container,
+    writes_done,
+)
 from mooring.agent.reactor.recovery import Stored, reconfigured, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods

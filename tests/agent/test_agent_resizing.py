@@ -10,6 +10,7 @@ from tests.agent.sets import cpuset_write
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.effects import AgentReport, ClusterEvent, LiftQuota, Persist, ReportKind, ResizeAnswered, WriteCPUSet
+from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import cpus_changed
@@ -20,7 +21,6 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
 from mooring.agent.reload import with_configuration
 from mooring.agent.state import AgentState, Options
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.moment import SECOND, Moment

@@ -10,6 +10,7 @@ from tests.agent.small_node import container, guaranteed, running, sandbox, shar
 from tests.agent.test_agent_resizing import answers, cpus, pending, started, update
 
 from mooring.agent.effects import AgentReport, ReportKind, WriteCPUSet
+from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.types import ContainerState, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox
@@ -18,7 +19,6 @@ from mooring.agent.reactor.response import Accepted, EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import released
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.moment import SECOND, Moment
 

@@ -23,7 +23,7 @@ from mooring.command.main import run
 from mooring.engine.core.errors import InputError
 from mooring.fleet import trials
 from mooring.fleet.answer import answer_of, with_pods
-from mooring.fleet.cluster import NodeAction, NodeEvent
+from mooring.fleet.cluster import NodeAction, NodeEvent, work_of
 from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import NodeHistory
@@ -31,7 +31,6 @@ from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
 from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
-from mooring.fleet.work import work_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"

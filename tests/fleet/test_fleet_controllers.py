@@ -7,10 +7,9 @@ from dataclasses import replace
 from tests.fleet.clusters import LOOSE, asked, cluster, group
 
 from mooring.fleet.answer import answer_of
-from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent
+from mooring.fleet.cluster import ControllerKind, NodeAction, NodeCluster, NodeEvent, PodPhase, Workload, work_of
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import ControllerKind, PodPhase, Workload, work_of
 
 SIX = asked("6")
 """More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""

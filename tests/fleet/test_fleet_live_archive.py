@@ -13,9 +13,9 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, node, objects, pod
 
 from mooring.cli.output import json_text
 from mooring.engine.core.errors import InputError
-from mooring.fleet.inputs.event_files import load_cluster
-from mooring.fleet.inputs.live_cluster import live_cluster
-from mooring.fleet.inputs.live_objects import named_machines
+from mooring.fleet.event_files import load_cluster
+from mooring.fleet.live_cluster import live_cluster
+from mooring.fleet.live_objects import named_machines
 from mooring.fleet.relocation.fit import FitQuestion, fit
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive

@@ -16,10 +16,10 @@ from tests.fleet.live_clusters import live, node, pod
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.fleet.commands.inputs import fit_question
+from mooring.fleet.commands.fleet import fit_question
 from mooring.fleet.documents import FleetFitDocument
-from mooring.fleet.inputs.live_cluster import LiveCluster
-from mooring.fleet.inputs.live_objects import requirements_of_text
+from mooring.fleet.live_cluster import LiveCluster
+from mooring.fleet.live_objects import requirements_of_text
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.fit import FitQuestion, fit
 from mooring.fleet.relocation.moves import room

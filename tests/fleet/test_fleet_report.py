@@ -20,14 +20,13 @@ from tests.render.html_page import Page
 from mooring.command.main import run
 from mooring.engine.kubelet.events import Restart
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import NodeAction, NodeChange, NodeCluster, NodeEvent
+from mooring.fleet.cluster import NodeAction, NodeChange, NodeCluster, NodeEvent, PodArrival, PodPhase, Work, work_of
 from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
-from mooring.fleet.report.page import SCRIPTS, fleet_page_text, heat_svg
+from mooring.fleet.page import SCRIPTS, fleet_page_text, heat_svg
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.text import fleet_parts
-from mooring.fleet.work import PodArrival, PodPhase, Work, work_of
 from mooring.views.console import plain
 from mooring.views.html.document import script_text
 
@@ -108,7 +107,7 @@ def test_a_waiting_pod_is_explained_by_every_node() -> None:
 
 
 def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.fleet.report.page.MOST_STATES", 1)
+    monkeypatch.setattr("mooring.fleet.page.MOST_STATES", 1)
     page = seen()
     assert len(page.data()["pictures"]) == 1
     assert page.data()["refusals"][0]["picture"] == 1

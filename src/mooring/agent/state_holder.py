@@ -20,11 +20,11 @@ from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.effects import Effect, Persist
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.containers import ListedGroup
-from mooring.agent.reactor.reconcile import WriteOutcome, writes_done
+from mooring.agent.reactor.lifecycle import WriteOutcome, writes_done
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
 from mooring.agent.status.snapshot import Published
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.documents.status import PluginFailurePart
 from mooring.engine.core.observer import Observer
 from mooring.engine.core.plugins import PluginChoice

@@ -20,9 +20,22 @@ from typing import TYPE_CHECKING, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Online, Restart
 from mooring.engine.node.resize.feasibility import DEFERRED
-from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeChange, NodeEvent, NodeTaints, PodResize
+from mooring.fleet.cluster import (
+    REMADE,
+    ClusterEvent,
+    ControllerKind,
+    NodeAction,
+    NodeChange,
+    NodeEvent,
+    NodeTaints,
+    PodArrival,
+    PodDemand,
+    PodPhase,
+    PodResize,
+    Workload,
+    asked_of,
+)
 from mooring.fleet.states import changing_cpus, restarting
-from mooring.fleet.work import REMADE, ControllerKind, PodArrival, PodDemand, PodPhase, Workload, asked_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import resized_pod
 from mooring.inputs.pods.scheduling_fields import Taint

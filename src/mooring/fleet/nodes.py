@@ -15,12 +15,11 @@ from msgspec import structs
 
 from mooring.engine.kubelet.start import emptied
 from mooring.explanations.why import ADMITTED, Prediction
-from mooring.fleet.cluster import NodeCluster, offers_of
+from mooring.fleet.cluster import NodeCluster, PodDemand, Work, offers_of
 from mooring.fleet.documents import FleetSamplePart
 from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import Amounts, NodeTable
 from mooring.fleet.states import KubeletChange, SharedState, SharedStates, resizing
-from mooring.fleet.work import PodDemand, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from mooring.explanations.why import Prediction
-from mooring.fleet.cluster import NodeCluster
+from mooring.fleet.cluster import NodeCluster, PodArrival, PodPhase, Record, Work, Workload
 from mooring.fleet.controllers import Controller, Operations, Orders, PodChange
 from mooring.fleet.documents import FleetSamplePart
 from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sampler
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
 from mooring.fleet.scheduler.strategy import Strategy, feasible
-from mooring.fleet.work import PodArrival, PodPhase, Record, Work, Workload
 
 MOST_SAMPLES: Final = 100
 

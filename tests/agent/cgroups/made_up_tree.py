@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.patience import until
 
 from mooring.agent.cgroups.files import find_layout
-from mooring.agent.cgroups.kernel import KernelCGroups
+from mooring.agent.cgroups.protocol import KernelCGroups
 
 V1 = """\
 31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755

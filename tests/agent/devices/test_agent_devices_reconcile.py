@@ -10,8 +10,8 @@ from tests.agent.devices.test_agent_devices_reactor import UNKNOWN, create, node
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.small_node import guaranteed
 
-from mooring.agent.devices.access import DeviceReconciler
-from mooring.agent.devices.lookup import DeviceLookup
+from mooring.agent.device_access import DeviceReconciler
+from mooring.agent.device_lookup import DeviceLookup
 from mooring.agent.state import AgentState, DevicesFound
 from mooring.agent.state_holder import StateHolder
 from mooring.service.logs import Log

@@ -14,7 +14,7 @@ from tests.agent.pods.fault_injector import SLICES, Fault, FaultInjector, pod_ob
 from tests.agent.whole_agent import NODE, Node, pod, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.devices.access import SliceWatch
+from mooring.agent.device_access import SliceWatch
 from mooring.agent.nri.types import Event, RemoteError
 from mooring.engine.core.machine import Finding, PCIDevice
 from mooring.engine.devicemanager.state import Device

@@ -15,8 +15,7 @@ import pytest
 from tests.agent.process import PATIENCE, agent_in, begun
 from tests.patience import until
 
-from mooring.agent import run
-from mooring.agent.run import run_agent
+from mooring.agent.command import run_agent
 from mooring.agent.startup import AgentCommand
 from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.logs import Lines
@@ -98,9 +97,9 @@ def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytes
             closed.append("what was opened")
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
-    monkeypatch.setattr(run, "open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
-    monkeypatch.setattr(run, "Agent", slow)
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.agent.Agent", slow)
     try:
         run_agent(AgentCommand("agent.yaml"), {})
     finally:
@@ -118,10 +117,9 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
             signal.raise_signal(signal.SIGTERM)
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
-    monkeypatch.setattr(
-        run, "open_log", lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None))
-    )
-    monkeypatch.setattr(run, "Agent", lambda *_: agent)
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
+    log = SimpleNamespace(info=told, warning=told)
+    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (log, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.agent.Agent", lambda *_: agent)
     run_agent(AgentCommand("agent.yaml"), {})
     assert done == ["closed"]

@@ -29,11 +29,11 @@ from typing import Final
 
 import numpy as np
 
+from mooring.fleet.cluster import PodArrival, PodDemand
 from mooring.fleet.nodes import Nodes, PlacedPod
 from mooring.fleet.scheduler.numa import NUMAMatch
 from mooring.fleet.scheduler.strategy import Strategy, feasible, friendly, nodes_to_find, scores
 from mooring.fleet.scheduler.table import Amounts, NodeTable
-from mooring.fleet.work import PodArrival, PodDemand
 
 FIRST_BACKOFF: Final = 1.0
 """Seconds."""

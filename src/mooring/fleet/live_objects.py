@@ -23,7 +23,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device
-from mooring.fleet.work import PodDemand, asked_of
+from mooring.fleet.cluster import PodDemand, asked_of
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import as_mapping, count_at, list_at, mapping_at, text_at, texts_at, within
 from mooring.inputs.decoding.quantities import resource_list

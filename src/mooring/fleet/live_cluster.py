@@ -22,9 +22,9 @@ from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural
+from mooring.fleet import live_objects
 from mooring.fleet.cluster import NodeCluster, RunningNode, offered
-from mooring.fleet.inputs import live_objects
-from mooring.fleet.inputs.live_objects import DisruptionBudget, LivePod, disruption_budgets, live_pod
+from mooring.fleet.live_objects import DisruptionBudget, LivePod, disruption_budgets, live_pod
 from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup

@@ -25,9 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mooring.agent.effects import AgentReport, ReportKind
+from mooring.agent.journal import JournalError, JournalWriter, read_newest
 from mooring.agent.reactor.recovery import Stored
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import JournalError, JournalWriter, read_newest
 from mooring.engine.checkpoint import store as checkpoint
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import StateTexts

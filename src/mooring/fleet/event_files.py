@@ -26,9 +26,9 @@ from mooring.engine.releases.catalog import KubeletVersion, chosen_release, rele
 from mooring.explanations.phrases import plural
 from mooring.fleet import MOST_SECONDS
 from mooring.fleet import cluster as clusters
-from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_objects import named_machines
-from mooring.fleet.work import PodArrival
+from mooring.fleet.cluster import PodArrival
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import named_machines
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
@@ -39,7 +39,7 @@ from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.published.cluster_archive import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
 
 if TYPE_CHECKING:
-    from mooring.fleet.inputs.work_files import Kinds
+    from mooring.fleet.work_files import Kinds
 
 
 def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
