@@ -8,7 +8,7 @@ from tests.agent.small_node import CONFIG, GIB, INFO, container, sandbox
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.quota import quota_of, shares_of
-from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.state import AgentState, Options
 from mooring.engine.core.config import ASSIGNED_CPUSET, EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.engine.core.moment import SECOND, Moment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.state import AgentState, Options
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode

@@ -14,11 +14,11 @@ from tests.service.otlp_receiver import Receiver, attributes, receiving
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import UnseenCGroups
 from mooring.agent.executor import PendingChecks, WorkQueue
+from mooring.agent.journal import read_newest
 from mooring.agent.nri.plugin import given_by
 from mooring.agent.nri.types import Event, Loss, LostAnswer, RemoteError
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import read_newest
 from mooring.engine.core.errors import InputError
 from mooring.service.logs import Log, open_traces
 
@@ -177,7 +177,7 @@ def test_a_second_agent_on_the_same_folder_is_refused_and_leaves_the_first_alone
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.agent()
-    monkeypatch.setattr("mooring.agent.storage.store.LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
     with pytest.raises(InputError, match="another agent uses this folder"):
         node.agent()
     assert node.status["kind"] == "AgentStatus"

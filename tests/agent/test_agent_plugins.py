@@ -15,7 +15,7 @@ from tests.plugins.installed_plugins import install
 from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.state import AgentState, KnownContainer, Phase
 from mooring.answers.status.text import status_text
 from mooring.engine.core.config import MooringConfig

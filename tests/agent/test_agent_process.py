@@ -17,7 +17,7 @@ from tests.cli.command import EXECUTED
 
 from mooring.service.daemon import SOCKET, WATCHDOG
 
-AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.command.main import main; main()"
+AT_ONCE = "import mooring.agent.command as agent; agent._WAITING = 0.0; from mooring.command.main import main; main()"
 """A program in which nobody waits ten seconds for a runtime."""
 
 FROZEN = """

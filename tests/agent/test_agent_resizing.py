@@ -10,17 +10,20 @@ from tests.agent.sets import cpuset_write
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.effects import AgentReport, ClusterEvent, LiftQuota, Persist, ReportKind, ResizeAnswered, WriteCPUSet
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
 from mooring.agent.reload import with_configuration
 from mooring.agent.state import AgentState, Options
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.moment import SECOND, Moment

@@ -578,7 +578,7 @@ def test_beside_an_agent_or_without_the_runtime_nothing_is_touched(
         node.agent()
     else:
         (node.folder / "nri.sock").unlink()
-    monkeypatch.setattr("mooring.agent.storage.store.LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
     said = mooring("agent", "--config", node.folder / "agent.yaml", "--machine", MACHINE, "--leave")
     assert said.code == 2
     assert ("another agent uses this folder" if case == "agent" else "the runtime is not reached") in said.complaint

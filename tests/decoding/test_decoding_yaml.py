@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,7 @@ def refusal(text: str) -> str:
 
 @pytest.mark.parametrize(("word", "value"), WORDS)
 def test_plain_word_means_what_kubernetes_makes_of_it(word: str, value: Value) -> None:
-    [found] = read(f"- {word}\n")[0]  # type: ignore[misc]  # a list
+    [[found]] = cast("list[list[Value]]", read(f"- {word}\n"))
     assert found == value
     assert type(found) is type(value)
 

@@ -34,18 +34,32 @@ from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet import trials
 from mooring.fleet.answer import admitted, answer_of, with_pods
-from mooring.fleet.cluster import NodeAction, NodeChange, NodeCluster, NodeEvent
+from mooring.fleet.cluster import (
+    ControllerKind,
+    NodeAction,
+    NodeChange,
+    NodeCluster,
+    NodeEvent,
+    PodArrival,
+    PodPhase,
+    Work,
+    Workload,
+    work_of,
+)
 from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
+from mooring.fleet.page import (
+    SCRIPTS,
+    fleet_page_text,
+    heat_svg,
+)
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
-from mooring.fleet.report.page import SCRIPTS, fleet_page_text, heat_svg
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
 from mooring.fleet.text import fleet_parts
 from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
-from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, Work, Workload, work_of
 from mooring.inputs.pods.scheduling_fields import scheduling_fields
 from mooring.views.console import plain
 from mooring.views.html.document import script_text
@@ -444,7 +458,7 @@ def test_a_waiting_pod_is_explained_by_every_node() -> None:
 
 
 def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.fleet.report.page.MOST_STATES", 1)
+    monkeypatch.setattr("mooring.fleet.page.MOST_STATES", 1)
     page = seen()
     assert len(page.data()["pictures"]) == 1
     assert page.data()["refusals"][0]["picture"] == 1

@@ -16,11 +16,10 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeEvent, PodResize
-from mooring.fleet.inputs.event_files import load_cluster, with_events
+from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeEvent, PodArrival, PodPhase, PodResize, work_of
+from mooring.fleet.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import PodArrival, PodPhase, work_of
 from mooring.inputs.pods.pods import resizing
 
 SIX = asked("6")

@@ -11,9 +11,9 @@ import yaml
 
 from mooring.command.main import run
 from mooring.engine.core.errors import InputError
-from mooring.fleet.inputs.event_files import load_cluster
-from mooring.fleet.inputs.work_files import load_work
-from mooring.fleet.work import ControllerKind
+from mooring.fleet.cluster import ControllerKind
+from mooring.fleet.event_files import load_cluster
+from mooring.fleet.work_files import load_work
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP: dict[str, Any] = {"name": "a", "count": 2, "machine": "sockets=2 cores=8 memory=16Gi"}

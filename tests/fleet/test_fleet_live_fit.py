@@ -22,12 +22,14 @@ from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.commands.inputs import fit_question
+from mooring.fleet.commands.fleet import fit_question
 from mooring.fleet.documents import FleetFitDocument
-from mooring.fleet.inputs.event_files import load_cluster
-from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_machines import named_machines
-from mooring.fleet.inputs.live_pods import requirements_of_text
+from mooring.fleet.event_files import load_cluster
+from mooring.fleet.live_cluster import (
+    LiveCluster,
+    live_cluster,
+)
+from mooring.fleet.live_objects import named_machines, requirements_of_text
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.drain import drain, is_clean, upgrade
 from mooring.fleet.relocation.fit import FitQuestion, fit

@@ -13,8 +13,8 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_machines import instance_types, named_machines
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import instance_types, named_machines
 from mooring.inputs.decoding.fields import Document
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document

@@ -14,8 +14,8 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
 from mooring.monitoring.serve.access import Guard, OpenGuard
 from mooring.monitoring.serve.app import LIMITS, node_application
-from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
+from mooring.monitoring.serve.snapshot import snapshot_of
 from mooring.service.http import Application, HTTPServer, listener_at
 from mooring.service.options import Address
 

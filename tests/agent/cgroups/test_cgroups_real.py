@@ -14,9 +14,8 @@ from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import in_effect, write_cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout, read, write
-from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.locate import process_path
-from mooring.agent.cgroups.protocol import Quota, write_quota
+from mooring.agent.cgroups.protocol import KernelCGroups, Quota, write_quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES, list_text
 from mooring.engine.core.cpuset import CPUSet

@@ -14,7 +14,7 @@ from tests.agent.pods.fault_injector import SLICES, Fault, FaultInjector, pod_ob
 from tests.agent.whole_agent import NODE, Node, pod, rest, start, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.devices.access import SliceWatch
+from mooring.agent.device_access import SliceWatch
 from mooring.agent.nri.types import Event, RemoteError
 from mooring.engine.core.machine import Finding, PCIDevice
 from mooring.engine.devicemanager.state import Device
@@ -103,7 +103,7 @@ def test_what_a_driver_gave_takes_part_by_name_and_has_no_node_without_an_api_se
 def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_start(
     node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 0.1)
+    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
     kubelet.pods = {"far": {"far": {GPU: (GPU1,)}}}
     agent, runtime = begun(node, kubelet)
     kubelet.goes.clear()
@@ -112,7 +112,7 @@ def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_s
     state = agent.snapshot.state
     assert state is not None
     assert set(state.without_devices) == {"uid-far"}
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 20.0)
+    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 20.0)
     kubelet.goes.set()
     running = node.running(whole("far", 2), "1-2", -1)
     runtime.state_change(Event.POST_CREATE_CONTAINER, pod("far"), running)
@@ -124,7 +124,7 @@ def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_s
 def test_devices_that_are_known_only_when_the_program_runs_move_nothing_and_are_shown(
     node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 0.1)
+    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
     agent, runtime = begun(node, kubelet)
     running = start(node, runtime, "far", 2)
     assert shown(node, "far")["alignment"] == "unknown"
@@ -141,7 +141,7 @@ def test_devices_that_are_known_only_when_the_program_runs_move_nothing_and_are_
 def test_devices_that_require_alignment_are_waited_for(
     node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 0.1)
+    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
     _, runtime = begun(node, kubelet, default="require")
     with pytest.raises(RemoteError, match="DevicesUnknown"):
         runtime.create(pod("far"), whole("far", 2))

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from mooring.agent.devices.lookup import DeviceLookup, by_name
+from mooring.agent.device_lookup import DeviceLookup, by_name
 from mooring.agent.executor import WorkQueue
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.reactor.create_container import nodes_of_claim
