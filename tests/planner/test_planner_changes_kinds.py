@@ -12,10 +12,9 @@ from tests.plans import refused_plan
 
 from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied, sentence
 from mooring.answers.base.changes.configuration import ConfigField, FreshState, config_field
-from mooring.answers.base.changes.devices import MoreDevices
 from mooring.answers.base.changes.nearest import nearest_changes, understood
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
-from mooring.answers.base.changes.requests import Amount
+from mooring.answers.base.changes.requests import Amount, MoreDevices
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document

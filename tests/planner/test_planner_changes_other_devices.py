@@ -12,8 +12,8 @@ from tests.laws.strategies_whole_node import Hardware, configurations, hardware,
 from tests.planner.test_planner_changes_kinds import SINGLE
 
 from mooring.answers.base.changes.change import Cost, PodRef, applied
-from mooring.answers.base.changes.devices import OtherDevices
 from mooring.answers.base.changes.nearest import nearest_changes, understood
+from mooring.answers.base.changes.requests import OtherDevices
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.trace import trace_of

@@ -23,7 +23,7 @@ from mooring.answers.base.inputs.node import (
 )
 from mooring.answers.base.plan import AnyPlan, Question, make_plan
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
-from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
+from mooring.answers.compare.answer import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
 from mooring.cli.options import NodeOptions
 from mooring.engine.core.config import MooringConfig

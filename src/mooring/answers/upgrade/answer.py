@@ -1,14 +1,21 @@
-"""An upgrade of a node's kubelet: what starts, what becomes of the pods, why, what to do first, and the way back."""
+"""An upgrade of a node's kubelet: what starts, what becomes of the pods, why, what to do first, and the way back.
+
+The nodes that ``mooring upgrade`` is asked about: one, several archives, or the nodes of a cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import field
 
 from mooring.answers.base.answering import next_start_error
+from mooring.answers.base.inputs import configuration as configuration_inputs
+from mooring.answers.base.inputs.checks import check_strict
+from mooring.answers.base.inputs.configuration import node_versions
+from mooring.answers.base.inputs.node import NodeInputs, read_inputs
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan, start_error
 from mooring.answers.base.plan_document import decided
 from mooring.answers.upgrade.advice import UpgradeAdvicePart, advices
@@ -22,7 +29,8 @@ from mooring.answers.upgrade.differences import (
     setting_changes,
     state_file_formats,
 )
-from mooring.answers.upgrade.node import KubeletSetup, PodReader, UpgradedNode, UpgradeSituation
+from mooring.answers.upgrade.node import KubeletSetup, NodePods, PodReader, UpgradedNode, UpgradeSituation
+from mooring.cli.options import NodeOptions
 from mooring.documents.plan import (
     API_VERSION,
     APIVersion,
@@ -37,11 +45,15 @@ from mooring.documents.plan import (
     told,
 )
 from mooring.engine.core.bits import list_text
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.explanations.story import PodVerdict
+from mooring.inputs.decoding.fields import ignore
+from mooring.inputs.pods.defaults import PodGates
 
 
 class HopPart(DocumentPart, kw_only=True):
@@ -251,3 +263,77 @@ def _written(plan: AnyPlan) -> StateTexts:
     kubelet = plan.kubelet
     memory = None if plan.files.memory is None else memory_text(kubelet.settings, kubelet.node.memory)
     return StateTexts(cpu_text(kubelet.settings, kubelet.node.cpu), memory)
+
+
+if TYPE_CHECKING:
+    from mooring.engine.releases.catalog import ChosenRelease
+    from mooring.inputs.decoding.fields import Report
+
+
+def upgrades_of(
+    options: NodeOptions, archives: Sequence[str], new: ChosenRelease
+) -> Iterator[tuple[AnyPlan, UpgradeDocument]]:
+    """Yield the upgrade of each node that the options describe.
+
+    Args:
+        options: the shared options; ``kubelet_version`` is the release before the upgrade.
+        archives: node archives; with several each is a node.
+        new: the release after the upgrade.
+
+    Raises:
+        InputError: something cannot be read or understood, or the release before is not known.
+    """
+    for archive in archives or ("",):
+        for inputs in _nodes(read_inputs(replace(options, node=archive))):
+            yield _upgrade(inputs, new)
+
+
+def _nodes(inputs: NodeInputs) -> Iterator[NodeInputs]:
+    """Yield the inputs of each node of a cluster, or what was given for one node."""
+    options = inputs.options
+    if inputs.archive is None and not options.active and node_versions(inputs.manifests):
+        # A cluster's list of nodes and pods: the pods run.
+        options = replace(options, active=options.manifests, manifests=())
+        inputs = replace(inputs, options=options, listed=inputs.manifests, manifests=())
+    names = [options.node_name] if options.node_name else list(node_versions(inputs.listed))
+    if inputs.archive is not None or not names:
+        yield inputs
+        return
+    for name in names:
+        of_node = replace(options, node_name=name)
+        yield replace(inputs, options=of_node, release=configuration_inputs.read_release(of_node, None, inputs.listed))
+
+
+def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[AnyPlan, UpgradeDocument]:
+    if not inputs.release.source:
+        remedy = "name the release of the node's kubelet, such as 1.34"
+        raise InputError("is missing", source="--kubelet-version", remedy=remedy)
+    old, configuration = inputs.release.release, inputs.configuration
+    mooring = replace(configuration.mooring, release=old)
+    noticed: list[Finding] = [*inputs.findings, *new.findings]
+    active, pods = inputs.pods(PodGates.of_node(configuration.kubelet, mooring), noticed.append)
+    devices = inputs.devices((*active.running, *active.bound, *pods, *active.pending))
+    if inputs.options.strict:
+        check_strict(noticed)
+
+    def read(gates: PodGates, report: Report = ignore) -> NodePods:
+        active, _ = inputs.pods(gates, report)
+        return NodePods(active.running, (*active.bound, *active.pending))
+
+    def first(gates: PodGates) -> NodePods:
+        return NodePods(tuple(inputs.pods(gates, ignore)[1]))
+
+    node = UpgradedNode(
+        name=inputs.options.node_name or ("" if inputs.archive is None else inputs.archive.about.node),
+        machine=inputs.machine,
+        config=configuration.kubelet,
+        pods=read,
+        mooring=mooring,
+        files=inputs.state,
+        devices=devices.devices,
+        held=devices.held,
+        claimed=devices.claimed,
+        fields=configuration.fields,
+        findings=tuple(noticed),
+    )
+    return upgrade_of(node, old, new.release, first if inputs.manifests else None)
