@@ -24,20 +24,7 @@ from mooring.answers.base.pods import pods_of
 from mooring.answers.base.trace import Trace, shapes
 from mooring.answers.compare.measures import VariantOutcome, VariantPart, judge, observed_key, rank_key
 from mooring.answers.compare.variant import Variant
-from mooring.documents.plan import (
-    API_VERSION,
-    APIVersion,
-    Code,
-    Count,
-    DocumentPart,
-    FindingPart,
-    HeldDeviceTable,
-    KubeletRelease,
-    PlacementPart,
-    PodPart,
-    finding_parts,
-    told,
-)
+from mooring.documents import plan as parts
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import Release
 from mooring.engine.releases.rule import ReleaseRule
@@ -45,28 +32,28 @@ from mooring.engine.releases.rules import RULES
 from mooring.service.daemon import worker_processes
 
 
-class LeftOutPart(DocumentPart):
+class LeftOutPart(parts.DocumentPart):
     """Variants with which the kubelet would not start."""
 
-    count: Count
+    count: parts.Count
     start_error_stage: str
     start_error: str
-    start_error_code: Code
+    start_error_code: parts.Code
 
 
-class ComparisonDocument(DocumentPart, kw_only=True):
+class ComparisonDocument(parts.DocumentPart, kw_only=True):
     """What mooring compare -o json prints: variants, best first."""
 
-    api_version: APIVersion = API_VERSION
+    api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["Comparison"] = "Comparison"
-    kubelet: KubeletRelease
-    by: Annotated[str, told("The measure by which variants are ordered.")]
-    pods: Count
-    steps: Count
+    kubelet: parts.KubeletRelease
+    by: Annotated[str, parts.told("The measure by which variants are ordered.")]
+    pods: parts.Count
+    steps: parts.Count
     variants: list[VariantPart]
     left_out: list[LeftOutPart]
-    never_admitted: Annotated[list[str], told("Pods that no variant admits.")]
-    findings: list[FindingPart]
+    never_admitted: Annotated[list[str], parts.told("Pods that no variant admits.")]
+    findings: list[parts.FindingPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +82,7 @@ def ranked(trace: Trace, variants: Sequence[Variant], outcomes: Iterable[Variant
         by: the measure that counts first.
     """
     results: list[tuple[Variant, VariantOutcome]] = []
-    refused = Counter[tuple[str, str, Code]]()
+    refused = Counter[tuple[str, str, parts.Code]]()
     for variant, outcome in zip(variants, outcomes, strict=True):
         part = outcome.part
         if not part.starts and not part.as_given and part.start_error_stage != "start":
@@ -216,62 +203,62 @@ Ask: TypeAlias = Callable[[Release], Question]
 """Returns the question as a kubelet of a release reads it."""
 
 
-class ReleaseDecisionPart(DocumentPart):
+class ReleaseDecisionPart(parts.DocumentPart):
     """What the kubelet of one release decides about a pod."""
 
-    kubelet: KubeletRelease
+    kubelet: parts.KubeletRelease
     admitted: bool
     reason: str
     message: str
-    code: Code
-    containers: dict[str, PlacementPart]
-    pod: PlacementPart
-    devices: HeldDeviceTable
+    code: parts.Code
+    containers: dict[str, parts.PlacementPart]
+    pod: parts.PlacementPart
+    devices: parts.HeldDeviceTable
 
 
-class ReleasePodPart(DocumentPart):
+class ReleasePodPart(parts.DocumentPart):
     """A pod under every release."""
 
     uid: str
     namespace: str
     name: str
-    same: Annotated[bool, told("Whether all releases decide the same.")]
-    decisions: Annotated[list[ReleaseDecisionPart], told("One a release that asks about the pod.")]
+    same: Annotated[bool, parts.told("Whether all releases decide the same.")]
+    decisions: Annotated[list[ReleaseDecisionPart], parts.told("One a release that asks about the pod.")]
 
 
-class SeparatingRulePart(DocumentPart):
+class SeparatingRulePart(parts.DocumentPart):
     """A rule by which two releases decide differently about this node."""
 
     rule: str
-    releases: Annotated[str, told("The releases that follow the rule.")]
+    releases: Annotated[str, parts.told("The releases that follow the rule.")]
     says: str
-    instead: Annotated[str, told("What later releases do.")]
+    instead: Annotated[str, parts.told("What later releases do.")]
     source: str
-    pods: Annotated[list[PodPart], told("The pods that the rule alone changes.")]
+    pods: Annotated[list[parts.PodPart], parts.told("The pods that the rule alone changes.")]
 
 
-class ReleaseDifferencePart(DocumentPart):
+class ReleaseDifferencePart(parts.DocumentPart):
     """What separates two releases that follow one another."""
 
-    older: KubeletRelease
-    newer: KubeletRelease
-    pods: Annotated[list[PodPart], told("About which they decide differently.")]
+    older: parts.KubeletRelease
+    newer: parts.KubeletRelease
+    pods: Annotated[list[parts.PodPart], parts.told("About which they decide differently.")]
     rules: list[SeparatingRulePart]
     unexplained: Annotated[
-        list[PodPart], told("Those that no rule alone changes: gates, option stages and file formats do.")
+        list[parts.PodPart], parts.told("Those that no rule alone changes: gates, option stages and file formats do.")
     ]
 
 
-class ReleaseComparisonDocument(DocumentPart, kw_only=True):
+class ReleaseComparisonDocument(parts.DocumentPart, kw_only=True):
     """What mooring compare --kubelet-version A,B -o json prints: one node under several releases."""
 
-    api_version: APIVersion = API_VERSION
+    api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["ReleaseComparison"] = "ReleaseComparison"
-    kubelets: Annotated[list[str], told("The releases, the oldest first.")]
-    start_errors: Annotated[dict[str, str], told("Release -> message of a kubelet that would not start.")]
+    kubelets: Annotated[list[str], parts.told("The releases, the oldest first.")]
+    start_errors: Annotated[dict[str, str], parts.told("Release -> message of a kubelet that would not start.")]
     pods: list[ReleasePodPart]
     differences: list[ReleaseDifferencePart]
-    findings: list[FindingPart]
+    findings: list[parts.FindingPart]
 
 
 def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[AnyPlan], ReleaseComparisonDocument]:
@@ -303,7 +290,7 @@ def compare_releases(ask: Ask, releases: Sequence[Release]) -> tuple[list[AnyPla
             for uid, pod in pods.items()
         ],
         differences=[_difference(ask, *pair) for pair in pairs],
-        findings=finding_parts(dict.fromkeys(one for plan in plans for one in plan.findings)),
+        findings=parts.finding_parts(dict.fromkeys(one for plan in plans for one in plan.findings)),
     )
 
 
