@@ -95,7 +95,7 @@ def change_parts(changes: Iterable[changing.PlannedChange], question: Question) 
 def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
     """Return a proposal with its cost, its changes, and where the pod would be."""
     cost = proposal.cost
-    return ProposalPart(
+    part = ProposalPart(
         text=proposal.text,
         cost=CostPart(
             guarantees=cost.guarantees,
@@ -113,6 +113,8 @@ def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
         containers={name: placement_part(place) for name, place in proposal.decision.containers.items()},
         pod=placement_part(proposal.decision.pod),
     )
+    part.given_up = tuple(given_up_words(proposal))
+    return part
 
 
 def outcome_command(read: NodeInputs, changes: Sequence[tuple[str, str]], pod: Pod) -> tuple[str, ...]:
