@@ -18,8 +18,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
 from mooring.engine.node.facts import PodAdmitted
 from mooring.engine.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored
-from mooring.explanations.lines import story_lines
-from mooring.explanations.step_lines import plugin_line
+from mooring.explanations.lines import plugin_line, story_lines
 from mooring.explanations.story import walk
 
 HYBRID = "i7-1370p"
