@@ -344,6 +344,9 @@ def test_cpufreq_goes_before_cpuinfo() -> None:
     [
         (f"{NODE}/node0/distance", "10  20\n", "cannot convert  to int"),
         (f"{NODE}/node0/distance", "", "cannot convert  to int"),
+        (f"{NODE}/node0/distance", "10 +1\n", "cannot convert +1 to int"),
+        (f"{NODE}/node0/distance", "10 1_0\n", "cannot convert 1_0 to int"),
+        (f"{NODE}/node0/distance", f"10 {2**64}\n", f"cannot convert {2**64} to int"),
         (f"{NODE}/node0/meminfo", "none", 'failed to match regexp in output: "none"'),
         (f"{NODE}/node0/hugepages/hugepages-x/nr_hugepages", "1", 'strconv.ParseUint: parsing "x": invalid syntax'),
         (f"{CPU}/cpu0/topology/core_id", "x\n", 'strconv.Atoi: parsing "x": invalid syntax'),
@@ -357,6 +360,28 @@ def test_what_cannot_be_read_as_a_number_costs_the_whole_topology(path: str, tex
     files.texts[path] = text
     answer = files.answer()
     assert (answer.topology_error, answer.info.num_cores, answer.info.topology) == (error, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("size", "seen"), [("512K\n", [2**19]), (" 512K", [2**19]), ("512 K", []), ("512M", []), ("-1K", []), ("x", [])]
+)
+def test_the_size_of_a_cache_is_a_number_and_a_k_at_once_behind_it(size: str, seen: list[int]) -> None:
+    files = Files()
+    files.node(0)
+    files.cpu(0, core=0, node=0)
+    files.cache(0, 0, level=2, number=0, sharers=[0])
+    files.texts[f"{CPU}/cpu0/cache/index0/size"] = size
+    [core] = files.info().topology[0].cores
+    assert [cache.size for cache in core.caches] == seen
+
+
+def test_only_what_go_calls_space_is_trimmed() -> None:
+    files = Files()
+    files.node(0, distance="\u00a0\x85 \v\f\r\n7\t")
+    files.cpu(0, core=0, node=0)
+    assert files.info().topology[0].distances == (7,)
+    files.node(0, distance="\x1c7")
+    assert files.answer().topology_error == "cannot convert \x1c7 to int"
 
 
 def test_pools_come_in_text_order_with_their_reserved_pages() -> None:
