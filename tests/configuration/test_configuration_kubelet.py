@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
@@ -276,20 +274,3 @@ def test_other_documents_are_no_configuration(tmp_path: Path, text: str, message
     with pytest.raises(InputError) as error:
         load(tmp_path, text)
     assert message in str(error.value)
-
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(st.dictionaries(st.sampled_from(sorted(READ)), junk, min_size=1))
-def test_any_values_are_taken_or_refused(fields: dict[str, Any]) -> None:
-    try:
-        found = kubelet_config(fields, source="k.yaml")
-    except InputError as error:
-        assert error.field.split(".")[0].split("[")[0] in fields  # noqa: PT017 - both outcomes are right
-    else:
-        assert isinstance(found, KubeletConfig)

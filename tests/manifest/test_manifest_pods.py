@@ -377,37 +377,3 @@ TYPICAL = pod(
     overhead={"cpu": "1m"},
 )
 TYPICAL["status"] = {"qosClass": "Burstable"}
-
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.just("9" * 5000),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-def damaged(value: Any, target: int, replacement: Any) -> tuple[Any, int]:
-    """Return ``value`` with its node number ``target`` replaced, and the number of nodes passed."""
-    if target == 0:
-        return replacement, 1
-    passed = 1
-    if isinstance(value, dict | list):
-        items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-        copied: Any = copy.copy(value)
-        for key, inner in items:
-            copied[key], count = damaged(inner, target - passed, replacement)
-            passed += count
-        value = copied
-    return value, passed
-
-
-@given(st.lists(st.tuples(st.integers(1, 40), junk), min_size=1, max_size=3))
-def test_any_damage_is_read_or_refused(changes: list[tuple[int, Any]]) -> None:
-    content: Any = TYPICAL
-    for number, replacement in changes:
-        content, _ = damaged(content, number, replacement)
-    try:
-        outcome = read(content).uid
-    except InputError as error:
-        outcome = str(error)
-    assert outcome.startswith(("default_", "f.yaml: "))
