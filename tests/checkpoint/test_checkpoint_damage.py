@@ -71,7 +71,9 @@ def test_one_wrong_byte_is_refused_or_harmless(text: str, data: st.DataObject) -
 
 
 def without_pods(state: CPUState | MemoryState) -> CPUState | MemoryState:
-    return replace(state, pods={}) if isinstance(state, CPUState) else replace(state, pods={})
+    if isinstance(state, CPUState):
+        return replace(state, pods={})
+    return replace(state, pods={})
 
 
 def spoil(text: str, data: st.DataObject) -> bytes:

@@ -173,8 +173,10 @@ CASES: list[tuple[Callable[[Views], Views], str]] = [
     ),
     (
         with_nodes(lambda node: replace(node, distances=None)),
-        "The kernel reports no distances of NUMA nodes 0-1; "
-        "with prefer-closest-numa-nodes the kubelet refuses to start.",
+        (
+            "The kernel reports no distances of NUMA nodes 0-1; "
+            "with prefer-closest-numa-nodes the kubelet refuses to start."
+        ),
     ),
     (
         with_nodes(lambda node: replace(node, distances=(10,))),
