@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.faults import read_text
 
-from mooring.engine.core.config import KubeletConfig, ReservedMemory
-from mooring.engine.core.gates import FeatureGates, resolve_gates
-from mooring.engine.node.validation import validate
-from mooring.engine.releases.gates import known_gates
+from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.decision import StartRefusal
+from mooring.engine.node.settings import build_settings
+from mooring.inputs.machines.compact import parse_compact
 
 DEFAULT = KubeletConfig()
+INFO = parse_compact("cores=4 memory=8Gi").info
 POLICIES = '["none" "best-effort" "restricted" "single-numa-node"]'
 ATOI = "strconv.Atoi:"
 CGROUPS = (
@@ -22,9 +22,8 @@ CGROUPS = (
 
 
 def errors(config: KubeletConfig, **gates: bool) -> str:
-    resolved = resolve_gates(gates, known_gates("1.37"))
-    assert isinstance(resolved, FeatureGates)
-    return read_text(validate(config, resolved))
+    found = build_settings(replace(config, feature_gates=gates), MooringConfig(), INFO)
+    return found.message if isinstance(found, StartRefusal) and found.stage == "validation" else ""
 
 
 @pytest.mark.parametrize(
@@ -40,14 +39,8 @@ def errors(config: KubeletConfig, **gates: bool) -> str:
             replace(DEFAULT, topology_manager_scope="node"),
             'topologyManagerScope (--topology-manager-scope) "node" must be one of: "container", or "pod"',
         ),
-        (
-            replace(DEFAULT, reserved_system_cpus="0", kube_reserved_cgroup="/kube"),
-            CGROUPS,
-        ),
-        (
-            replace(DEFAULT, reserved_system_cpus="0", system_reserved_cgroup="/system"),
-            CGROUPS,
-        ),
+        (replace(DEFAULT, reserved_system_cpus="0", kube_reserved_cgroup="/kube"), CGROUPS),
+        (replace(DEFAULT, reserved_system_cpus="0", system_reserved_cgroup="/system"), CGROUPS),
         (
             replace(DEFAULT, reserved_system_cpus="0,x"),
             f'unable to parse reservedSystemCPUs (--reserved-cpus) 0,x, error: {ATOI} parsing "x": invalid syntax',
