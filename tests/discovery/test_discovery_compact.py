@@ -143,19 +143,6 @@ def test_what_makes_no_machine_is_refused_in_one_line(text: str, field: str, pro
     assert "\n" not in str(caught.value)
 
 
-@settings(deadline=None)
-@given(
-    st.text(max_size=60)
-    | st.lists(st.sampled_from(["cores", "numa", "=", "2", " ", "memory", "1Gi", ","])).map("".join)
-)
-def test_any_text_is_a_machine_or_refused_as_input(text: str) -> None:
-    try:
-        machine = parse_compact(text)
-    except InputError:
-        return
-    assert machine.info.num_cores > 0
-
-
 @st.composite
 def compact_texts(draw: st.DrawFn) -> str:
     sockets = draw(st.integers(1, 3))
