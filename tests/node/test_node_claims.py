@@ -10,9 +10,8 @@ from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.owners import OwnerKind, claim_key, claim_of, claims_of, state_owner
-from mooring.engine.kubelet.adoption import held_by_others
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
+from mooring.engine.kubelet.start import held_by_others, restart_kubelet, start_kubelet
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable, release
 

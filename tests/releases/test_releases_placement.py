@@ -15,7 +15,7 @@ from mooring.engine.core.machine import Machine
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.engine.cpumanager.options import CPUOptions, TakeError
 from mooring.engine.cpumanager.take import take
-from mooring.engine.node.scores import score
+from mooring.engine.node.decision import score
 from mooring.engine.releases.catalog import RELEASES
 
 SPREAD, DISTRIBUTE, UNCORE = (

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.render.pictured import terminal_text
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.views import terminal
 from mooring.views.build import CPUOwner, Pools, build_view

@@ -24,8 +24,8 @@ from mooring.agent.reactor.update_container import is_due, reclaiming_writes, re
 from mooring.agent.state import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 
 Online: TypeAlias = Callable[[], CPUSet | None]
 """Reads which CPUs are online; None where that is unknown."""

@@ -20,8 +20,8 @@ from mooring.agent.reactor.create_container import place_existing, start_contain
 from mooring.agent.reactor.desired import DesiredSettings, on_record, write_of
 from mooring.agent.reactor.placing import Placed, place_waiting, without_pod
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, Phase
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 
 EVENTS = frozenset(Event)

@@ -32,7 +32,7 @@ from mooring.agent.state import LIVE, AgentState, KnownContainer, by_name
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import MIXED_CPUS
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus
 from mooring.engine.extensions.cpu_resize import assigned, change_of, taken_around

@@ -10,10 +10,9 @@ from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import AgentState, LastSeen, Options
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import Fault, StartRefusal
+from mooring.engine.core.decision import Fault, Observer, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts

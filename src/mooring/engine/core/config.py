@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from mooring.engine.core.dynamic import LocationAttributes
 from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.core.pod import LocationAttributes
 from mooring.engine.core.release import NEWEST, Release
 from mooring.lazy import dataclass, field, replace
 
@@ -27,35 +27,19 @@ DEVICE_ALIGNMENT = "device-alignment"
 
 EXTENSIONS: frozenset[str] = frozenset(
     {
-        ASSIGNED_CPUSET,
-        CPU_HOTPLUG,
-        DEVICE_ALIGNMENT,
-        EXCLUSIVE_RESIZE,
-        IRQ_AFFINITY,
-        MIXED_CPUS,
-        PLUGINS,
+        ASSIGNED_CPUSET, CPU_HOTPLUG, DEVICE_ALIGNMENT, EXCLUSIVE_RESIZE, IRQ_AFFINITY, MIXED_CPUS, PLUGINS,
         SCALE_DOWN_DELAY,
-    }
-)
+    },
+)  # fmt: skip
 """Additions that this version can switch on by ``extensions`` in Mooring's own document (spec: resize.md sections 4 to
 7)."""
 
 FIXABLE_DEFECTS = frozenset(
     {
-        "average-sizes",
-        "claim-loop",
-        "exact-mask-reuse",
-        "group-loop",
-        "hint-typo",
-        "memory-nil-hints",
-        "numa-gauge",
-        "odd-uncore",
-        "pod-restart",
-        "saved-combo",
-        "shared-uncore",
-        "socket-restart",
-    }
-)
+        "average-sizes", "claim-loop", "exact-mask-reuse", "group-loop", "hint-typo", "memory-nil-hints", "numa-gauge",
+        "odd-uncore", "pod-restart", "saved-combo", "shared-uncore", "socket-restart",
+    },
+)  # fmt: skip
 """Defects of kubelet v1.37.1 that Mooring reproduces unless ``fixedDefects`` names them (spec: README.md section 5)."""
 
 

@@ -58,32 +58,17 @@ class KnownGates:
 
 MANAGER_GATES = frozenset(
     {
-        "CPUManagerPolicyOptions",
-        "CPUManagerPolicyBetaOptions",
-        "CPUManagerPolicyAlphaOptions",
-        "TopologyManagerPolicyOptions",
-        "TopologyManagerPolicyBetaOptions",
-        "TopologyManagerPolicyAlphaOptions",
-        "DisableCPUQuotaWithExclusiveCPUs",
-        "PodLevelResources",
-        "PodLevelResourcesFixKubeletQOSClass",
-        "PodLevelResourcesFixDefaulting",
-        "PodLevelResourceManagers",
-        "InPlacePodVerticalScaling",
-        "InPlacePodVerticalScalingInitContainers",
-        "InPlacePodLevelResourcesVerticalScaling",
-        "InPlacePodVerticalScalingExclusiveCPUs",
-        "InPlacePodVerticalScalingExclusiveMemory",
-        "InPlacePodVerticalScalingMemoryBackedVolumes",
-        "CustomCPUCFSQuotaPeriod",
-        "DynamicResourceAllocation",
-        "KubeletPodResourcesGet",
-        "KubeletPodResourcesDynamicResources",
-        "KubeletPodResourcesListUseActivePods",
-        "MemoryQoS",
-        "WindowsCPUAndMemoryAffinity",
-    }
-)
+        "CPUManagerPolicyOptions", "CPUManagerPolicyBetaOptions", "CPUManagerPolicyAlphaOptions",
+        "TopologyManagerPolicyOptions", "TopologyManagerPolicyBetaOptions", "TopologyManagerPolicyAlphaOptions",
+        "DisableCPUQuotaWithExclusiveCPUs", "PodLevelResources", "PodLevelResourcesFixKubeletQOSClass",
+        "PodLevelResourcesFixDefaulting", "PodLevelResourceManagers", "InPlacePodVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers", "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScalingExclusiveMemory",
+        "InPlacePodVerticalScalingMemoryBackedVolumes", "CustomCPUCFSQuotaPeriod", "DynamicResourceAllocation",
+        "KubeletPodResourcesGet", "KubeletPodResourcesDynamicResources", "KubeletPodResourcesListUseActivePods",
+        "MemoryQoS", "WindowsCPUAndMemoryAffinity",
+    },
+)  # fmt: skip
 """The gates that concern the resource managers; all others only decide whether the kubelet starts."""
 
 _ON_WITHOUT_GATE = frozenset({"DynamicResourceAllocation", "InPlacePodVerticalScaling", "NodeSwap"})

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import cast
 
 from mooring.engine.core.bits import NO_CPUS, NO_NODES, CPUMask, NUMAMask
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked

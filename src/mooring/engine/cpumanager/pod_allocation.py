@@ -27,9 +27,8 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.gotext import int64
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
 from mooring.engine.cpumanager.facts import (
     CPUPinningFailed,

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
-from mooring.engine.core.decision import Cause, Endless, Fault
+from mooring.engine.core.decision import Cause, Endless, Fault, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import quote
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.cpumanager.facts import (

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from mooring.engine.core.decision import Endless, Rejection
+from mooring.engine.core.decision import Endless, Observer, Rejection
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager import pod_allocation as cpu_pod
 from mooring.engine.cpumanager.policy import AllocationError
@@ -19,10 +18,10 @@ from mooring.engine.devicemanager.allocation import DeviceError
 from mooring.engine.devicemanager.allocation import allocate as allocate_devices
 from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.extensions.scale_down import resumed_resize
-from mooring.engine.memorymanager import pod_allocation as memory_pod
+from mooring.engine.memorymanager import static as memory_pod
 from mooring.engine.memorymanager.static import MemoryRefusal
 from mooring.engine.memorymanager.static import allocate as allocate_memory
-from mooring.engine.node.decision import NO_AFFINITY
+from mooring.engine.node.decision import NO_AFFINITY, HintsAsked
 from mooring.engine.node.facts import (
     AdmissionBegun,
     AdmissionEndless,
@@ -42,7 +41,6 @@ from mooring.engine.node.providers import (
     without_stale_devices,
     without_stale_memory,
 )
-from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, merge

@@ -1,20 +1,148 @@
-"""What the node answers when it is asked to admit, remove or restart."""
+"""What the node answers when it is asked to admit, remove or restart, and the scores of hints.
+
+A score is the share of what the nodes of a hint have that is given away, from 0, which says nothing, to 100. Kubelets
+from 1.38 on hand scores out with their hints; nothing decides by them, and they are computed where hints are shown.
+
+Source: kubelet v1.38.0-beta.0, topologymanager (mergePermutation) and the hints of the three managers; spec:
+preview.md section 15.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from mooring.engine.core.bits import NO_CPUS, NUMAMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Endless, Placement, Rejection
+from mooring.engine.core.pod import Pod
+from mooring.engine.cpumanager.pod_allocation import stale_cpus
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.memorymanager.policy import is_memory
+from mooring.engine.node.providers import Providers
+from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
-from mooring.engine.topologymanager.wide import ResourceHints
+from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
+from mooring.engine.topologymanager.wide import Family, ResourceHints, merge_entries
 from mooring.lazy import dataclass, field
 
 if TYPE_CHECKING:
-    from mooring.engine.node.scores import HintsAsked
     from mooring.engine.plugins.facts import PluginFailed
+
+WIDEST = 16
+"""Hints of more NUMA nodes than these are described and not listed: what is merged of them has no score here."""
+
+
+class ScoredHint(NamedTuple):
+    """A hint as it takes part in a merge."""
+
+    mask: NUMAMask | None
+    preferred: bool
+    score: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HintsAsked:
+    """What was asked about a container, or in scope pod about the pod."""
+
+    settings: Settings
+    providers: Providers
+    """What had been given away at that moment."""
+    given: tuple[ResourceHints | None, ...]
+    """What each manager answered."""
+    policy: str
+    """Topology policy."""
+    pod: Pod | None = None
+    """In scope pod the pod: CPUs that are stored for it as a whole, and that it is not going to keep, count as free."""
+
+    def score(self, resource: str, mask: NUMAMask) -> int:
+        """Return the score of a hint."""
+        if resource == "cpu" and self.settings.cpu is not None:
+            policy, state = self.settings.cpu, self.providers.cpu
+            cpus = policy.topology.cpus_in_numa(mask) & ~policy.reserved
+            free = state.default | (NO_CPUS if self.pod is None else stale_cpus(policy, state, self.pod))
+            return score(cpus.bit_count(), (cpus & ~free).bit_count())
+        if is_memory(resource):
+            nodes = self.providers.memory.nodes.items()
+            tables = [state.memory[resource] for node, state in nodes if mask >> node & 1 and resource in state.memory]
+            allocatable = sum(table.allocatable for table in tables)
+            return score(allocatable, allocatable - sum(table.free for table in tables))
+        devices = self.providers.devices
+        near = {one.id for one in devices.devices[resource] if one.healthy and one.mask & mask}
+        return score(len(near), len(near & devices.allocated(resource)))
+
+    def merged(self, hint: Hint) -> int | None:
+        """Return the score of what the hints were merged to; None where there are too many of them."""
+        entries: list[list[ScoredHint]] = []
+        for provider in self.given:
+            for resource in sorted(provider or ("",)):
+                of_one = {resource: provider[resource]} if provider else None
+                [hints] = merge_entries([of_one])
+                if isinstance(hints, Family):
+                    if hints.universe.bit_count() > WIDEST:
+                        return None
+                    hints = hints.hints()
+                scores = ((one, 0 if one.mask is None else self.score(resource, one.mask)) for one in hints)
+                entries.append([ScoredHint(one.mask, one.preferred, found) for one, found in scores])
+        return merged_score(self.policy, entries, hint, self.settings.numa.nodes)
+
+
+def score(allocatable: int, assigned: int) -> int:
+    """Return the score of a set of nodes.
+
+    >>> score(8, 1), score(101, 1), score(0, 5), score(4, -1)
+    (12, 1, 0, 1)
+    """
+    return max(1, 100 * assigned // allocatable) if allocatable > 0 else 0
+
+
+def merged_score(policy: str, entries: Sequence[Sequence[ScoredHint]], hint: Hint, nodes: NUMAMask) -> int:
+    """Return the score of a merged hint: the mean of those of the first permutation that makes it.
+
+    Args:
+        policy: single-numa-node looks at fewer hints.
+        entries: the hints of each resource of each provider, in the kubelet's order.
+        hint: the result.
+        nodes: mask of the machine's.
+    """
+    if hint.mask is None:
+        return 0
+    if policy == SINGLE_NUMA_NODE:
+        entries = [[one for one in hints if one.preferred and _is_single(one.mask)] for hints in entries]
+    scores = [one.score for one in _permutation(entries, hint, nodes, nodes, {}) or () if one.mask is not None]
+    counted = [one for one in scores if one > 0]
+    return sum(counted) // len(counted) if counted else 0
+
+
+def _is_single(mask: NUMAMask | None) -> bool:
+    return mask is None or mask.bit_count() == 1
+
+
+def _permutation(
+    entries: Sequence[Sequence[ScoredHint]], hint: Hint, nodes: NUMAMask, room: int, known: dict[tuple[int, int], None]
+) -> list[ScoredHint] | None:
+    """Return the first choice of one hint of each entry whose masks leave just the merged one of ``room``.
+
+    Args:
+        entries: those that are left.
+        hint: the merged one; when it is preferred, all hints are, and those with a mask have this one.
+        nodes: mask of the machine's.
+        room: what the hints that were chosen leave.
+        known: entries that are left, and room, of what has no such choice.
+    """
+    if not entries:
+        return [] if room == hint.mask else None
+    if hint.mask is None or (len(entries), room) in known:
+        return None
+    for one in entries[0]:
+        mask = nodes if one.mask is None else one.mask & nodes
+        fits = one.preferred and (one.mask is None or mask == hint.mask) if hint.preferred else not hint.mask & ~mask
+        rest = _permutation(entries[1:], hint, nodes, room & mask, known) if fits else None
+        if rest is not None:
+            return [one, *rest]
+    known[len(entries), room] = None
+    return None
+
 
 NO_AFFINITY = Hint(None, preferred=False)
 """What the topology manager's store answers for a container that it does not know."""

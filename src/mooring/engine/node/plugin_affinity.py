@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mooring.engine.core.bits import NUMAMask
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.plugins import PluginPlacement
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import CPUsWanted, StaticPolicy, exclusive_cpus, exclusive_cpus_of_pod

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager import hints as cpu_hints
 from mooring.engine.cpumanager.pod_allocation import without_orphans as without_orphaned_cpus

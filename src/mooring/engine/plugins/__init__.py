@@ -36,21 +36,6 @@ from mooring.engine.plugins.values import (
 )
 
 __all__ = [
-    "AffinityRequest",
-    "CPURequest",
-    "CPUSet",
-    "Change",
-    "Holder",
-    "InputError",
-    "MachineView",
-    "NUMAChoice",
-    "PodView",
-    "Room",
-    "Selected",
-    "Withheld",
-    "can_hold",
-    "hookimpl",
-    "is_whole",
-    "kubelet_choice",
-    "scored_choice",
-]
+    "AffinityRequest", "CPURequest", "CPUSet", "Change", "Holder", "InputError", "MachineView", "NUMAChoice", "PodView",
+    "Room", "Selected", "Withheld", "can_hold", "hookimpl", "is_whole", "kubelet_choice", "scored_choice",
+]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, cast
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError, PluginChoice
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins.facts import PluginFailed

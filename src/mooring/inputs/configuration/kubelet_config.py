@@ -33,9 +33,17 @@ from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding import api_fields
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings
+from mooring.inputs.decoding.api_fields import (
+    QUANTITY_REMEDY,
+    Places,
+    fields_of,
+    nanoseconds,
+    not_a_quantity,
+    quantity_text,
+    unknown_fields,
+    unknown_findings,
+)
 from mooring.inputs.decoding.fields import Report, list_at, mapping_at, nearest, text_at, texts_at, within
-from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
 
 UNKNOWN_VALUE: Final = "MOOR-515"
 _GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _ in EXTENSION_GATES.values())})

@@ -18,7 +18,7 @@ from mooring.engine.core.pod import Container, ContainerKind, PodResources, QoS,
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.releases.gates import known_gates
-from mooring.inputs.decoding.quantities import HUGE_PAGES
+from mooring.inputs.decoding.api_fields import HUGE_PAGES
 from mooring.lazy import dataclass
 
 

@@ -22,10 +22,9 @@ from collections.abc import Collection, Mapping
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, Placement, Rejection
+from mooring.engine.core.decision import Endless, Observer, Placement, Rejection
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, with_entry
 from mooring.engine.cpumanager.policy import AllocationError
 from mooring.engine.cpumanager.static import near
@@ -41,7 +40,7 @@ from mooring.engine.node.admission import (
     Admission,
     joined,
 )
-from mooring.engine.node.decision import NO_AFFINITY, Decision
+from mooring.engine.node.decision import NO_AFFINITY, Decision, HintsAsked
 from mooring.engine.node.facts import ResizeAccepted, ResizeRefused
 from mooring.engine.node.node import Node, made_decision, numa_of_blocks
 from mooring.engine.node.providers import Providers, hints_of_devices, policy_of
@@ -58,7 +57,6 @@ from mooring.engine.node.resize.feasibility import (
     retry_order,
 )
 from mooring.engine.node.resources import check_fit
-from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
