@@ -13,25 +13,8 @@ from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS, with_entry
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
-from mooring.engine.memorymanager.facts import (
-    MemoryAssigned,
-    MemoryPartitioned,
-    MemoryPinningFailed,
-    MemoryPinningRequested,
-    MemoryReleased,
-)
+from mooring.engine.memorymanager import facts, pod_partition
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints
-from mooring.engine.memorymanager.pod_partition import (
-    EMPTY_SHARED_POOL,
-    POD_RESTART,
-    blocks_of,
-    is_served_as_a_whole,
-    keeps_pod,
-    partition,
-    restored_blocks,
-    shared_pool_error,
-    without_pod,
-)
 from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, container_requests, pod_requests
 from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, free_in, release
@@ -92,17 +75,17 @@ def allocate(
         _report(observer, pod, container, affinity, (NO_NODES, ""), (), requests)
         # Up to v1.36 such a container is counted (rule memory-pinning-counted-first; spec: releases.md section 9).
         if observer is not None and policy.older.memory_pinning_counted_first:
-            observer(MemoryPinningRequested(pod.uid, container.name))
-            observer(MemoryPinningFailed(pod.uid, container.name, requests))
+            observer(facts.MemoryPinningRequested(pod.uid, container.name))
+            observer(facts.MemoryPinningFailed(pod.uid, container.name, requests))
         return MemoryRefusal(requests)
     if not requests and not policy.older.empty_memory_request_is_served:
         return MemoryAllocated(state, reusable)
     # 4. From here on every error counts as a failure to pin.
     if observer is not None:
-        observer(MemoryPinningRequested(pod.uid, container.name))
+        observer(facts.MemoryPinningRequested(pod.uid, container.name))
     answer = _pinned(policy, state, reusable, pod, container, requests, affinity, observer)
     if observer is not None and isinstance(answer, MemoryRefusal):
-        observer(MemoryPinningFailed(pod.uid, container.name, answer.message))
+        observer(facts.MemoryPinningFailed(pod.uid, container.name, answer.message))
     return answer
 
 
@@ -121,7 +104,7 @@ def _pinned(
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
         return MemoryAllocated(state, reusable.after(pod.uid, container, existing))
-    if is_served_as_a_whole(policy, state, pod):
+    if pod_partition.is_served_as_a_whole(policy, state, pod):
         return MemoryAllocated(state, reusable)
     # 6-8. The nodes.
     held = state.assignments.get(pod.uid, {})
@@ -155,7 +138,7 @@ def _report(
     error: str,
 ) -> None:
     if observer is not None:
-        observer(MemoryAssigned(pod.uid, container.name, affinity.mask, *chosen, blocks, error))
+        observer(facts.MemoryAssigned(pod.uid, container.name, affinity.mask, *chosen, blocks, error))
 
 
 def choose_nodes(
@@ -244,7 +227,7 @@ def remove(
         if not rest:
             pods = {uid: held for uid, held in pods.items() if uid != pod}
     if observer is not None:
-        observer(MemoryReleased(pod, container, blocks))
+        observer(facts.MemoryReleased(pod, container, blocks))
     return replace(state, nodes=release(state.nodes, blocks), assignments=assignments, pods=pods)
 
 
@@ -272,15 +255,15 @@ def allocate_pod(
     requests = pod_requests(pod, policy.gates, policy.older)
     if isinstance(requests, str) or not requests:
         return MemoryAllocated(state, reusable)
-    if keeps_pod(policy, state, pod):
+    if pod_partition.keeps_pod(policy, state, pod):
         return MemoryAllocated(state, reusable)
     # 2. From here on every error counts as a failure to pin.
     if observer is not None:
-        observer(MemoryPinningRequested(pod.uid, ""))
+        observer(facts.MemoryPinningRequested(pod.uid, ""))
     answer = _partitioned(policy, state, pod, requests, affinity, observer)
     if isinstance(answer, MemoryRefusal):
         if observer is not None:
-            observer(MemoryPinningFailed(pod.uid, "", answer.message))
+            observer(facts.MemoryPinningFailed(pod.uid, "", answer.message))
         return answer
     return MemoryAllocated(answer, reusable)
 
@@ -290,17 +273,17 @@ def _partitioned(
 ) -> MemoryState | MemoryRefusal:
     """Return the state with the pod's memory divided among its containers, or the kubelet's error."""
     # 2. Someone would share nothing.
-    empty, _ = shared_pool_error(pod, requests, policy.gates)
+    empty, _ = pod_partition.shared_pool_error(pod, requests, policy.gates)
     if empty:
-        return MemoryRefusal(empty, EMPTY_SHARED_POOL)
-    if POD_RESTART in policy.fixed_defects:
-        restored = restored_blocks(policy, state, pod, requests)
+        return MemoryRefusal(empty, pod_partition.EMPTY_SHARED_POOL)
+    if pod_partition.POD_RESTART in policy.fixed_defects:
+        restored = pod_partition.restored_blocks(policy, state, pod, requests)
         if restored is not None:
             # The state with what containers missed; the very same one when they missed nothing
             if restored == state.assignments.get(pod.uid):
                 return state
             return replace(state, assignments=with_entry(state.assignments, pod.uid, restored))
-        state = without_pod(state, pod.uid)
+        state = pod_partition.without_pod(state, pod.uid)
     # 3. The nodes.
     chosen = choose_nodes(state.nodes, requests, affinity, older=policy.older)
     if isinstance(chosen, MemoryRefusal):
@@ -310,12 +293,15 @@ def _partitioned(
     nodes: Mapping[int, NUMANodeState] = state.nodes
     for resource in sorted(requests):
         nodes = charge(nodes, cells, resource, requests[resource])
-    pods = with_entry(state.pods, pod.uid, blocks_of(cells, requests))
-    held = {name: blocks_of(cells, share) for name, share in partition(pod, requests, policy.gates).items()}
+    pods = with_entry(state.pods, pod.uid, pod_partition.blocks_of(cells, requests))
+    held = {
+        name: pod_partition.blocks_of(cells, share)
+        for name, share in pod_partition.partition(pod, requests, policy.gates).items()
+    }
     assignments = with_entry(state.assignments, pod.uid, {**state.assignments.get(pod.uid, {}), **held})
     if observer is not None:
         blocks = pods[pod.uid]
-        observer(MemoryAssigned(pod.uid, "", affinity.mask, *chosen, blocks, ""))
+        observer(facts.MemoryAssigned(pod.uid, "", affinity.mask, *chosen, blocks, ""))
         # Report who asked for a part: every init container, and the apps that have requests of their own
         exclusive = tuple(
             container.name
@@ -324,7 +310,7 @@ def _partitioned(
         )
         for container in pod.containers:
             if container.kind is not ContainerKind.APP or container.name in exclusive:
-                observer(MemoryPinningRequested(pod.uid, container.name))
+                observer(facts.MemoryPinningRequested(pod.uid, container.name))
         shared = tuple(container.name for container in pod.containers if container.name not in exclusive)
-        observer(MemoryPartitioned(pod.uid, exclusive, shared))
+        observer(facts.MemoryPartitioned(pod.uid, exclusive, shared))
     return replace(state, nodes=nodes, assignments=assignments, pods=pods)

@@ -21,16 +21,8 @@ from mooring.engine.extensions.scale_down import resumed_resize
 from mooring.engine.memorymanager import static as memory_pod
 from mooring.engine.memorymanager.static import MemoryRefusal
 from mooring.engine.memorymanager.static import allocate as allocate_memory
+from mooring.engine.node import facts
 from mooring.engine.node.decision import NO_AFFINITY, HintsAsked
-from mooring.engine.node.facts import (
-    AdmissionBegun,
-    AdmissionEndless,
-    ContainerAdmitted,
-    HintScored,
-    HintsGiven,
-    PodAdmitted,
-    PodRejected,
-)
 from mooring.engine.node.plugin_affinity import AffinityAsked, with_plugins
 from mooring.engine.node.providers import (
     Providers,
@@ -101,7 +93,7 @@ class Admission:
         if self.settings.plugins is not None:
             self._bring_in_plugins(self.settings.plugins.among(self.active))
         if self.observer is not None:
-            self.observer(AdmissionBegun(self.pod.uid))
+            self.observer(facts.AdmissionBegun(self.pod.uid))
         if self.pod.uid in self.providers.devices.claimed:
             devices = self.providers.devices.with_claimed(self.pod.uid)
             self.providers = replace(self.providers, devices=devices)
@@ -181,7 +173,7 @@ class Admission:
             if verdict is not None:
                 return verdict
             if self.observer is not None:
-                self.observer(ContainerAdmitted(self.pod.uid, container.name))
+                self.observer(facts.ContainerAdmitted(self.pod.uid, container.name))
         return None
 
     def _aligned(self, container: Container, policy: str) -> Verdict:
@@ -232,13 +224,13 @@ class Admission:
     def _merged(self, given: tuple[ResourceHints | None, ...], container: str, policy: str) -> Hint | None:
         """Merge; None when the policy does not admit."""
         if self.observer is not None:
-            self.observer(HintsGiven(self.pod.uid, container, joined(given)))
+            self.observer(facts.HintsGiven(self.pod.uid, container, joined(given)))
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
         if not self.settings.release.rules.hints_without_score:
             of = HintsAsked(self.settings, self.providers, given, policy, None if container else self.pod)
             self.scored[container] = of
             if self.observer is not None:
-                self.observer(HintScored(self.pod.uid, container, of.merged(merged.hint)))
+                self.observer(facts.HintScored(self.pod.uid, container, of.merged(merged.hint)))
         plugins = self.settings.plugins
         if plugins is not None:
             settings = replace(self.settings, topology_policy=policy)
@@ -346,7 +338,7 @@ def _without_admissions(observer: Observer | None) -> Observer | None:
         return None
 
     def observe(fact: object) -> None:
-        if not isinstance(fact, ContainerAdmitted):
+        if not isinstance(fact, facts.ContainerAdmitted):
             observer(fact)
 
     return observe
@@ -360,13 +352,13 @@ def joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
     return joined
 
 
-def _ended(pod: Pod, verdict: Verdict) -> PodAdmitted | PodRejected | AdmissionEndless:
+def _ended(pod: Pod, verdict: Verdict) -> facts.PodAdmitted | facts.PodRejected | facts.AdmissionEndless:
     """Return the fact with which an admission ends."""
     if isinstance(verdict, Rejection):
-        return PodRejected(pod.uid, verdict.reason, verdict.message)
+        return facts.PodRejected(pod.uid, verdict.reason, verdict.message)
     if isinstance(verdict, Endless):
-        return AdmissionEndless(pod.uid, verdict.defect)
-    return PodAdmitted(pod.uid, pod)
+        return facts.AdmissionEndless(pod.uid, verdict.defect)
+    return facts.PodAdmitted(pod.uid, pod)
 
 
 def _rejection(message: str, reason: str) -> Rejection:

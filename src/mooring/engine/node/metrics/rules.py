@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.facts import (
-    CPUPinningFailed,
-    CPUPinningRequested,
-    CPUsAssigned,
-    CPUsReleased,
-    ExistingCPUsKept,
-    PodPartitioned,
-    PodShareCut,
-)
+from mooring.engine.cpumanager import facts as cpu_facts
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.facts import (
     CPUsMoved,
@@ -27,21 +19,8 @@ from mooring.engine.extensions.facts import (
     ScaleDownDropped,
     ScaleDownStarted,
 )
-from mooring.engine.memorymanager.facts import (
-    MemoryAssigned,
-    MemoryPartitioned,
-    MemoryPinningFailed,
-    MemoryPinningRequested,
-)
-from mooring.engine.node.facts import (
-    AdmissionBegun,
-    ContainerAdmitted,
-    PodAdmitted,
-    PodNotSupported,
-    PodRejected,
-    PodWithdrawn,
-    ResizeRefused,
-)
+from mooring.engine.memorymanager import facts as memory_facts
+from mooring.engine.node import facts as node_facts
 from mooring.engine.node.metrics import names
 from mooring.engine.node.metrics.names import Labels, Metric, allocation, assignment
 from mooring.engine.node.resize.feasibility import INFEASIBLE
@@ -73,17 +52,17 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
     policy = settings.cpu
     whole_cores = policy is not None and policy.rules.whole_cores
     match fact:
-        case CPUPinningRequested():
+        case cpu_facts.CPUPinningRequested():
             yield Increment(names.CPU_PINNING_REQUESTS)
-        case CPUPinningFailed():
+        case cpu_facts.CPUPinningFailed():
             yield Increment(names.CPU_PINNING_ERRORS)
             yield Increment(names.ALLOCATION_ERRORS, allocation(names.CPU, _source(fact.container)))
             if whole_cores and fact.container:
                 yield Increment(names.ALIGNED_FAILURE, names.WHOLE_CORES)
-        case ExistingCPUsKept():
+        case cpu_facts.ExistingCPUsKept():
             if whole_cores and fact.container:
                 yield Increment(names.ALIGNED, names.WHOLE_CORES)
-        case CPUsAssigned():
+        case cpu_facts.CPUsAssigned():
             yield from _moved(settings, fact.cpus.bit_count())
             # Up to v1.32 uncore caches do not count (rule uncore-alignment-not-counted; spec: releases.md section 9).
             counts_uncore = policy is not None and not settings.release.rules.uncore_alignment_not_counted
@@ -95,7 +74,7 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
                 yield Increment(names.ALIGNED, names.WHOLE_CORES)
             yield Increment(names.ALLOCATIONS, allocation(names.CPU, names.NODE))
             yield Increment(names.ASSIGNMENTS, assignment(names.CPU, names.NODE_EXCLUSIVE))
-        case CPUsReleased():
+        case cpu_facts.CPUsReleased():
             yield from _moved(settings, -fact.cpus.bit_count())
 
 
@@ -118,25 +97,25 @@ def is_in_one_uncore(topology: Topology, cpus: int) -> bool:
 
 def _of_pod_cpus(fact: object) -> Iterator[Increment]:
     match fact:
-        case PodShareCut():
+        case cpu_facts.PodShareCut():
             kind = names.POD_EXCLUSIVE if fact.exclusive else names.POD_SHARED
             yield Increment(names.ASSIGNMENTS, assignment(names.CPU, kind))
-        case PodPartitioned():
+        case cpu_facts.PodPartitioned():
             yield Increment(names.ALLOCATIONS, allocation(names.CPU, names.POD), len(fact.containers))
 
 
 def _of_memory(fact: object) -> Iterator[Increment]:
     match fact:
-        case MemoryPinningRequested():
+        case memory_facts.MemoryPinningRequested():
             yield Increment(names.MEMORY_PINNING_REQUESTS)
-        case MemoryPinningFailed():
+        case memory_facts.MemoryPinningFailed():
             yield Increment(names.MEMORY_PINNING_ERRORS)
             yield Increment(names.ALLOCATION_ERRORS, allocation(names.MEMORY, _source(fact.container)))
-        case MemoryAssigned(error="") if fact.container:
+        case memory_facts.MemoryAssigned(error="") if fact.container:
             # One allocation for each type of memory, one assignment for the container.
             yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.NODE), len(fact.blocks))
             yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.NODE_EXCLUSIVE))
-        case MemoryPartitioned():
+        case memory_facts.MemoryPartitioned():
             served = len(fact.exclusive) + len(fact.shared)
             yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.POD), served)
             yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_EXCLUSIVE), len(fact.exclusive))
@@ -152,24 +131,24 @@ def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
     single = settings.topology_policy == SINGLE_NUMA_NODE
     boundary = names.POD_NUMA if settings.pod_scope else names.CONTAINER_NUMA
     match fact:
-        case AdmissionBegun():
+        case node_facts.AdmissionBegun():
             yield Increment(names.ADMISSION_REQUESTS)
         case HintsMerged(admitted=False) if single:
             yield Increment(names.ALIGNED_FAILURE, boundary)
-        case ContainerAdmitted() if single:
+        case node_facts.ContainerAdmitted() if single:
             yield Increment(names.ALIGNED, boundary)
-        case PodAdmitted():
+        case node_facts.PodAdmitted():
             if single and settings.pod_scope:
                 yield Increment(names.ALIGNED, boundary)
             yield Increment(names.POD_LEVEL_ADMISSIONS, names.pod_admission(fact.declared))
-        case PodRejected():
+        case node_facts.PodRejected():
             # The scope of policy none returns a provider's error without counting it.
             if settings.topology_policy != NONE:
                 yield Increment(names.ADMISSION_ERRORS)
             yield Increment(names.REJECTIONS, names.rejection(fact.reason))
-        case PodNotSupported():
+        case node_facts.PodNotSupported():
             yield Increment(names.REJECTIONS, names.rejection(fact.reason))
-        case PodWithdrawn():
+        case node_facts.PodWithdrawn():
             # The kubelet counts an admitted pod after its last handler; here the managers have spoken before it.
             yield Increment(names.POD_LEVEL_ADMISSIONS, names.pod_admission(fact.declared), -1)
             yield Increment(names.REJECTIONS, names.rejection(fact.reason))
@@ -177,7 +156,7 @@ def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
 
 def _of_resize(fact: object, settings: Settings) -> Iterator[Increment]:
     match fact:
-        case ResizeRefused(reason=reason) if reason == INFEASIBLE:
+        case node_facts.ResizeRefused(reason=reason) if reason == INFEASIBLE:
             yield Increment(names.RESIZES_INFEASIBLE, names.labels(reason_detail=fact.detail))
         case CPUsMoved():
             yield from _moved(settings, fact.after.bit_count() - fact.before.bit_count())
@@ -194,7 +173,7 @@ def _of_resize(fact: object, settings: Settings) -> Iterator[Increment]:
 def state_after(fact: object) -> CPUState | None:
     """Return the CPU manager's state after a step with which its gauges change; None after any other."""
     match fact:
-        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored() | CPUsReleased():
+        case cpu_facts.CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored() | cpu_facts.CPUsReleased():
             return fact.state
     return None
 
@@ -206,8 +185,8 @@ def counted_per_numa(fact: object) -> int | None:
     two owners (defect average-sizes).
     """
     match fact:
-        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
+        case cpu_facts.CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
             return fact.held
-        case CPUsReleased():
+        case cpu_facts.CPUsReleased():
             return fact.held & ~fact.cpus
     return None
