@@ -18,7 +18,7 @@ from mooring.engine.core.machine import Finding
 from mooring.inputs.configuration.kubelet_config import DURATIONS, KNOWN, READ, kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, load_config
-from mooring.inputs.decoding.api_fields import nanoseconds
+from mooring.inputs.decoding.quantities import nanoseconds
 
 FULL = """
 apiVersion: kubelet.config.k8s.io/v1beta1

@@ -35,9 +35,8 @@ from mooring.engine.memorymanager.pod_partition import (
     without_pod,
 )
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import DIFFERENT, start
-from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.memorymanager.state import Block, MemoryState, ReusableMemory
 from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, allocate_pod, remove
 from mooring.engine.topologymanager.hints import Hint, Hints
 

@@ -8,7 +8,7 @@ import pytest
 from tests.faults import read_text
 
 from mooring.engine.core.config import KubeletConfig, ReservedMemory
-from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.node.validation import validate
 from mooring.engine.releases.gates import known_gates
 

@@ -19,9 +19,9 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args
 from msgspec import Meta, Struct, structs
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.api_fields import nanoseconds
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.fields import check_names, choice_at, count_at, flag_at, mapping_at, text_at, within
+from mooring.inputs.decoding.quantities import nanoseconds
 
 AGENT_CONFIGURATION: Final = "AgentConfiguration"
 """Kind of the agent's document."""

@@ -26,7 +26,7 @@ from mooring.engine.node.resize.resizing import resize
 from mooring.explanations import reason as code
 from mooring.explanations.phrases import plural
 from mooring.explanations.reason import Reason
-from mooring.inputs.decoding.api_fields import resource_list
+from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import resized_pod
 

@@ -48,7 +48,7 @@ from mooring.engine.kubelet.events import (
 )
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.cluster import Member
-from mooring.inputs.decoding.api_fields import nanoseconds
+from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import cpu_list, pod_from_object

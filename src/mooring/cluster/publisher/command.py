@@ -26,8 +26,7 @@ from mooring.views.console import STYLES, Breaking, new_table
 
 with lazily():
     from mooring.answers.base import plan as planning
-    from mooring.inputs.decoding import api_fields as quantities
-    from mooring.inputs.decoding import yaml_reader
+    from mooring.inputs.decoding import quantities, yaml_reader
     from mooring.published import observation, writing
     from mooring.published import publisher as publishing
     from mooring.service import daemon, http, logs

@@ -26,8 +26,19 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.memorymanager import pod_partition
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
-from mooring.engine.memorymanager.reuse import NOTHING_LEFT, ContainerBlocks, Leftover, ReusableMemory, leftover_for
-from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState, account, free_in
+from mooring.engine.memorymanager.state import (
+    NOTHING_LEFT,
+    Block,
+    ContainerBlocks,
+    Leftover,
+    MemoryState,
+    MemoryTable,
+    NUMANodeState,
+    ReusableMemory,
+    account,
+    free_in,
+    leftover_for,
+)
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, ResourceHints, sets_of_size
 

@@ -16,8 +16,19 @@ from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.memorymanager import facts, pod_partition
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints
 from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, container_requests, pod_requests
-from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, free_in, release
+from mooring.engine.memorymanager.state import (
+    NOTHING_LEFT,
+    Block,
+    Leftover,
+    MemoryState,
+    NUMANodeState,
+    ReusableMemory,
+    charge,
+    free_in,
+    leftover_for,
+    release,
+    take_over,
+)
 from mooring.engine.topologymanager.hints import Hint
 from mooring.lazy import dataclass, replace
 

@@ -22,8 +22,7 @@ from mooring.engine.memorymanager import static as memory_pod
 from mooring.engine.memorymanager.static import MemoryRefusal
 from mooring.engine.memorymanager.static import allocate as allocate_memory
 from mooring.engine.node import facts
-from mooring.engine.node.decision import NO_AFFINITY, HintsAsked
-from mooring.engine.node.plugin_affinity import AffinityAsked, with_plugins
+from mooring.engine.node.decision import NO_AFFINITY, AffinityAsked, HintsAsked, with_plugins
 from mooring.engine.node.providers import (
     Providers,
     container_hints,

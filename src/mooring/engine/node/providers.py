@@ -25,8 +25,7 @@ from mooring.engine.extensions.owners import OwnerKind, hidden_key, state_owner
 from mooring.engine.extensions.scale_down import is_resized, release
 from mooring.engine.memorymanager import hints as memory_hints
 from mooring.engine.memorymanager.pod_partition import without_orphans as without_orphaned_memory
-from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.memorymanager.state import MemoryState, ReusableMemory
 from mooring.engine.memorymanager.static import remove as remove_memory
 from mooring.engine.memorymanager.static import remove_pods as remove_pods_memory
 from mooring.engine.node.facts import StaleStateRemoved

@@ -22,7 +22,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.api_fields import resource_list
+from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name

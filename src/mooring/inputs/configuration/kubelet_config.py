@@ -22,10 +22,9 @@ from typing import Any, Final
 from mooring.engine.core.config import CheckedFields, KubeletConfig, ReservedMemory, may_be_off
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import EXTENSION_GATES, NEWEST, SWITCHES, Release
 from mooring.engine.releases import config_fields
 from mooring.engine.releases.catalog import minor_of
 from mooring.engine.releases.config_fields import CHECKED_FIELDS, FIELDS, FIELDS_SINCE, READ_FIELDS, Holds, later_fields
@@ -33,17 +32,9 @@ from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import CPU_OPTION_HISTORY, TOPOLOGY_OPTION_HISTORY
 from mooring.inputs.decoding import api_fields
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.api_fields import (
-    QUANTITY_REMEDY,
-    Places,
-    fields_of,
-    nanoseconds,
-    not_a_quantity,
-    quantity_text,
-    unknown_fields,
-    unknown_findings,
-)
+from mooring.inputs.decoding.api_fields import Places, fields_of, unknown_fields, unknown_findings
 from mooring.inputs.decoding.fields import Report, list_at, mapping_at, nearest, text_at, texts_at, within
+from mooring.inputs.decoding.quantities import QUANTITY_REMEDY, nanoseconds, not_a_quantity, quantity_text
 
 UNKNOWN_VALUE: Final = "MOOR-515"
 _GATES: Final = frozenset({*GATE_HISTORY, *SWITCHES.values(), *(name for name, _ in EXTENSION_GATES.values())})

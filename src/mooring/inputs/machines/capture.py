@@ -24,8 +24,7 @@ from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.isolation import words_of
-from mooring.inputs.machines.process import processes
-from mooring.inputs.machines.tree import Tree, live_tree
+from mooring.inputs.machines.tree import Tree, live_tree, processes
 from mooring.lazy import dataclass, field
 
 _CPU: Final = "sys/devices/system/cpu"

@@ -24,8 +24,8 @@ from mooring.engine.core.pod import NO_RESOURCES, Container, ContainerKind, Pod,
 from mooring.engine.extensions.device_alignment import check_annotation as check_alignment
 from mooring.engine.kubelet.events import Amounts, Offline, Online, Resizing
 from mooring.engine.node.isolation import check_mixing
-from mooring.inputs.decoding.api_fields import resource_list, saturated
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, texts_at, within, wrong_kind
+from mooring.inputs.decoding.quantities import resource_list, saturated
 from mooring.inputs.pods import pod_fields
 from mooring.inputs.pods.claims import claims_of_pod, unmade_claims_of_pod, with_claims
 from mooring.inputs.pods.defaults import POD_LEVEL_RESIZE, PodGates, qos_of, with_pod_defaults

@@ -31,10 +31,10 @@ from mooring.engine.releases.catalog import release_of
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.configuration.mooring_config import mooring_config
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.api_fields import nanoseconds
 from mooring.inputs.decoding.documents import SUFFIXES, json_error, load_documents, located
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, name_at, text_at, within
 from mooring.inputs.decoding.files import STANDARD_INPUT, check_regular, open_problem, read_standard_input, shown
+from mooring.inputs.decoding.quantities import nanoseconds
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import hotplug_step, pod_from_object, resizing
 from mooring.lazy import dataclass, field, replace

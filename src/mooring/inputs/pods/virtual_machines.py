@@ -20,8 +20,8 @@ from typing import Any
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.decoding.api_fields import resource_list
 from mooring.inputs.decoding.fields import Document, count_at, flag_at, list_at, mapping_at, part_at, text_at, within
+from mooring.inputs.decoding.quantities import resource_list
 from mooring.lazy import dataclass, replace
 
 GROUP = "kubevirt.io"

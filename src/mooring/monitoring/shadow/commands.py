@@ -20,7 +20,7 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base.inputs import collection as collect_inputs
     from mooring.inputs.configuration import node_configuration
-    from mooring.inputs.decoding import api_fields as quantities
+    from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults
     from mooring.monitoring.shadow import folder as folders
     from mooring.monitoring.shadow import judgement as judgements

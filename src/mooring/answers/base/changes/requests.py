@@ -11,8 +11,8 @@ from mooring.answers.base.pods import find_containers, names_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod, PodResources, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.inputs.decoding.api_fields import resource_list
 from mooring.inputs.decoding.fields import within
+from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.defaults import PodGates, qos_of, with_pod_defaults
 from mooring.inputs.pods.pod_fields import check_containers_fit, check_pod_resources, check_resources
 

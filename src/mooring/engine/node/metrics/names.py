@@ -16,8 +16,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from mooring.engine.core.decision import OUT_OF
-from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.pod import Pod
+from mooring.engine.core.release import FeatureGates
 from mooring.lazy import dataclass
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
