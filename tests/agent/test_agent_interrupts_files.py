@@ -23,7 +23,6 @@ from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
 from mooring.agent.agent import Agent
-from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import (
     RETRYING,
     InterruptJournal,
@@ -142,10 +141,10 @@ def test_nothing_to_remember_makes_no_file(tmp_path: Path) -> None:
     "text", ["", "{", "[]", '{"kind": "Else", "version": 1, "boot": "b1", "interrupts": {}}', "\udcff", "\0"]
 )
 def test_a_damaged_memory_is_told_and_nothing_is_guessed(tmp_path: Path, text: str) -> None:
-    (tmp_path / JOURNAL).write_text(text, encoding="utf-8", errors="surrogateescape")
+    (tmp_path / "interrupts.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     journal = InterruptJournal(tmp_path, "b1")
     assert journal.read() == Memory()
-    assert journal.problem.startswith(f"{tmp_path / JOURNAL}: cannot be used")
+    assert journal.problem.startswith(f"{tmp_path / 'interrupts.json'}: cannot be used")
 
 
 def written_by(

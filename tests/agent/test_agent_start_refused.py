@@ -20,7 +20,6 @@ from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until, whol
 from tests.cli.command import mooring
 
 from mooring.agent.agent import Agent
-from mooring.agent.cgroups import cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.effects import ClusterEvent, Evict, QuotaOf
 from mooring.agent.eviction import EFFECT, TAINT
@@ -179,7 +178,7 @@ def test_a_write_that_is_not_permitted_keeps_the_program_from_running(
         raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cpuset, "write", no)
+        patched.setattr("mooring.agent.cgroups.cpuset.write", no)
         text = refused(runtime, made)
         again = replace(made, id="c-again")
         runtime.create(pod("shared"), replace(whole("shared", 0), id="c-again"))
@@ -221,7 +220,7 @@ def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
     with monkeypatch.context() as patched:
-        patched.setattr(cpuset, "write", not_permitted)
+        patched.setattr("mooring.agent.cgroups.cpuset.write", not_permitted)
         refused(runtime, made)
         # CRI-O logs the refusal and starts the container.
         runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
@@ -246,7 +245,7 @@ def test_a_container_that_runs_although_its_start_was_refused_is_corrected_at_on
     agent, runtime = begun(node)
     made = with_lost_update(node, runtime)
     with monkeypatch.context() as patched:
-        patched.setattr(cpuset, "write", not_permitted)
+        patched.setattr("mooring.agent.cgroups.cpuset.write", not_permitted)
         refused(runtime, made)
     runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
     assert (node.cpus(made), agent.snapshot.overlaps(), unready(agent.snapshot)) == ("0,3-7", (), ())

@@ -15,8 +15,7 @@ import click
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
 
-from mooring.command import main
-from mooring.command.main import VERBS, cli
+from mooring.command.main import TRACEBACK, VERBS, cli
 from mooring.engine.core.errors import InputError
 
 MANIFEST = """\
@@ -46,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 USAGE = [
     ("", "Usage: mooring"),
-    ("bogus", f"mooring: no such verb: 'bogus'; verbs are {', '.join(sorted(main.VERBS))}; see mooring --help"),
+    ("bogus", f"mooring: no such verb: 'bogus'; verbs are {', '.join(sorted(VERBS))}; see mooring --help"),
     ("topo", "mooring: no such verb: 'topo'; did you mean 'topology'?; see mooring --help"),
     (
         "plan",
@@ -215,7 +214,7 @@ def test_an_error_of_our_own_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) 
         r"the command and its input \(MOORING_TRACEBACK=1 shows more\)",
         answered.complaint,
     )
-    monkeypatch.setenv(main.TRACEBACK, "1")
+    monkeypatch.setenv(TRACEBACK, "1")
     assert "Traceback (most recent call last)" in mooring("topology", *SMALL, code=70).err
 
 
@@ -229,7 +228,7 @@ def test_an_interrupt_is_no_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> No
     assert (answered.code, answered.out, answered.err) == (130, "", "\n")
 
 
-@pytest.mark.parametrize("verb", ["", *main.VERBS])
+@pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help_and_version_are_answers(verb: str) -> None:
     answered = mooring(*filter(None, [verb, "--help"]), code=0)
     assert answered.out.startswith(f"Usage: mooring {verb}".rstrip())

@@ -30,7 +30,6 @@ from tests.render.html_page import Page
 from mooring.command.main import run
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
-from mooring.fleet import trials
 from mooring.fleet.answer import admitted, answer_of, with_pods
 from mooring.fleet.cluster import NodeAction, NodeChange, NodeCluster, NodeEvent
 from mooring.fleet.commands import simulation
@@ -258,7 +257,7 @@ def test_the_digest_of_a_trial_is_the_same_in_every_process() -> None:
 
 def test_a_worker_that_is_killed_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MOORING_TEST_MARK", str(tmp_path / "killed"))
-    monkeypatch.setattr(trials, "run_trial", killed_once)
+    monkeypatch.setattr("mooring.fleet.trials.run_trial", killed_once)
     assert all_figures(some_trials(), jobs=2) == [run_trial(trial) for trial in some_trials()]
     assert (tmp_path / "killed").exists()
 

@@ -27,7 +27,6 @@ from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.inputs.event_files import load_cluster
 from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
 from mooring.fleet.inputs.live_machines import named_machines
-from mooring.fleet.inputs.live_pods import requirements_of_text
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.drain import drain, is_clean, upgrade
 from mooring.fleet.relocation.fit import FitQuestion, fit
@@ -207,7 +206,7 @@ def test_only_pods_of_the_selector_are_moved_and_none_that_a_budget_protects() -
     }
     found = live(node("n0"), node("n1"), pod("p0", "n0", "2"), pod("p1", "n1", "2", second=1), budget)
     question = FitQuestion("default/new", asked("4"), 3)
-    chosen = fit(found, replace(question, selector=PodSelector(None, requirements_of_text("app=p1"))))
+    chosen = fit(found, replace(question, selector=PodSelector(None, (Requirement("app", Operator.IN, ("p1",)),))))
     assert chosen.fixed == {"not-selected": 1, "disruption-budget": 1}
     assert not chosen.plan.moves
 

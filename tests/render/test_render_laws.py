@@ -24,7 +24,6 @@ from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.inputs.machines.compact import parse_compact
-from mooring.views import terminal
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.console import Breaking, bar, plain, write
 from mooring.views.devices import DeviceView
@@ -113,7 +112,7 @@ def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, Pictur
     # With numbers at any height, and with marks alone.
     for tallest in (10**6, -1):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(terminal, "TALLEST_NUMBERED_MAP", tallest)
+            patched.setattr("mooring.views.terminal.TALLEST_NUMBERED_MAP", tallest)
             layout, cells = map_layout(view, width)
         found.append((None, layout, cells.width, 1))
     metrics = svg_metrics(view, cell_size(view))

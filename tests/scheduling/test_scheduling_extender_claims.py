@@ -19,7 +19,6 @@ from tests.scheduling.extender_requests import Recorder, ask, ready_extender
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
-from mooring.cluster.extender.known_node import SETTLING
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.scores import Weights
@@ -529,7 +528,7 @@ def test_who_came_beside_a_pod_that_went_may_lie_where_either_put_it(world: Worl
     # It is on NUMA node 0 with 3 CPUs, or on NUMA node 1 because the first one was still there: 3 fit either way.
     assert not world.wants(guaranteed("next", 4))
     assert world.wants(guaranteed("next", 3))
-    world.now += SETTLING + 1
+    world.now += 61  # a minute after its deletion at the latest
     world.view.prune()
     assert not world.wants(guaranteed("next", 4)), "it counts as long as somebody waits to be named"
 

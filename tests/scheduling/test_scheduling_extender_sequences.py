@@ -40,7 +40,6 @@ from mooring.engine.kubelet.shapes import shape_of, view_key
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.explanations.why import Prediction, predicted
 from mooring.inputs.machines.compact import parse_compact
-from mooring.published import restored as restoring
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.observation import EngineObserver
@@ -558,7 +557,7 @@ def kinds(count: int) -> list[tuple[str, NodeFacts]]:
 
 
 def test_facts_that_no_state_refers_to_are_kept_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restoring, "_MOST_SPARE", 100_000)
+    monkeypatch.setattr("mooring.published.restored._MOST_SPARE", 100_000)
     view, made = ClusterView(lambda: 0.0), kinds(20)
     view.put_state("node-0", 1, replace(state_of_node(FACTS, started(FACTS), node="node-0"), facts=made[0][0]))
     for digest, facts in made:
@@ -576,7 +575,7 @@ def test_facts_that_no_state_refers_to_are_kept_within_a_budget(monkeypatch: pyt
 
 
 def test_facts_that_a_state_no_longer_refers_to_count_as_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restoring, "_MOST_SPARE", 20_000)
+    monkeypatch.setattr("mooring.published.restored._MOST_SPARE", 20_000)
     made = {digest: kind_of(digest, facts) for digest, facts in kinds(3)}
     known = KnownKinds()
     for digest, kind in made.items():

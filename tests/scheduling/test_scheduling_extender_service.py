@@ -19,7 +19,6 @@ from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, star
 from tests.scheduling.extender_requests import PATIENT, Recorder, ask, no_cluster, ready_extender
 from tests.service.otlp_receiver import attributes, receiving
 
-from mooring.cluster.extender import binding
 from mooring.cluster.extender.binding import Binder
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions
@@ -250,7 +249,7 @@ def test_only_pods_that_get_something_wait_for_one_another_on_a_node(
         send(asked)
 
     monkeypatch.setattr(server, "bind", slowly)
-    monkeypatch.setattr(binding, "_WAIT", 0.1)
+    monkeypatch.setattr("mooring.cluster.extender.binding._WAIT", 0.1)
     for uid in ("first", "pinned"):
         extender.view.put_pod(Seen(guaranteed(uid, 2)))
     extender.view.put_pod(Seen(replace(guaranteed("plain", 2), qos=QoS.BURSTABLE)))

@@ -28,7 +28,6 @@ from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.recordings import node_histories
 from mooring.inputs.pods.scenario import scenario
 from mooring.monitoring.shadow import judge as judging
-from mooring.monitoring.shadow import orders
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
@@ -169,7 +168,7 @@ def test_a_holder_that_is_not_known_cannot_be_judged() -> None:
 
 
 def test_too_many_changes_at_once_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders, "MOST_RUNS", 4)
+    monkeypatch.setattr("mooring.monitoring.shadow.orders.MOST_RUNS", 4)
     watched = node()
     before = watched.observed()
     for number in range(5):

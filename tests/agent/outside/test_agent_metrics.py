@@ -21,7 +21,6 @@ from tests.agent.sets import cpus
 from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
-from mooring.agent import run
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
@@ -299,9 +298,9 @@ def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytes
             closed.append("what was opened")
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
-    monkeypatch.setattr(run, "open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
-    monkeypatch.setattr(run, "Agent", slow)
+    monkeypatch.setattr("mooring.agent.run.read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.agent.run.open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.run.Agent", slow)
     try:
         run_agent(AgentCommand("agent.yaml"), {})
     finally:
@@ -319,11 +318,12 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
             signal.raise_signal(signal.SIGTERM)
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.agent.run.read_startup", lambda _asked: beginning)
     monkeypatch.setattr(
-        run, "open_log", lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None))
+        "mooring.agent.run.open_log",
+        lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None)),
     )
-    monkeypatch.setattr(run, "Agent", lambda *_: agent)
+    monkeypatch.setattr("mooring.agent.run.Agent", lambda *_: agent)
     run_agent(AgentCommand("agent.yaml"), {})
     assert done == ["closed"]
 
