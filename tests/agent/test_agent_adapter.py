@@ -154,9 +154,7 @@ def test_an_answer_that_came_too_late_is_put_right_by_the_cgroup(node: Node) -> 
 
 
 @pytest.mark.parametrize("ends", ["runtime", "agent"])
-def test_an_agent_that_the_runtime_started_talks_over_the_given_connection_until_one_ends(
-    node: Node, ends: str
-) -> None:
+def test_an_agent_that_the_runtime_started_talks_over_its_connection_until_one_ends(node: Node, ends: str) -> None:
     ours, theirs = socket.socketpair()
     runtime = RuntimeSide(theirs)
     environment = {"NRI_PLUGIN_SOCKET": str(ours.detach()), "NRI_PLUGIN_NAME": "pinner", "NRI_PLUGIN_IDX": "07"}
@@ -173,7 +171,7 @@ def test_an_agent_that_the_runtime_started_talks_over_the_given_connection_until
     until(lambda: agent.is_over, "the agent has nobody to talk to")
 
 
-def test_a_second_agent_on_the_same_folder_is_refused_and_leaves_the_first_alone(
+def test_a_second_agent_on_a_folder_is_refused_and_leaves_the_first(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.agent()
@@ -206,7 +204,7 @@ def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatc
     assert beats == ["beat"]
 
 
-def test_another_policy_in_the_file_is_taken_up_while_containers_run(
+def test_another_policy_in_the_file_is_adopted_while_containers_run(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = node.agent()
@@ -230,9 +228,7 @@ def test_another_policy_in_the_file_is_taken_up_while_containers_run(
     assert node.cpus(own) == "1-2"
 
 
-def test_what_the_engine_refuses_at_the_last_moment_is_not_said_to_be_in_force(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_engine_refuses_late_is_not_said_to_be_in_force(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = node.agent()
     runtime = node.listening.next()
     runtime.synchronize()

@@ -325,9 +325,7 @@ def test_of_a_pod_that_has_ended_no_refusal_is_left_for_one_that_comes_again_wit
 @pytest.mark.parametrize(
     ("value", "is_told"), [("yes", True), ("1", True), ("", True), ("true", False), (" False ", False), (None, False)]
 )
-def test_a_value_of_the_opt_out_annotation_that_nobody_can_read_is_reported_once_and_counts_as_no(
-    value: str | None, *, is_told: bool
-) -> None:
+def test_an_unreadable_opt_out_is_reported_once_and_counts_as_no(value: str | None, *, is_told: bool) -> None:
     state = small_state(options=Options(opt_out_annotation="mooring/opt-out"))
     pod = guaranteed("a", "2", "1", annotations={} if value is None else {"mooring/opt-out": value})
     made = created_for(state, pod)

@@ -143,9 +143,7 @@ def test_without_fail_closed_nobody_touches_the_node(cluster: FaultInjector, nod
     assert not cluster.asked(f"GET /api/v1/nodes/{NODE}")
 
 
-def test_the_pod_of_the_api_server_decides_for_containers_that_the_runtime_has_not_named_yet(
-    cluster: FaultInjector, node: Node
-) -> None:
+def test_the_api_servers_pod_decides_for_containers_that_are_not_named_yet(cluster: FaultInjector, node: Node) -> None:
     cluster.put(with_init("web"))
     agent = agent_in(cluster, node)
     runtime = connected(node)
@@ -217,9 +215,7 @@ def all_is_tried(agent: Agent) -> ClusterWriter:
     return writer
 
 
-def test_an_eviction_that_failed_for_a_while_is_asked_for_again_at_the_next_try(
-    cluster: FaultInjector, node: Node
-) -> None:
+def test_an_eviction_that_failed_is_asked_for_again_at_the_next_try(cluster: FaultInjector, node: Node) -> None:
     path = "POST /api/v1/namespaces/shop/pods/wide/eviction"
     cluster.put(pod_object("wide", "8"))
     cluster.fail(path, *[Fault(429)] * MOST_TRIES)
@@ -258,9 +254,7 @@ def test_a_manifest_of_the_folder_decides_about_a_static_pod(node: Node) -> None
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["api", "derived"])
-def test_a_pod_keeps_out_of_pinning_by_the_annotation_that_the_operator_allows(
-    cluster: FaultInjector, node: Node, known: bool
-) -> None:
+def test_a_pod_keeps_out_of_pinning_by_the_allowed_annotation(cluster: FaultInjector, node: Node, known: bool) -> None:
     annotation = {"mooring/opt-out": "true"}
     if known:
         made = pod_object("free")
@@ -367,7 +361,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
     return asked
 
 
-def test_pods_of_synchronize_are_waited_for_by_nobody_and_one_that_is_created_is(
+def test_pods_are_waited_for_at_creation_only(
     cluster: FaultInjector, node: Node, waits: list[tuple[str, float]]
 ) -> None:
     cluster.put(pod_object("listed"))

@@ -94,9 +94,7 @@ def test_one_that_stays_is_not_looked_for_again_and_one_that_is_restarted_is(pro
     assert conflict(beside.check(""))
 
 
-def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
-    processes: Processes, tmp_path: Path
-) -> None:
+def test_other_words_about_the_node_let_the_configuration_be_read_anew(processes: Processes, tmp_path: Path) -> None:
     file = tmp_path / "kubelet.yaml"
     file.write_text(KUBELET, encoding="utf-8")
     beside = processes.beside()
@@ -127,7 +125,7 @@ def is_over_after_a_look(agent: Agent) -> bool:
     return agent.is_over
 
 
-def test_the_agent_ends_and_leaves_containers_where_they_are(
+def test_the_agent_ends_and_moves_no_container(
     node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_every(0, monkeypatch)
@@ -149,7 +147,7 @@ def test_the_agent_ends_and_leaves_containers_where_they_are(
     assert node.cpus(own) == "1-2"
 
 
-def test_between_two_looks_nothing_is_looked_at_unless_somebody_asks(
+def test_between_two_looks_only_who_asks_looks(
     node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_every(math.inf, monkeypatch)

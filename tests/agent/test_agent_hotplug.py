@@ -218,9 +218,7 @@ def with_far_memory() -> AgentState:
     [(overflowing(), 0b1, "2-3,7", "4-5,7"), (with_far_memory(), 0b11, "1-2", "1")],
     ids=["cpus-beyond-the-hint", "hint-beyond-the-cpus"],
 )
-def test_what_replaces_a_lost_cpu_is_the_same_after_a_restart(
-    state: AgentState, hint: int, had: str, left: str
-) -> None:
+def test_what_replaces_a_lost_cpu_stays_after_a_restart(state: AgentState, hint: int, had: str, left: str) -> None:
     assert state.kubelet.node.stored_hints["a"]["main"].mask == hint
     assert cpus_of(state, "a") == had
     lost = cpus_changed(state, without(2, 3)).state

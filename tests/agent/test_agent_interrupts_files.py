@@ -170,7 +170,7 @@ ROOM = InterruptCPUs(cpus("0-7"), cpus("0"))
 HELD = (Owner("web", cpus("2-3")),)
 
 
-def test_what_the_kernel_refuses_is_not_tried_at_the_next_look_and_not_remembered_as_moved(
+def test_what_the_kernel_refuses_is_not_tried_at_once_and_not_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = made_up_interrupts(tmp_path)
@@ -188,7 +188,7 @@ def test_what_the_kernel_refuses_is_not_tried_at_the_next_look_and_not_remembere
     assert [number for number, _ in told[3:]] == [NEW, 26]
 
 
-def test_a_refusal_is_tried_again_after_some_minutes_and_a_managed_interrupt_never(
+def test_a_refusal_is_tried_again_in_minutes_and_a_managed_one_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_up_interrupts(tmp_path)
@@ -203,9 +203,7 @@ def test_a_refusal_is_tried_again_after_some_minutes_and_a_managed_interrupt_nev
     assert told[2:] == [(25, InterruptTrouble.REFUSED), (25, InterruptTrouble.REFUSED), (25, None)]
 
 
-def test_an_interrupt_whose_own_cpu_is_offline_is_given_back_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_whose_cpu_is_offline_is_given_back_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_up_interrupts(tmp_path)
     noes, seconds = dict[int, InterruptTrouble](), [0.0]
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes, lambda: seconds[-1])
@@ -321,9 +319,7 @@ def looked(agent: Agent) -> Any:
     return agent.snapshot.interrupts
 
 
-def test_interrupts_follow_the_pinning_and_come_back_when_the_cpus_are_free(
-    node: Node, lines: MadeUpInterrupts
-) -> None:
+def test_interrupts_follow_the_pinning_and_come_back_when_cpus_are_free(node: Node, lines: MadeUpInterrupts) -> None:
     agent = agent_with(node, ON)
     runtime = node.listening.next()
     runtime.synchronize()
@@ -449,9 +445,7 @@ def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Uninstalled
     runtime.close()
 
 
-def test_who_leaves_gives_interrupts_back_and_names_those_that_are_somebody_elses(
-    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_leaves_gives_interrupts_back(node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch) -> None:
     _, own = moved(node)
     ended(node)
     lines.move(24, "1")
@@ -478,7 +472,7 @@ def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: f
     return agent
 
 
-def test_a_pod_gets_the_interrupts_of_its_devices(
+def test_a_pod_gets_its_devices_interrupts(
     node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = annotated(node, "own", monkeypatch, frozenset({"0000:03:00.1"}))
@@ -487,7 +481,7 @@ def test_a_pod_gets_the_interrupts_of_its_devices(
     assert (lines.cpus(24), lines.cpus(25), lines.cpus(27)) == ("1-2", "1-2", "3")
 
 
-def test_a_pod_that_does_not_mind_is_left_in_peace(
+def test_a_pod_that_ignores_them_keeps_them(
     node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = annotated(node, "ignore", monkeypatch, frozenset())
@@ -495,7 +489,7 @@ def test_a_pod_that_does_not_mind_is_left_in_peace(
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("0-7", "2", "ff")
 
 
-def test_a_word_that_is_no_wish_and_devices_that_nobody_knows_are_reported(
+def test_no_wish_and_unknown_devices_are_reported(
     node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = annotated(node, "sometimes", monkeypatch, frozenset())

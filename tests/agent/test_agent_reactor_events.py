@@ -677,7 +677,7 @@ def test_a_running_pod_that_waits_for_a_place_still_waits_after_a_new_configurat
     assert str(expected(over.state)["b-main-0"].cpus) == "4-7"
 
 
-def test_a_new_configuration_places_a_running_pod_that_waits_where_it_can() -> None:
+def test_a_new_configuration_places_a_waiting_running_pod() -> None:
     # Five CPUs are more than one NUMA node has.
     config = replace(CONFIG, topology_manager_policy="single-numa-node")
     waiting = synchronize(small_state(config), [sandbox("a")], [running("a")], {"a": guaranteed("a", "5")}).state
@@ -701,9 +701,7 @@ def test_a_pod_that_is_held_back_is_judged_anew_after_a_new_configuration() -> N
     assert len(CPUSet.parse(adjusted(create(reloaded, pod, life=1)).cpus)) == 5
 
 
-def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_the_very_same_state(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_that_state(monkeypatch: pytest.MonkeyPatch) -> None:
     state = create(small_state(), guaranteed("a", "8")).state
     kubelet = state.kubelet
     monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: kubelet)

@@ -134,9 +134,7 @@ class OfflineCPUs(UnseenCGroups):
 
 
 @pytest.mark.parametrize("trouble", [None, CGroupTrouble.OUT_OF_RANGE, CGroupTrouble.OUTSIDE_PARENT])
-def test_cpus_are_released_while_one_that_the_container_keeps_is_offline(
-    node: Node, trouble: CGroupTrouble | None
-) -> None:
+def test_cpus_are_released_while_one_that_is_kept_is_offline(node: Node, trouble: CGroupTrouble | None) -> None:
     agent, runtime = resizing(node, "1ms")
     shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
     resize(node, runtime, "own", own, 4)
@@ -293,9 +291,7 @@ def test_a_lost_cpu_without_a_stand_in_is_no_deviation_and_comes_back(any_node: 
     assert node.status["counts"]["repairs"] == 0
 
 
-def test_what_the_kernel_takes_before_the_agent_knows_is_no_deviation(
-    any_node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_kernel_takes_first_is_no_deviation(any_node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node = any_node
     node.kubelet = HOTPLUG.replace("REPLACE", "same-nodes")
     # The agent does not come to know: its thread would look once at its start, whenever that is.
@@ -472,9 +468,7 @@ def test_a_value_that_is_no_answer_pins_as_usual(node: Node) -> None:
     assert not (node.folder / "assigned" / "c-poll" / "shared.cpuset").exists()
 
 
-def test_after_the_agent_has_left_it_has_every_cpu_and_is_told_none(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_the_agent_has_left_it_has_all_cpus_and_is_told_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, poll = mixing(node)
     node.agents.pop().close()
     found: list[Uninstalled] = []

@@ -74,9 +74,7 @@ def counted(agent: Agent, name: str, **labels: str) -> float:
     return next((float(one.removeprefix(line)) for one in agent.metrics.text().splitlines() if one.startswith(line)), 0)
 
 
-def test_an_update_that_was_lost_is_a_repair_before_the_program_runs(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_update_is_a_repair_before_the_program_runs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
@@ -167,9 +165,7 @@ def refused(runtime: RuntimeSide, made: RuntimeContainer, name: str = "shared") 
     return raised.value.message
 
 
-def test_a_write_that_is_not_permitted_keeps_the_program_from_running(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forbidden_write_keeps_the_program_from_running(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
@@ -213,7 +209,7 @@ def not_permitted(path: str, _text: str) -> None:
     raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
 
 
-def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_it_is_corrected(
+def test_one_that_runs_although_refused_is_reported_until_corrected(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, runtime = begun(node)
@@ -239,9 +235,7 @@ def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_
     assert agent.holder.state.containers[made.id].phase is Phase.ENDED
 
 
-def test_a_container_that_runs_although_its_start_was_refused_is_corrected_at_once(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_runs_although_its_start_was_refused_is_corrected(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     made = with_lost_update(node, runtime)
     with monkeypatch.context() as patched:
@@ -252,9 +246,7 @@ def test_a_container_that_runs_although_its_start_was_refused_is_corrected_at_on
     assert counted(agent, "repairs_total", kind="cpuset") == 1
 
 
-def test_a_pod_without_room_that_runs_although_it_was_refused_stays_in_the_shared_pool(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_pod_that_runs_all_the_same_stays_in_the_pool(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     start(node, runtime, "own", 2)
@@ -293,9 +285,7 @@ def test_what_was_written_and_is_not_in_effect_keeps_the_program_from_running(no
     assert unready(agent.snapshot)
 
 
-def test_less_than_was_decided_is_reported_and_keeps_nobody_from_running(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_less_than_was_decided_is_reported_and_lets_all_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
@@ -353,7 +343,7 @@ def test_a_container_without_a_process_and_without_a_group_of_its_name_is_refuse
 
 
 @pytest.mark.parametrize("how", ["unreadable", "not found"])
-def test_verification_tells_once_of_who_cannot_be_seen_and_the_agent_is_not_ready(
+def test_who_cannot_be_seen_is_told_once_and_is_not_ready(
     node: Node, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     agent, runtime = begun(node)
@@ -382,9 +372,7 @@ def test_verification_tells_once_of_who_cannot_be_seen_and_the_agent_is_not_read
         assert told.reasons() == ["CPUSetDiffers", "CPUSetDiffers"]
 
 
-def test_what_cannot_be_put_right_is_no_repair_however_often_it_is_tried(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_stays_wrong_is_no_repair_however_often_it_is_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     own = start(node, runtime, "own", 2)
@@ -457,7 +445,7 @@ def with_quota(node: Node, path: str) -> None:
     node.tree.put("cpu", path, name, text)
 
 
-def test_a_quota_that_the_kubelet_writes_after_a_resize_is_lifted_at_the_next_look(
+def test_a_quota_written_after_a_resize_is_lifted_at_the_next_look(
     any_node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mooring.agent.agent.VERIFYING", 1e9)
@@ -489,7 +477,7 @@ def pinned(node: Node, more: str = "") -> tuple[RuntimeContainer, RuntimeContain
     return own, other
 
 
-def test_cpus_and_quotas_are_the_kubelets_again_and_an_agent_that_returns_puts_everybody_back(
+def test_the_kubelet_has_cpus_and_quotas_again_and_an_agent_takes_them(
     any_node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = any_node
@@ -569,7 +557,7 @@ def test_a_resize_that_the_pod_source_knows_counts() -> None:
 
 
 @pytest.mark.parametrize("case", ["agent", "runtime"])
-def test_beside_an_agent_or_without_the_runtime_nothing_is_touched(
+def test_beside_an_agent_or_without_runtime_nothing_changes(
     node: Node, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, _ = pinned(node)

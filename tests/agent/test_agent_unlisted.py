@@ -191,9 +191,7 @@ def test_a_creation_that_goes_on_after_all_is_no_longer_in_doubt() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["listed-first", "listed-last"])
-def test_of_two_containers_with_one_name_the_one_that_runs_is_shown_and_keeps_its_cpus(
-    node: Node, *, is_first: bool
-) -> None:
+def test_of_two_containers_with_one_name_the_running_one_is_shown_with_its_cpus(node: Node, *, is_first: bool) -> None:
     node.agent()
     runtime = node.listening.next()
     made = node.running(whole("own", 1), "3", 100_000)

@@ -218,7 +218,7 @@ class TestAssumedMemory:
         assert "8 GiB of memory (assumed)" in why_of(planned(write, a_pod(cpu="2", memory="20Gi"), *words))
 
     @pytest.mark.parametrize("limits", [{"cpu": "8", "memory": "1Gi"}, {"cpu": "2", "memory": "20Gi"}])
-    def test_nothing_is_said_where_it_is_known_or_plays_no_part(
+    def test_nothing_is_said_where_it_is_known(
         self, write: Write, words: tuple[str, ...], limits: dict[str, str]
     ) -> None:
         known = () if limits["cpu"] == "8" else ("--machine", "memory=24Gi")
@@ -245,9 +245,7 @@ class TestAssumedMemory:
             {"kubeReserved": {"memory": "40Gi"}, "memoryManagerPolicy": "None", "reservedMemory": []},
         ],
     )
-    def test_no_remedy_of_a_start_rests_on_it(
-        self, write: Write, words: tuple[str, ...], fields: dict[str, Any]
-    ) -> None:
+    def test_no_remedy_to_start_rests_on_it(self, write: Write, words: tuple[str, ...], fields: dict[str, Any]) -> None:
         config = write("kubelet.json", {**KUBELET, **fields})
         answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *words[:2], "--config", config, code=1)
         assert "memory (assumed) is in no given file" in " ".join(answered.out.split())
@@ -416,9 +414,7 @@ class TestAPublishedNode:
 
 class TestThisComputer:
     @pytest.mark.parametrize(("words", "warns"), [((), True), (SIXTEEN_CPUS, False), (("--machine", "live"), False)])
-    def test_a_pod_of_another_node_is_no_pod_of_this_computer(
-        self, write: Write, words: tuple[str, ...], warns: bool
-    ) -> None:
+    def test_a_pod_of_another_node_is_none_of_this_one(self, write: Write, words: tuple[str, ...], warns: bool) -> None:
         pod = a_pod(cpu="1")
         pod["spec"]["nodeName"] = "worker-12.example.org"
         assert ("MOOR-529" in planned(write, pod, *words).out) is warns

@@ -226,7 +226,7 @@ def test_what_cannot_be_compared_is_reported_in_one_line(arguments: tuple[str, .
     ],
     ids=range(6),
 )
-def test_a_trace_that_cannot_be_run_is_bad_input(
+def test_an_unrunnable_trace_is_refused(
     lines: list[dict[str, object]], name: str, complaint: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "day.jsonl"

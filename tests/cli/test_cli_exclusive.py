@@ -73,9 +73,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], str, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_containers_and_fields_that_cost_the_class_are_named_with_a_change_that_was_run(
-    name: str, tmp_path: Path
-) -> None:
+def test_containers_and_fields_that_cost_the_class_are_named_with_a_tried_change(name: str, tmp_path: Path) -> None:
     containers, spec, culprits, asks = CASES[name]
     options = given(tmp_path, *containers, **spec)
     text = explained(*options).out

@@ -390,9 +390,7 @@ def _written(folder: Path, count: int) -> dict[str, str]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_verb_keeps_its_limits_of_memory_and_time(
-    words: str, count: int, memory: int, seconds: int, tmp_path: Path
-) -> None:
+def test_a_verb_keeps_within_memory_and_time(words: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
     found = _written(tmp_path, count)
     node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], "--config", found["CONFIG"])
     arguments = [*(found.get(word, word) for word in words.split()), *node]
@@ -441,9 +439,7 @@ def test_every_verb_is_asked() -> None:
 
 @pytest.mark.parametrize("value", ["", " "])
 @pytest.mark.parametrize(("command", "asked"), ALL)
-def test_an_empty_value_is_refused_with_the_name_of_its_option(
-    command: click.Command, asked: click.Parameter, value: str
-) -> None:
+def test_an_empty_value_is_refused_with_its_option(command: click.Command, asked: click.Parameter, value: str) -> None:
     needed = [one for one in command.params if one.required and one is not asked]
     values = {one: ("text" if one.type is click.STRING else "bash") for one in needed} | {asked: value}
     words = [word for one, text in values.items() for word in (*one.opts[:1], text) if isinstance(one, click.Option)]

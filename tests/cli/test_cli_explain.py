@@ -158,7 +158,7 @@ def test_a_name_that_means_several_pods_is_reported_with_all_of_them(tmp_path: P
 
 
 @pytest.mark.parametrize("arguments", [(), ("web",), ("--machine", "small-1s8")])
-def test_without_pods_and_kubectl_there_is_nothing_to_explain(
+def test_without_pods_and_kubectl_nothing_is_explained(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")

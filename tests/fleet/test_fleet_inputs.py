@@ -275,9 +275,7 @@ def test_labels_count_only_where_a_pod_asks_something_of_others(tmp_path: Path) 
     assert third.asked.relations.anti_affinity[0].selector.matches("default", {"app": "a"})
 
 
-def test_a_group_whose_kubelet_does_not_start_is_named_with_its_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_that_does_not_start_is_named_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     described = {
         "apiVersion": "mooring/v1alpha1",
         "kind": "Cluster",

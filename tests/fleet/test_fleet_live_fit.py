@@ -123,7 +123,7 @@ def test_no_sequence_of_moves_is_shorter_than_an_exact_plan(story: Story, cpus: 
 @LAW
 @given(stories(), some.integers(1, 4), some.integers(1, 4))
 @example(FRAGMENTED, 4, 2)
-def test_every_move_is_admitted_by_a_plain_replay_and_so_are_the_replicas_then(
+def test_every_move_is_admitted_by_a_plain_replay_and_the_replicas_are_then(
     story: Story, cpus: int, wanted: int
 ) -> None:
     found = cluster(2, story)
@@ -241,7 +241,7 @@ def test_soft_spreading_of_a_deployment_does_not_keep_pods_from_moving() -> None
 
 @pytest.mark.parametrize(("replicas", "count"), [(None, 1), (5, 5)])
 @pytest.mark.parametrize("kind", ["apps/v1\nkind: Deployment", "argoproj.io/v1alpha1\nkind: Rollout"])
-def test_a_workload_that_is_scaled_to_0_is_asked_about_by_its_template(
+def test_a_workload_of_0_is_asked_about_by_its_template(
     tmp_path: Path, kind: str, replicas: int | None, count: int
 ) -> None:
     file = tmp_path / "web.yaml"

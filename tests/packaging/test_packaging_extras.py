@@ -79,9 +79,7 @@ def test_plans_and_pictures_need_no_extra(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == len(forms)
 
 
-def test_a_kubelet_beside_an_installation_without_extras_is_not_asked_for_its_devices(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_a_kubelet_beside_it_is_not_asked_for_devices_without_extras(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("r")
     make_root(root)
     place = root / "var/lib/kubelet/pod-resources"

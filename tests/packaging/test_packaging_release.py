@@ -114,7 +114,7 @@ def test_actions_are_commits_and_no_shell_gets_text_of_others(path: Path) -> Non
     assert [step["run"] for step in steps if "${{" in step.get("run", "").replace("${{ matrix.python }}", "")] == []
 
 
-def test_a_tag_with_shell_code_starts_no_release(workflow: dict[str, Any]) -> None:
+def test_a_tag_with_code_starts_no_release(workflow: dict[str, Any]) -> None:
     # The key "on" is read as a boolean by YAML 1.1.
     assert workflow[True]["push"]["tags"] == ["v[0-9]+.[0-9]+.[0-9]+"]  # type: ignore[index]
 

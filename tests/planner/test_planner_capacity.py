@@ -388,9 +388,7 @@ def _exclusive(uid: str, cpus: int) -> Pod:
 
 
 @pytest.mark.parametrize("fields", [{"claims": ("one-gpu",)}, {"unmade_claims": ("gpu",)}])
-def test_a_pod_whose_claims_ask_for_devices_is_refused_rather_than_counted_without_them(
-    fields: dict[str, tuple[str, ...]],
-) -> None:
+def test_a_pod_whose_claims_ask_for_devices_is_refused_not_counted_without(fields: dict[str, tuple[str, ...]]) -> None:
     pod = Pod("u", "p", containers=(Container("c"),), **fields)  # type: ignore[arg-type]
     question = Question(parse_compact("sockets=1 cores=4 memory=8Gi"), KubeletConfig(), pods=(pod,))
     with pytest.raises(InputError, match=r"spec\.resourceClaims: its claims .* with --shape"):

@@ -155,9 +155,7 @@ FILE = (
         ),
     ],
 )
-def test_a_difference_that_is_the_default_threshold_is_named(
-    thresholds: dict[str, str], memory: str, advice: str
-) -> None:
+def test_a_difference_of_the_default_threshold_is_named(thresholds: dict[str, str], memory: str, advice: str) -> None:
     """Flags alone come without the thresholds of a configuration file."""
     reserved = (SUMS.reserved_memory[0], ReservedMemory(1, {"memory": memory}))
     config = replace(SUMS, eviction_hard=thresholds, reserved_memory=reserved)

@@ -161,9 +161,7 @@ def by_settings(upgrade: UpgradeDocument, before: AnyPlan) -> bool:
 
 
 @pytest.mark.corpus
-def test_the_running_pods_are_predicted_as_a_restart_with_the_new_release_decides(
-    upgrades: tuple[Upgraded, ...],
-) -> None:
+def test_running_pods_are_predicted_as_a_restart_with_the_release_decides(upgrades: tuple[Upgraded, ...]) -> None:
     compared = 0
     for case in upgrades:
         content, node, upgrade = case.content, case.node, case.upgrade

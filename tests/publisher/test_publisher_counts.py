@@ -158,9 +158,7 @@ def test_looks_that_fail_are_counted(quiet: Node) -> None:
     assert values(quiet.publisher.counts, quiet.now)["mooring_publish_blind_looks_total"] >= 2
 
 
-def test_the_cpu_time_of_a_burst_is_that_of_seeing_and_writing_its_changes(
-    quiet: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cpu_time_of_a_burst_is_for_seeing_and_writing_it(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet.let_pass(5.0)
     before = quiet.publisher.counts.burst_cpu, quiet.publisher.counts.bursts
     observe = quiet.observe

@@ -182,9 +182,7 @@ def test_cells_never_overlap_and_stay_inside_their_box(drawn: tuple[NodeView, se
 
 @given(views(), st.integers(20, 220))
 @settings(max_examples=20, deadline=None)
-def test_every_device_is_drawn_once_in_the_smallest_box_with_its_numa_nodes(
-    drawn: tuple[NodeView, set[int]], width: int
-) -> None:
+def test_every_device_is_drawn_once_in_its_smallest_box(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
     for _, layout, _, _ in layouts(view, width):
         placed = [(device, group, box) for box in layout.boxes for group in box.devices for device in group.devices]

@@ -87,9 +87,7 @@ def asking(cpus: int, *names: str) -> Pod:
 
 
 @pytest.mark.parametrize(("device", "cpus", "good"), [("g0", 1, True), ("g0", 2, False), ("g1", 8, True)])
-def test_a_pod_is_bound_where_the_cpus_beside_its_allocated_device_are_free(
-    device: str, cpus: int, *, good: bool
-) -> None:
+def test_a_pod_is_bound_where_cpus_beside_its_allocated_device_are_free(device: str, cpus: int, *, good: bool) -> None:
     cluster = Cluster()
     cluster.claims.put_claim(claim(given=device))
     found = cluster.verdict(asking(cpus))

@@ -179,7 +179,7 @@ def test_clients_that_never_begin_their_handshake_keep_no_certified_client_out(
         assert answered(port, scheduler) == 200
 
 
-def test_who_has_no_certificate_or_another_authoritys_is_refused(
+def test_who_has_no_certificate_or_anothers_is_refused(
     signer: Authority, secured: ExtenderOptions, tmp_path: Path
 ) -> None:
     stranger = authority(tmp_path, "stranger").issue("scheduler", "extendedKeyUsage=clientAuth")

@@ -144,9 +144,7 @@ PLACED = [
     ("content", "before"),
     [*UNCHANGED, *((one, None) for one in PLACED), ({"kind": "Service", "apiVersion": "v1"}, None)],
 )
-def test_what_changes_no_pod_that_is_still_to_be_placed_is_let_through(
-    extender: Extender, content: object, before: object
-) -> None:
+def test_what_changes_no_pod_to_be_placed_is_let_through(extender: Extender, content: object, before: object) -> None:
     for path in ("/validate", "/validate/deny"):
         assert answered(extender, content, before, path) == ALLOWED
     assert counted(extender) == {"nothing": 2.0}
@@ -196,9 +194,7 @@ def test_without_a_node_of_which_anything_is_known_nothing_is_said() -> None:
     empty.stop()
 
 
-def test_reviews_hold_up_the_scheduler_for_one_of_them_at_most(
-    extender: Extender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reviews_hold_up_the_scheduler_for_one_at_most(extender: Extender, monkeypatch: pytest.MonkeyPatch) -> None:
     order, begun, may_go, outlooks = list[int](), threading.Event(), threading.Event(), extender.view.outlooks
 
     def slowly(names: Sequence[str], *more: Any) -> object:

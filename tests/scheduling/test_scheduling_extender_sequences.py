@@ -82,9 +82,7 @@ def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
 
 @given(hardware(), configurations(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_restored_node_decides_as_the_one_that_published(
-    hard: Hardware, config: KubeletConfig, data: st.DataObject
-) -> None:
+def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletConfig, data: st.DataObject) -> None:
     facts = NodeFacts(hard.info, config, MooringConfig())
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
     kind = kind_of("digest", facts)
@@ -471,7 +469,7 @@ def test_where_the_engine_fails_about_the_victims_of_one_node_those_of_the_other
     assert (status, set(answer["NodeNameToMetaVictims"])) == (200, {"good-1", "good-2"})
 
 
-def test_the_thread_that_predicts_goes_on_after_a_node_that_cannot_be_judged(
+def test_the_predicting_thread_outlives_a_bad_node(
     said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = extender_with(ExtenderOptions(), no_cluster, lambda about, problem: said.append((about, problem)))
@@ -537,7 +535,7 @@ BOUNDS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("what", BOUNDS)
-def test_facts_of_which_no_machine_has_so_many_are_refused_before_objects_are_made(
+def test_facts_beyond_any_machine_are_refused_before_objects_are_made(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []

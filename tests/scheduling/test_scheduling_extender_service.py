@@ -154,7 +154,7 @@ def test_a_bind_that_would_be_refused_by_the_node_is_refused_here(extender: Exte
 
 
 @pytest.mark.parametrize(("code", "counts"), [(409, False), (404, False), (0, True), (500, True), (429, True)])
-def test_a_pod_counts_unless_the_api_server_says_that_it_did_not_bind_it(
+def test_a_pod_counts_unless_it_is_said_to_be_unbound(
     extender: Extender, server: Recorder, code: int, counts: bool
 ) -> None:
     server.error = ClusterError("no", code=code)
@@ -200,7 +200,7 @@ def test_a_bind_whose_answer_was_lost_counts_where_it_was_made_when_the_schedule
     ],
     ids=["there", "elsewhere", "waiting", "another", "unknown"],
 )
-def test_after_a_conflict_a_pod_counts_where_the_api_server_has_it(
+def test_after_a_conflict_the_api_server_is_right(
     extender: Extender, server: Recorder, stored: bytes, place: list[str]
 ) -> None:
     extender.view.put_pod(Seen(guaranteed("one", 20)))

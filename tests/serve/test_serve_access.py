@@ -226,7 +226,7 @@ def test_beyond_loopback_an_api_server_is_needed(host: str, is_loopback: bool, t
             guard_of(options)
 
 
-def test_a_certificate_that_is_replaced_is_served_from_the_next_connection_on(
+def test_a_replaced_certificate_is_served_at_the_next_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signer = authority(tmp_path, "authority")

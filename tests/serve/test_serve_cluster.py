@@ -372,9 +372,7 @@ def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_
     ],
     ids=str,
 )
-def test_nodes_are_searched_sorted_grouped_and_narrowed(
-    cluster: KnownCluster, view: dict[str, str], names: list[str]
-) -> None:
+def test_nodes_are_searched_sorted_and_grouped(cluster: KnownCluster, view: dict[str, str], names: list[str]) -> None:
     assert re.findall(r'data-node="([^"]+)"', TileSheet().body(cluster, view, EVERYTHING)) == names
 
 
@@ -577,9 +575,7 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
         "mooring.monitoring.serve.cluster_known.predicted",
     ],
 )
-def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(
-    part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_node_is_said_once_and_the_page_shows_all_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     cluster = known(5)
     cluster.faults = NodeFaults(lambda about, _problem: said.append(about))

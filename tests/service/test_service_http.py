@@ -130,7 +130,7 @@ def test_whatever_comes_the_next_one_is_served(
     assert caplog.records == []
 
 
-def test_a_page_that_fails_is_an_error_for_its_client_and_a_line_of_the_log(
+def test_a_page_that_fails_is_an_error_and_a_line_of_the_log(
     server: HTTPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert get(server, "/broken") == (500, b"internal error: ZeroDivisionError\n")

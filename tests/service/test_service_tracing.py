@@ -44,9 +44,7 @@ def test_a_span_arrives_with_its_parts_and_times(receiver: Receiver) -> None:
     assert receiver.services == {"mooring-test"}
 
 
-def test_the_end_of_a_daemon_does_not_wait_for_a_silent_collector(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_daemon_waits_for_no_collector(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.service.logs._LAST_SPANS", 0.05)
     traces = opened(receiver)
     receiver.answers.clear()

@@ -359,9 +359,7 @@ def test_a_refused_pod_that_ends_counts_with_its_devices_too() -> None:
 
 
 @pytest.mark.parametrize("is_accepted", [True, False])
-def test_a_pod_that_only_the_node_resources_check_refused_has_its_devices_until_it_has_ended(
-    *, is_accepted: bool
-) -> None:
+def test_a_pod_that_only_the_node_resources_check_refused_has_devices_until_it_ends(*, is_accepted: bool) -> None:
     watched = _with_gpus(1, replace(STATIC, topology_manager_policy="single-numa-node"))
     base = watched.kubelet
     assert _admit_with_a_gpu(watched, "ends")

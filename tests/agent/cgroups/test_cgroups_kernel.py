@@ -123,9 +123,7 @@ def test_every_no_of_the_kernel_is_reported(
     assert os.strerror(number) in result.problem
 
 
-def test_a_value_that_the_kernel_does_not_keep_is_reported(
-    machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_that_the_kernel_drops_is_reported(machine: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.cgroups.cpuset.write", lambda _path, _text: None)
     assert machine.cgroups.write_cpuset(wanted("2-3")).trouble is CGroupTrouble.NOT_TAKEN
 
@@ -218,8 +216,6 @@ def test_a_group_that_is_gone_is_reported(limited: MadeUpMachine) -> None:
     assert limited.cgroups.quotas([gone]) == ()
 
 
-def test_a_quota_that_the_kernel_does_not_keep_is_reported(
-    limited: MadeUpMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quota_that_the_kernel_drops_is_reported(limited: MadeUpMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.cgroups.protocol.write", lambda _path, _text: None)
     assert limited.cgroups.lift_quota(CONTAINER_LIFT).trouble is CGroupTrouble.NOT_TAKEN

@@ -52,9 +52,7 @@ def cases(draw: st.DrawFn, version: int, *, whole_pods: bool) -> Case:
 @pytest.mark.parametrize("version", [1, 2])
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
-def test_a_container_has_what_is_wanted_whatever_its_pod_and_its_own_groups_had(
-    version: int, data: st.DataObject
-) -> None:
+def test_a_container_has_what_is_wanted_whatever_its_pod_and_own_groups_had(version: int, data: st.DataObject) -> None:
     case = data.draw(cases(version, whole_pods=False))
     before = dict(case.cpusets.groups)
     with case.cpusets.in_place():

@@ -100,9 +100,7 @@ def test_devices_of_drivers_are_where_their_slices_say(lookup: LookUp, kubelet: 
     assert (found.held, found.unknown) == ({"main": {DRIVER: (near,)}}, "")
 
 
-def test_a_driver_whose_slice_was_not_seen_is_waited_for_and_then_done_without(
-    lookup: LookUp, kubelet: PodResources
-) -> None:
+def test_a_driver_without_a_slice_is_waited_for_and_then_done_without(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
     clock = Clock()
     found = lookup(clock, Slices().device).of_pod(wanting(claims=("gpu",)), 100.2)
@@ -195,9 +193,7 @@ def test_any_pod_of_which_nothing_but_containers_is_known_is_asked_about(lookup:
     assert found.held == {"main": {GPU: (GPU1,)}}
 
 
-def test_all_pods_are_learned_in_one_question_with_the_health_of_their_devices(
-    lookup: LookUp, kubelet: PodResources
-) -> None:
+def test_all_pods_are_learned_in_one_question_with_their_devices_health(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.plugins[GPU] = (GPU0,)
     kubelet.pods = {"web": {"main": {GPU: (GPU0, GPU1)}}, "other": {"main": {}}}
     pods = {"u": wanting(), "o": Pod("o", "other"), "g": Pod("g", "gone")}
@@ -238,7 +234,7 @@ def test_devices_of_an_init_container_are_in_the_kubelets_record(lookup: LookUp,
     assert found.held == {"main": {GPU: (GPU0, GPU1)}, "init": {GPU: (GPU1,)}}
 
 
-def test_without_the_record_an_init_container_counts_with_the_first_devices_of_its_pod(
+def test_without_the_record_an_init_container_counts_with_its_pods_first_devices(
     lookup: LookUp, kubelet: PodResources
 ) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
@@ -247,7 +243,7 @@ def test_without_the_record_an_init_container_counts_with_the_first_devices_of_i
     assert found.held["init"] == {GPU: (GPU0,)}
 
 
-def test_an_init_container_has_the_devices_of_a_claim_that_others_of_its_pod_have_too(
+def test_an_init_container_has_the_claimed_devices_that_others_of_its_pod_have(
     lookup: LookUp, kubelet: PodResources
 ) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}

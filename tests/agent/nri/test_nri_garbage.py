@@ -177,9 +177,7 @@ def test_a_request_in_frames_of_one_byte_is_answered() -> None:
     theirs.close()
 
 
-def test_a_defect_in_whoever_takes_the_bytes_ends_the_connection_instead_of_leaving_others_to_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_defect_in_the_reader_of_the_bytes_ends_the_connection_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(ours)
     lost: queue.SimpleQueue[ConnectionLostError] = queue.SimpleQueue()

@@ -94,9 +94,7 @@ def test_pauses_have_an_upper_limit() -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
 
 
-def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_runtime_that_is_silent_for_long_is_asked_and_kept_while_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
     asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
     ping = Session.ping

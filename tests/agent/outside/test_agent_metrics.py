@@ -271,7 +271,7 @@ def test_a_descriptor_that_is_none_takes_everything() -> None:
 
 
 @pytest.mark.long
-def test_the_runtime_is_answered_and_the_agent_ends_though_nobody_reads_its_log(
+def test_the_runtime_is_answered_and_the_agent_ends_with_its_log_unread(
     full: tuple[int, int, int], tmp_path: Path
 ) -> None:
     _reader, writer, _filled = full

@@ -192,9 +192,7 @@ def test_a_server_that_finds_every_version_too_old_is_asked_with_pauses(injector
 
 
 @pytest.mark.parametrize("what", ["list", "watch"])
-def test_too_many_requests_are_answered_with_the_pause_that_the_server_wishes(
-    injector: FaultInjector, what: str
-) -> None:
+def test_too_many_requests_are_followed_by_the_pause_that_the_server_asks(injector: FaultInjector, what: str) -> None:
     injector.put(pod_object("web"))
     injector.fail(what, Fault(status=429, retry_after="7"), Fault(status=429, retry_after="never"), Fault(status=503))
     with watching(injector) as (source, heard):

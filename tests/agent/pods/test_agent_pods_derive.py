@@ -134,9 +134,7 @@ def test_the_engine_decides_alike_for_derived_pods(pods: list[tuple[Container, .
 
 @settings(max_examples=100)
 @given(guaranteed_containers(), st.data())
-def test_no_container_of_another_class_ever_gets_exclusive_cpus(
-    containers: tuple[Container, ...], data: st.DataObject
-) -> None:
+def test_no_other_class_ever_gets_exclusive_cpus(containers: tuple[Container, ...], data: st.DataObject) -> None:
     pod = guaranteed("u", *containers, qos=data.draw(st.sampled_from([QoS.BURSTABLE, QoS.BEST_EFFORT])))
     made = pod_of(sandbox_of(pod), containers_of(pod, containers))
     assert made.qos is pod.qos
@@ -160,9 +158,7 @@ def test_a_pod_with_resources_of_its_own_comes_back_once_a_member_shows(sizes: l
 
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from(["1", "2", "3", "500m"]), min_size=2, max_size=4), st.integers(0, 2))
-def test_init_containers_that_ended_do_not_make_a_pod_look_as_if_it_had_resources_of_its_own(
-    sizes: list[str], ended: int
-) -> None:
+def test_ended_init_containers_do_not_give_a_pod_resources_of_its_own(sizes: list[str], ended: int) -> None:
     kinds = [ContainerKind.INIT] * min(ended, len(sizes) - 1)
     kinds += [ContainerKind.APP] * (len(sizes) - len(kinds))
     containers = [
@@ -220,7 +216,7 @@ def test_the_overhead_comes_back() -> None:
         (2048, 0, 2**30, QoS.BURSTABLE),
     ],
 )
-def test_outside_the_cgroups_of_a_kubelet_the_sizes_suggest_the_class(
+def test_outside_a_kubelets_cgroups_sizes_suggest_the_class(
     shares: int, quota: int | None, memory: int | None, qos: QoS
 ) -> None:
     told = RuntimeContainer("c", "s", "a", resources=LinuxResources(shares=shares, quota=quota, memory_limit=memory))

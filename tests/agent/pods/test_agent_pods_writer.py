@@ -216,7 +216,7 @@ def test_an_eviction_that_is_never_allowed_is_given_up_and_may_be_asked_for_agai
 
 
 @pytest.mark.parametrize(("status", "tries", "told"), [(403, 1, 1), (429, MOST_TRIES, 2)])
-def test_an_eviction_that_is_asked_for_again_and_again_is_complained_about_once(
+def test_a_repeated_eviction_is_complained_about_once(
     status: int, tries: int, told: int, injector: FaultInjector
 ) -> None:
     injector.fail(f"POST {EVICTION}", *[Fault(status=status)] * (3 * tries))
@@ -302,9 +302,7 @@ def test_the_taint_is_tried_until_it_is_there_and_the_last_wish_counts(injector:
     assert len(injector.asked(f"PATCH {NODE}")) == 2 * MOST_TRIES + 2
 
 
-def test_while_the_server_is_away_writes_wait_and_are_bounded(
-    injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_wait_bounded_while_the_server_is_away(injector: FaultInjector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.pods.writer.MOST_WAITING", 8)
     away = threading.Event()
 
@@ -323,7 +321,7 @@ def test_while_the_server_is_away_writes_wait_and_are_bounded(
         assert outside.told("the node has the taint")
 
 
-def test_a_write_that_fails_while_others_come_counts_among_those_that_wait(
+def test_a_write_that_fails_counts_among_those_that_wait(
     injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mooring.agent.pods.writer.MOST_WAITING", 8)
@@ -484,7 +482,7 @@ def test_a_renewed_token_is_read_when_the_old_one_is_refused(injector: FaultInje
 
 
 @pytest.mark.parametrize("before", [None, "stale"])
-def test_the_taint_is_written_when_its_token_arrives(
+def test_the_taint_is_written_when_its_token_is_there(
     before: str | None, injector: FaultInjector, tmp_path: Path
 ) -> None:
     file = write_kubeconfig(tmp_path, injector)

@@ -94,9 +94,7 @@ def test_a_runtime_that_waited_too_long_goes_on_and_takes_the_agent_back(act: Ac
 
 
 @pytest.mark.parametrize("manners", [OLD, NEW], ids=["nri-0.8", "nri-0.12"])
-def test_an_agent_that_does_not_hear_its_runtime_hang_up_asks_and_comes_back(
-    manners: Manners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_whose_runtime_hung_up_unheard_comes_back(manners: Manners, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.3)
     monkeypatch.setattr(plugin, "PATIENCE_SECONDS", 0.3)
     with faulty_node(replace(manners, timeout=SHORT, registration_timeout=1.0)) as node:
