@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
+from mooring.agent.nri.types import (
+    ContainerAdjustment,
+    ContainerState,
+    ContainerUpdate,
+    LinuxResources,
+    PodSandbox,
+    RuntimeContainer,
+)
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.resume import resume
 from mooring.agent.state import AgentState, Options
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
@@ -82,3 +91,21 @@ def running(uid: str, name: str = "main", cpus: str = "", mems: str = "") -> Run
     return container(
         uid, name, state=ContainerState.RUNNING, pid=99, resources=LinuxResources(cpus=cpus, mems=mems, quota=100_000)
     )
+
+
+def adjustment_of(outcome: EventOutcome) -> ContainerAdjustment:
+    """Return what the container of an event is created with."""
+    assert isinstance(outcome.answer, Adjusted), outcome.answer
+    return outcome.answer.adjustment
+
+
+def updates_of(outcome: EventOutcome) -> Sequence[ContainerUpdate]:
+    """Return what an answer updates of other containers."""
+    assert isinstance(outcome.answer, Accepted | Adjusted), outcome.answer
+    return outcome.answer.updates
+
+
+def refusal_of(outcome: EventOutcome) -> str:
+    """Return the words of a refusal."""
+    assert isinstance(outcome.answer, Refused), outcome.answer
+    return outcome.answer.text

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.agent.resizable_node import EXTENDED, LATE, RESIZING, annotated, resizable, sized, sizes
 from tests.agent.sets import assigned, cpuset_write
-from tests.agent.small_node import container, guaranteed, running, sandbox, shared
+from tests.agent.small_node import adjustment_of, container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import update
 from tests.patience import until
 
@@ -79,9 +79,8 @@ def says(outcome: EventOutcome) -> list[tuple[str, str]]:
 
 def test_a_pod_that_asks_gets_files_a_mount_and_an_environment() -> None:
     made = created(resizable(), guaranteed("a", "2"))
-    assert isinstance(made.answer, Adjusted)
-    assert made.answer.adjustment.environment == {"MOORING_CPUSET": "1-2", "MOORING_MEMSET": "0"}
-    assert made.answer.adjustment.mounts == (
+    assert adjustment_of(made).environment == {"MOORING_CPUSET": "1-2", "MOORING_MEMSET": "0"}
+    assert adjustment_of(made).mounts == (
         Mount(
             "/run/mooring-assigned",
             "/run/mooring/assigned/a-main-0",
@@ -94,20 +93,17 @@ def test_a_pod_that_asks_gets_files_a_mount_and_an_environment() -> None:
 
 def test_nobody_else_does_unless_all_do() -> None:
     quiet = created(resizable(), guaranteed("a", "2"), asks=False)
-    assert isinstance(quiet.answer, Adjusted)
-    assert (quiet.answer.adjustment.environment, quiet.answer.adjustment.mounts, files_of(quiet)) == ({}, (), [])
+    assert (adjustment_of(quiet).environment, adjustment_of(quiet).mounts, files_of(quiet)) == ({}, (), [])
     everybody = resizable(options=Options(telling=AssignedScope.ALL, assigned_dir="/x/y", assigned_mount_path="/z"))
     loud = created(everybody, guaranteed("a", "2"), asks=False)
-    assert isinstance(loud.answer, Adjusted)
-    [mount] = loud.answer.adjustment.mounts
+    [mount] = adjustment_of(loud).mounts
     assert (mount.source, mount.destination) == ("/x/y/a-main-0", "/z")
 
 
 def test_without_the_extension_nobody_is_told() -> None:
     state = resizable(mooring=replace(EXTENDED, extensions=EXTENDED.extensions - {"assigned-cpuset"}))
     made = created(state, guaranteed("a", "2"))
-    assert isinstance(made.answer, Adjusted)
-    assert (made.answer.adjustment.mounts, files_of(made)) == ((), [])
+    assert (adjustment_of(made).mounts, files_of(made)) == ((), [])
 
 
 def test_a_container_of_the_shared_pool_is_told_that_it_has_nothing() -> None:
@@ -124,10 +120,9 @@ def test_cpus_of_claims_are_among_a_containers_own() -> None:
         limit = pod.containers[0].limits.get("cpu")
         asked = sizes(limit.milli / 1000) if limit is not None else LinuxResources(shares=2)
         made = create_container(state, annotated("a"), container("a", claims=(slow,), resources=asked), pod)
-        assert isinstance(made.answer, Adjusted)
         [(cpus, _)] = says(made)
         assert cpus == f"{own}6"
-        assert made.answer.adjustment.environment["MOORING_CPUSET"] == cpus
+        assert adjustment_of(made).environment["MOORING_CPUSET"] == cpus
         after = made.state
         live = container("a", pid=99, claims=(slow,), resources=replace(asked, cpus=cpus))
         for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
@@ -141,8 +136,7 @@ def test_an_id_that_is_no_name_of_a_folder_gets_no_files() -> None:
     pod = guaranteed("a", "2")
     strange = replace(sized("a", 2), id="../../etc")
     made = create_container(resizable(), annotated("a"), strange, pod)
-    assert isinstance(made.answer, Adjusted)
-    assert (made.answer.adjustment.mounts, files_of(made)) == ((), [])
+    assert (adjustment_of(made).mounts, files_of(made)) == ((), [])
 
 
 # When.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agent.small_node import CONFIG, INFO, amounts, container, guaranteed, running, sandbox, shared
+from tests.agent.small_node import CONFIG, INFO, adjustment_of, amounts, container, guaranteed, running, sandbox, shared
 from tests.patience import until
 
 from mooring.agent.cpu_hotplug import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
@@ -22,7 +22,7 @@ from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.response import Adjusted, EventOutcome
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.startup import keep_machine, known_machine
@@ -49,8 +49,7 @@ def begun(mooring: MooringConfig = EXTENDED, stored: Stored | None = None) -> Ag
 def live(state: AgentState, pod: Pod) -> AgentState:
     """Create a container and let it run."""
     made = create_container(state, sandbox(pod.uid), container(pod.uid), pod)
-    assert isinstance(made.answer, Adjusted)
-    told = container(pod.uid, pid=99, resources=made.answer.adjustment.resources)
+    told = container(pod.uid, pid=99, resources=adjustment_of(made).resources)
     after = made.state
     for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
         after = state_change(after, event, sandbox(pod.uid), told).state

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 from tests.agent.resizable_node import DELAYING, EXTENDED, LATE, START, sizes
 from tests.agent.sets import assigned, cpus, cpuset_write, nodes
-from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared
+from tests.agent.small_node import (
+    CONFIG,
+    INFO,
+    adjustment_of,
+    container,
+    guaranteed,
+    running,
+    sandbox,
+    shared,
+    updates_of,
+)
 
 from mooring.agent.effects import Persist, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, AssignedFiles
@@ -17,7 +27,7 @@ from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.reconcile import correct_deviation
-from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, enforced
+from mooring.agent.reactor.response import EventOutcome, enforced
 from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import reclaiming_writes, released, update_container
@@ -52,8 +62,7 @@ def created(state: AgentState, pod: Pod) -> EventOutcome:
 def live(state: AgentState, pod: Pod) -> AgentState:
     """Create a container and let it run."""
     made = created(state, pod)
-    assert isinstance(made.answer, Adjusted)
-    linux = made.answer.adjustment.resources
+    linux = adjustment_of(made).resources
     told = replace(container(pod.uid), pid=99, resources=linux)
     after = made.state
     for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
@@ -70,8 +79,7 @@ def ended(state: AgentState, uid: str) -> EventOutcome:
 
 
 def cpus_told(outcome: EventOutcome) -> dict[str, str]:
-    assert isinstance(outcome.answer, Accepted | Adjusted)
-    return {one.container_id: one.resources.cpus for one in outcome.answer.updates}
+    return {one.container_id: one.resources.cpus for one in updates_of(outcome)}
 
 
 def written(outcome: EventOutcome) -> list[WriteAssigned | WriteCPUSet]:
@@ -83,12 +91,10 @@ def written(outcome: EventOutcome) -> list[WriteAssigned | WriteCPUSet]:
 
 def test_a_mixed_container_is_created_with_its_own_cpus_and_the_pool_and_without_quota() -> None:
     made = created(begun(), mixing("m"))
-    assert isinstance(made.answer, Adjusted)
-    assert (made.answer.adjustment.resources.cpus, made.answer.adjustment.resources.quota) == ("0-7", -1)
+    assert (adjustment_of(made).resources.cpus, adjustment_of(made).resources.quota) == ("0-7", -1)
     assert made.state.kubelet.node.cpu.assignments == {"m": {"main": 0b110}}
     plain = created(begun(replace(MIXING, extensions=frozenset())), mixing("m"))
-    assert isinstance(plain.answer, Adjusted)
-    assert plain.answer.adjustment.resources.cpus == "1-2"
+    assert adjustment_of(plain).resources.cpus == "1-2"
 
 
 def test_its_cpuset_shrinks_with_the_reply_that_gives_others_cpus_of_the_pool_and_grows_when_they_go() -> None:
@@ -157,13 +163,11 @@ def test_its_environment_tells_its_cpus_apart_with_files_or_without() -> None:
         (AssignedScope.ANNOTATED, replace(MIXING, extensions=frozenset({MIXED_CPUS}))),
     ):
         made = created(begun(mooring, telling), mixing("m"))
-        assert isinstance(made.answer, Adjusted)
-        environment = made.answer.adjustment.environment
+        environment = adjustment_of(made).environment
         assert tuple(environment[name] for name in names) == ("1-2", "0,3-7")
         assert ("MOORING_CPUSET" in environment) == (telling is AssignedScope.ALL)
     plain = created(begun(), guaranteed("a", "2"))
-    assert isinstance(plain.answer, Adjusted)
-    assert set(plain.answer.adjustment.environment) == {"MOORING_CPUSET", "MOORING_MEMSET"}
+    assert set(adjustment_of(plain).environment) == {"MOORING_CPUSET", "MOORING_MEMSET"}
 
 
 def test_the_pools_file_loses_cpus_before_the_reply_that_takes_them() -> None:
