@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from tests.agent.sets import cpuset_write, nodes
 from tests.agent.small_node import (
     CONFIG,
     INFO,
     STRICT,
     adjustment_of,
     container,
+    cpuset_write,
     guaranteed,
+    nodes,
     refusal_of,
     running,
     sandbox,

@@ -1,25 +1,61 @@
-"""A kubelet that starts after the agent or with other flags is detected, and so is a second agent for one runtime."""
+"""A made-up /proc in which kubelets come and go."""
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.agent.made_up_kubelets import Processes
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start, until
 
 from mooring.agent.agent import Agent
-from mooring.agent.conflicts import REASON, KubeletCheck, NodeLock
+from mooring.agent.conflicts import REASON, KubeletCheck, KubeletFinder, NodeLock
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
 from mooring.agent.status.api import unready
 from mooring.engine.core.errors import InputError
+from mooring.inputs.machines.tree import FolderTree
+
+
+@dataclass
+class Processes:
+    """What runs on a computer."""
+
+    root: Path
+    listings: int = 0
+    """How often all processes were looked at."""
+
+    def start(self, number: int, *arguments: str, name: str = "kubelet") -> None:
+        folder = self.root / "proc" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "comm").write_text(f"{name}\n", encoding="ascii")
+        words = (f"/usr/bin/{name}", *arguments)
+        (folder / "cmdline").write_text("".join(f"{word}\0" for word in words), encoding="ascii")
+
+    def end(self, number: int) -> None:
+        shutil.rmtree(self.root / "proc" / str(number))
+
+    def beside(self) -> KubeletFinder:
+        """Return what looks for a kubelet among them."""
+
+        class Counted(FolderTree):
+            def names(tree, path: str) -> tuple[str, ...]:  # noqa: N805 - the outer self is meant below
+                self.listings += path == "proc"
+                return super().names(path)
+
+        (self.root / "proc").mkdir(parents=True, exist_ok=True)
+        return KubeletFinder(lambda: Counted(str(self.root)))
+
+
+# A kubelet that starts after the agent or with other flags is detected, and so is a second agent for one runtime.
+
 
 KUBELET = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
 

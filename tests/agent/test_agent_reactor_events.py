@@ -6,13 +6,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.agent.sets import cpus, cpuset_write, nodes
 from tests.agent.small_node import (
     CONFIG,
     STRICT,
     adjustment_of,
     container,
+    cpus,
+    cpuset_write,
     guaranteed,
+    nodes,
     refusal_of,
     running,
     sandbox,

@@ -5,19 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.agent.resizable_node import CPU_GATE, DELAYING, EXTENDED, LATE, RESIZING, START, resizable, sized, sizes
-from tests.agent.sets import cpuset_write
 from tests.agent.small_node import (
     CONFIG,
+    CPU_GATE,
+    DELAYING,
+    EXTENDED,
     GIB,
+    LATE,
+    RESIZING,
+    START,
     adjustment_of,
     amounts,
     container,
+    cpuset_write,
     guaranteed,
     refusal_of,
+    resizable,
     running,
     sandbox,
     shared,
+    sized,
+    sizes,
     updates_of,
 )
 

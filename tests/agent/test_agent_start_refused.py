@@ -13,8 +13,7 @@ import pytest
 from tests.agent.cgroups.made_up_tree import made_up_machine
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.pods.fault_injector import FaultInjector
-from tests.agent.sets import cpus
-from tests.agent.small_node import STRICT, guaranteed, running, sandbox, shared, small_state
+from tests.agent.small_node import STRICT, cpus, guaranteed, running, sandbox, shared, small_state
 from tests.agent.small_node import running as listed
 from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until, whole
 from tests.cli.command import mooring

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.agent.nri import recordings
+from tests.agent.nri.runtime_side import FOLDER, read_recording
 from tests.cli.test_cli_vendors import ALLOCATABLE, HELD
 from tests.configuration.test_configuration_embedded import GIVEN
 from tests.discovery import tool_outputs
@@ -188,8 +188,8 @@ def _nri_call(data: bytes) -> object:
 def _nri_seeds() -> list[bytes]:
     return [
         piece.data
-        for path in sorted(recordings.FOLDER.glob("*.txt"))
-        for piece in recordings.read_recording(path)
+        for path in sorted(FOLDER.glob("*.txt"))
+        for piece in read_recording(path)
         if piece.from_runtime
     ]
 

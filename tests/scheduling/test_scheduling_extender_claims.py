@@ -13,8 +13,17 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started, state_of_node
-from tests.scheduling.extender_requests import Recorder, ask, ready_extender
+from tests.scheduling.extender_cluster import (
+    NODE,
+    Recorder,
+    World,
+    ask,
+    facts_with,
+    guaranteed,
+    ready_extender,
+    started,
+    state_of_node,
+)
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.claims import ClaimView

@@ -16,8 +16,7 @@ import httpx2
 import pytest
 from msgspec import structs
 from tests.patience import many_files, until
-from tests.scheduling.authority import Authority, Certified, authority
-from tests.scheduling.extender_requests import PATIENT, ready_extender
+from tests.scheduling.extender_cluster import PATIENT, Authority, Certified, authority, ready_extender
 
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.options import TLS, ExtenderOptions

@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
-from tests.scheduling.extender_requests import ask, asking, ready_extender
+from tests.scheduling.extender_cluster import (
+    ask,
+    asking,
+    facts_with,
+    guaranteed,
+    ready_extender,
+    started,
+    state_of_node,
+)
 
 from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import load_extender_options

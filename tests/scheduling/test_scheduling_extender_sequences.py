@@ -17,8 +17,18 @@ from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 from tests.node.hotpluggable import pod
 from tests.patience import until
-from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, pod_json, started, state_of_node
-from tests.scheduling.extender_requests import Recorder, ask, no_cluster, ready_extender
+from tests.scheduling.extender_cluster import (
+    NODE,
+    Recorder,
+    ask,
+    facts_with,
+    guaranteed,
+    no_cluster,
+    pod_json,
+    ready_extender,
+    started,
+    state_of_node,
+)
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous

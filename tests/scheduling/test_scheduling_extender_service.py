@@ -15,8 +15,18 @@ import msgspec
 import pytest
 from msgspec import structs
 from tests.patience import until
-from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
-from tests.scheduling.extender_requests import PATIENT, Recorder, ask, no_cluster, ready_extender
+from tests.scheduling.extender_cluster import (
+    NODE,
+    PATIENT,
+    Recorder,
+    ask,
+    facts_with,
+    guaranteed,
+    no_cluster,
+    ready_extender,
+    started,
+    state_of_node,
+)
 from tests.service.otlp_receiver import attributes, receiving
 
 from mooring.cluster.extender.binding import Binder

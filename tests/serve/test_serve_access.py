@@ -16,8 +16,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.scheduling.authority import authority
-from tests.serve.site import node_site, recording
+from tests.scheduling.extender_cluster import authority
+from tests.serve.clusters import node_site, recording
 
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, OpenGuard, Viewer

@@ -13,8 +13,7 @@ from dataclasses import replace
 from pkgutil import resolve_name
 
 import pytest
-from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
-from tests.serve.site import HOSTILE, Site, served
+from tests.serve.clusters import CONFIG, HOSTILE, MACHINE, Site, known, pod, served, state
 
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, MadeUpMachine, made_up_machine
-from tests.agent.sets import cpuset_write
+from tests.agent.small_node import cpuset_write
 from tests.e2e.guest.process_tasks import parse_status
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout

@@ -13,8 +13,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agent.nri.recordings import FOLDER, Piece, Scripted, read_recording
-from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, about
+from tests.agent.nri.runtime_side import (
+    CONTAINER,
+    FOLDER,
+    POD,
+    TIMEOUT,
+    Listening,
+    Piece,
+    Pinning,
+    Scripted,
+    about,
+    read_recording,
+)
 
 from mooring.agent.nri.connection import (
     BODY_LIMIT,

@@ -15,8 +15,17 @@ import pytest
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
-from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, RuntimeSide
+from tests.agent.nri.runtime_side import (
+    CONTAINER,
+    POD,
+    TIMEOUT,
+    Listening,
+    Pinning,
+    RuntimeSide,
+    container_to,
+    pod_to,
+    update_from,
+)
 from tests.patience import until
 from tests.service.message_tables import build_messages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.agent.sets import setting
+from tests.agent.small_node import setting
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.nri.types import LinuxResources

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 from tests.agent.process import PATIENCE, agent_in, begun
-from tests.agent.sets import cpus
+from tests.agent.small_node import cpus
 from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
