@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from tests.values import not_none
+
 from mooring.engine.core.bits import mask_of, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Container, ContainerKind, Pod, guaranteed_equivalent
@@ -58,8 +60,7 @@ class Told:
 
     def need(self, name: str) -> int:
         """Return the exclusive CPUs of a container, or of the pod for an empty name."""
-        policy = self.after.settings.cpu
-        assert policy is not None
+        policy = not_none(self.after.settings.cpu)
         if name:
             return exclusive_cpus(self.pod, self.container(name), policy.gates)
         return exclusive_cpus_of_pod(self.pod, policy.gates)
@@ -78,8 +79,7 @@ class Told:
         return record
 
     def memory(self, name: str) -> Mapping[str, int]:
-        policy = self.after.settings.memory
-        assert policy is not None
+        policy = not_none(self.after.settings.memory)
         if name:
             asked = container_requests(self.pod, self.container(name), policy.gates)
         else:
@@ -533,8 +533,7 @@ def mismatch(told: Told, say: Say) -> bool:
 def conflict(told: Told, say: Say) -> bool:
     """Every set that is named is one that the resource prefers, and no set is preferred by all of them."""
     name = subject(say["container"])
-    given = (told.decision.hints or {}).get(name) if name else told.decision.pod_hints
-    assert given is not None
+    given = not_none((told.decision.hints or {}).get(name) if name else told.decision.pod_hints)
     single = told.after.settings.topology_policy == "single-numa-node"
     groups = [group.split(" on ", 1) for group in say["places"].split("; ")]
     named = [(label, text) for labels, text in groups for label in re.split(r", | and ", labels)]
@@ -542,12 +541,10 @@ def conflict(told: Told, say: Say) -> bool:
     preferred = {resource: wanted(hints, single=single) for resource, hints in given.items() if hints is not None}
     preferred = {resource: sets for resource, sets in preferred.items() if sets is not None}
     for label, text in named:
-        sets = preferred["cpu" if label == "CPUs" else label]
-        assert sets is not None
+        sets = not_none(preferred["cpu" if label == "CPUs" else label])
         assert named_sets(text) <= sets
     for label in re.split(r", | and ", say["short"]) if say["short"] else ():
-        short = preferred["cpu" if label == "CPUs" else label]
-        assert short is not None
+        short = not_none(preferred["cpu" if label == "CPUs" else label])
         assert not short & {1 << node for node in ids(say["there"])}
     return not set.intersection(*(sets for sets in preferred.values() if sets is not None))
 
@@ -585,8 +582,7 @@ def alone(told: Told, say: Say) -> bool:
     r"(?P<average> \(the average of this machine's cores\))?: request (?P<advice>\d+(?: or \d+)?)\."
 )
 def odd(told: Told, say: Say) -> bool:
-    policy = told.after.settings.cpu
-    assert policy is not None
+    policy = not_none(told.after.settings.cpu)
     group, need = policy.group_size, told.need(subject(say["container"]))
     advice = [int(text) for text in re.findall(r"\d+", say["advice"])]
     uneven = any(cores.bit_count() != group for cores in policy.topology.cores.values())
@@ -604,8 +600,7 @@ def odd(told: Told, say: Say) -> bool:
     r"without a reserved CPU(?P<uncounted>; the CPUs of its init containers do not count)?\."
 )
 def whole_cores(told: Told, say: Say) -> bool:
-    policy = told.after.settings.cpu
-    assert policy is not None
+    policy = not_none(told.after.settings.cpu)
     need = told.need(subject(say["container"]))
     usable = sum(
         (cores & told.after.cpu.default).bit_count()

@@ -19,6 +19,7 @@ from tests.shadow.listing import listing
 from tests.shadow.observing import PINNED, STATIC, Node, container, node
 from tests.shadow.test_shadow_judging import unlike
 from tests.shadow.test_shadow_watching import LIMITED, Watching
+from tests.values import not_none
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Finding
@@ -185,8 +186,7 @@ def test_pods_of_which_no_order_tells_come_and_go_on_the_other_node() -> None:
     watching.watched.objects["secret"] = secret
     watching.wait(PATIENCE)
     assert others_pods(watching) == ["secret", "web"]
-    other = watching.shadow.tally.would_be
-    assert other is not None
+    other = not_none(watching.shadow.tally.would_be)
     assert (other.refused, other.refusals) == (["default/wide"], 1), "it is asked once about a pod that it refuses"
 
 
@@ -194,9 +194,7 @@ def test_a_pod_that_the_kubelet_refused_does_not_stay_on_the_other_node() -> Non
     watching = Watching(node(LIMITED), proposed=STATIC)
     watching.watched.admit("wide", "10")
     watching.wait()
-    other = watching.shadow.tally.would_be
-    assert other is not None
-    assert other.admitted == ["default/wide"]
+    assert not_none(watching.shadow.tally.would_be).admitted == ["default/wide"]
     assert others_pods(watching) == []
 
 
@@ -209,8 +207,7 @@ def test_a_pod_that_is_not_decided_at_the_begin_is_asked_about_once() -> None:
     watched.objects["shared"]["status"] = {**status, "qosClass": "Burstable"}
     watching.wait()
     assert others_pods(watching) == ["shared"]
-    other = watching.shadow.tally.would_be
-    assert other is not None
+    other = not_none(watching.shadow.tally.would_be)
     assert (other.refused, [(one.refused, one.refusals) for one in other.days]) == ([], [(0, 0)])
 
 

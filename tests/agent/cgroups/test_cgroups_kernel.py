@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.agent.small_node import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import Task, allowed, tasks_of, tasks_outside
+from tests.values import not_none
 
 from mooring.agent.cgroups.cpuset import Cpuset, in_effect, write_cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout, read, write
@@ -200,8 +201,7 @@ def test_a_lift_takes_the_limit_and_leaves_the_period_and_everybody_else(limited
 
 def test_a_quota_comes_back_as_it_was(limited: MadeUpMachine) -> None:
     cgroups = limited.cgroups
-    lifted = cgroups.lift_quota(POD_LIFT).lifted
-    assert lifted is not None
+    lifted = not_none(cgroups.lift_quota(POD_LIFT).lifted)
     assert cgroups.restore_quota(POD_LIFT, lifted) is None
     assert [found for _, found in cgroups.quotas([POD_LIFT])] == [lifted]
     other = Quota(30000, 20000)
@@ -299,9 +299,7 @@ def test_a_real_process_follows_its_cpuset(place: Place) -> None:
     first = CPUSet.of(next(iter(everything.cpus)))
     result = place.cgroups.write_cpuset(place.wanted(str(first), list_text(everything.mems)))
     assert result.is_right, result.problem
-    seen = allowed("", place.pid)
-    assert seen is not None
-    assert seen.cpus == first
+    assert not_none(allowed("", place.pid)).cpus == first
     tasks = tasks_of("", str(place.folder(cpuset)))
     assert [task.pid for task in tasks] == [place.pid]
     assert tasks_outside(tasks, first, everything.mems) == ()
@@ -310,8 +308,7 @@ def test_a_real_process_follows_its_cpuset(place: Place) -> None:
 
 
 def test_a_real_group_is_found_through_its_process(place: Place) -> None:
-    path = process_path(place.cgroups.layout, place.cgroups.layout.cpuset, place.pid)
-    assert path is not None
+    path = not_none(process_path(place.cgroups.layout, place.cgroups.layout.cpuset, place.pid))
     assert path.endswith(f"/pod{UID}/c3")
     elsewhere = cpuset_write("c3", place.pid, "/nowhere/c3", "0", "")
     assert place.cgroups.in_effect(elsewhere) == place.cgroups.in_effect(place.wanted(""))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 from tests.agent.pods.runtime_view import recorded
+from tests.values import not_none
 
 from mooring.agent.nri.types import PodSandbox
 from mooring.agent.pods.api import APIPods
@@ -154,9 +155,7 @@ def test_the_mirror_of_a_static_pod_is_known_by_the_uid_that_the_kubelet_uses(in
     injector.put(mirror)
     with watching(injector) as (source, _):
         assert source.wait_until_listed(PATIENCE)
-        found = source.pod(sandbox("etcd-node-1", "hash", "file"))
-        assert found is not None
-        assert found.uid == "hash"
+        assert not_none(source.pod(sandbox("etcd-node-1", "hash", "file"))).uid == "hash"
         injector.delete("etcd-node-1")
         injector.put(pod_object("last"))
         assert cpus(source, "last") == "2"
@@ -346,8 +345,7 @@ def cpus_manifests(pods: StaticPods, uid: str = "hash-1") -> str:
 def test_a_static_pod_is_found_under_its_name_on_the_node(tmp_path: Path) -> None:
     write(tmp_path, "etcd.json")
     pods = StaticPods(tmp_path, "Node-1")
-    pod = pods.pod(sandbox_manifests())
-    assert pod is not None
+    pod = not_none(pods.pod(sandbox_manifests()))
     assert (pod.uid, pod.name, pod.namespace, pod.qos) == ("hash-1", "etcd-node-1", "shop", QoS.GUARANTEED)
     assert is_static(pod), "it is not evicted"
     assert pods.pod(sandbox_manifests("other", name="etcd-node-2")) is None
@@ -360,8 +358,7 @@ def test_the_kubelet_does_not_complete_pod_level_resources_of_a_static_pod(tmp_p
     spec = {"resources": {"limits": limits}, "containers": [{"name": "c", "resources": {"limits": limits}}]}
     manifest = {"metadata": {"name": "etcd", "namespace": "shop"}, "spec": spec}
     (tmp_path / "etcd.json").write_text(json.dumps(manifest), encoding="utf-8")
-    pod = StaticPods(tmp_path, "node-1").pod(sandbox_manifests())
-    assert pod is not None
+    pod = not_none(StaticPods(tmp_path, "node-1").pod(sandbox_manifests()))
     assert pod.resources is not None
     assert (dict(pod.resources.requests), pod.qos) == ({}, QoS.BURSTABLE)
 
@@ -394,9 +391,7 @@ def test_the_recorded_static_pod_is_found_and_agrees(tmp_path: Path) -> None:
         f"spec: {{containers: [{{name: a, resources: {resources}}}]}}\n"
     )
     told = recorded("static-pod-burstable")
-    pod = StaticPods(tmp_path, "node-real").pod(told[0])
-    assert pod is not None
-    assert differences(pod, *told) == []
+    assert differences(not_none(StaticPods(tmp_path, "node-real").pod(told[0])), *told) == []
 
 
 def test_a_changed_manifest_is_another_pod_and_the_running_one_stays_what_it_was(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.agent.pods.runtime_view import container_of, containers_of, recorded,
 from tests.agent.small_node import guaranteed as resizable_pod
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from tests.node.nodes import machine
+from tests.values import not_none
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resolve import differences, pod_of_object, resized, wanted_pod
@@ -298,8 +299,7 @@ def test_the_api_servers_words_are_taken_for_the_resource_with_which_they_agree(
     pod = pod_after(a=(2000, 64))
     wanted = resizable_pod("u", "4000m")
     wanted = replace(wanted, containers=(replace(wanted.containers[0], name="a"),))
-    found = resized(pod, "a", sizes(4000, 64), wanted)
-    assert found is not None
+    found = not_none(resized(pod, "a", sizes(4000, 64), wanted))
     assert found.containers[0].requests["cpu"] is wanted.containers[0].requests["cpu"]
     assert asked(found, "a") == (4000, 64), "memory is not asked for by this call"
     assert asked(resized(pod, "a", sizes(3000, 64), wanted), "a") == (3000, 64)
@@ -315,8 +315,7 @@ def test_a_memory_request_that_nobody_tells_stays() -> None:
     own = Container("a", requests=cpu_and_memory(500, 16), limits={"memory": Quantity.of_bytes(64 * MIB)})
     pod = Pod("u", "p", containers=(own,), qos=QoS.BURSTABLE)
     call = LinuxResources(shares=shares_of(250), quota=0, period=100_000, memory_limit=96 * MIB)
-    found = resized(pod, "a", call)
-    assert found is not None
+    found = not_none(resized(pod, "a", call))
     assert found.containers[0].requests == cpu_and_memory(250, 16)
     assert found.containers[0].limits == {"memory": Quantity.of_bytes(96 * MIB)}
 
@@ -375,8 +374,7 @@ def test_requests_beyond_what_shares_can_tell_are_unknown() -> None:
 @settings(max_examples=200)
 @given(st.integers(0, MOST_SHARES - 1))
 def test_shares_that_no_request_has_count_as_the_next_smaller_request(shares: int) -> None:
-    milli = milli_of_shares(shares)
-    assert milli is not None
+    milli = not_none(milli_of_shares(shares))
     assert shares_of(milli) <= max(shares, 2) < shares_of(max(milli, 2) + 1)
 
 
