@@ -41,9 +41,7 @@ from mooring.service.logs import Log, open_traces
 
 
 def test_a_life_of_an_exclusive_and_a_shared_pod_moves_the_shared_one_off_and_back(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     shared = start(node, runtime, "shared", 0)
     assert node.cpus(shared) == "0-7"
     own = start(node, runtime, "own", 2)
@@ -56,9 +54,7 @@ def test_a_life_of_an_exclusive_and_a_shared_pod_moves_the_shared_one_off_and_ba
 
 
 def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_meanwhile(node: Node) -> None:
-    node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     node.agents.pop().close()
     runtime.close()
@@ -72,9 +68,7 @@ def test_a_killed_agent_comes_back_to_the_same_placement_and_moves_who_came_mean
 
 
 def test_a_pod_whose_groups_are_gone_at_two_looks_gives_its_cpus_back(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
     node.tree.remove("/pods/own")
     agent.verify_all()
@@ -85,9 +79,7 @@ def test_a_pod_whose_groups_are_gone_at_two_looks_gives_its_cpus_back(node: Node
 
 
 def test_a_connection_that_breaks_is_made_again_and_everything_is_reported_anew(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     runtime.close()
     runtime = node.listening.next()
@@ -97,9 +89,7 @@ def test_a_connection_that_breaks_is_made_again_and_everything_is_reported_anew(
 
 
 def test_a_pod_without_room_is_refused_with_the_kubelets_reason_and_message(node: Node) -> None:
-    node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected()
     with pytest.raises(RemoteError) as raised:
         runtime.create(pod("wide"), whole("wide", 8))
     assert raised.value.message.startswith("UnexpectedAdmissionError: Allocate failed due to not enough cpus available")
@@ -110,9 +100,7 @@ def test_a_pod_without_room_is_refused_with_the_kubelets_reason_and_message(node
 @pytest.mark.parametrize("places", [True, False], ids=["places", "refuses"])
 def test_an_agent_whose_folder_cannot_be_written_goes_on_or_refuses_as_it_was_told(node: Node, places: bool) -> None:
     (node.folder / "state").write_text("a file where a folder should be", encoding="utf-8")
-    agent = node.agent(f"placeWhileUnwritable: {str(places).lower()}")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(f"placeWhileUnwritable: {str(places).lower()}")
     if places:
         assert node.cpus(start(node, runtime, "own", 2)) == "1-2"
     else:
@@ -126,9 +114,7 @@ def test_an_agent_whose_folder_cannot_be_written_goes_on_or_refuses_as_it_was_to
 
 
 def test_a_cpuset_that_somebody_changed_is_put_right_and_reported(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     node.write(own.id, own.cgroups_path, "0-7")
     agent.verify_all()
@@ -139,9 +125,7 @@ def test_a_cpuset_that_somebody_changed_is_put_right_and_reported(node: Node) ->
 
 
 def test_the_snapshot_has_what_the_kernel_shows(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     own, shared = start(node, runtime, "own", 2), start(node, runtime, "shared", 0)
     agent.verify_all()
     assert {one: str(seen.cpus) for one, seen in agent.snapshot.effective.items()} == {
@@ -160,9 +144,7 @@ def test_on_a_simulated_machine_nothing_is_said_to_be_the_kernels_word(node: Nod
 
 
 def test_an_answer_that_came_too_late_is_put_right_by_the_cgroup(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     shared = start(node, runtime, "shared", 0)
     runtime.create(pod("own"), whole("own", 2))
     # The runtime had given up, so that it did not do what the answer said.
@@ -224,9 +206,7 @@ def test_an_agent_whose_state_is_held_up_has_no_heartbeat(node: Node, monkeypatc
 def test_another_policy_in_the_file_is_adopted_while_containers_run(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     file = node.folder / "agent.yaml"
     file.write_text(file.read_text() + "onRejection: evict\nlogLevel: error\n", encoding="utf-8")
@@ -246,9 +226,7 @@ def test_another_policy_in_the_file_is_adopted_while_containers_run(
 
 
 def test_what_the_engine_refuses_late_is_not_said_to_be_in_force(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     # The copy that was asked did not have this container yet.
     monkeypatch.setattr("mooring.agent.reload.engine_refusal", lambda _kubelet, _new: "")
@@ -268,9 +246,7 @@ def test_what_the_engine_refuses_late_is_not_said_to_be_in_force(node: Node, mon
 
 
 def test_an_extension_that_changes_how_pods_are_read_is_not_taken_up_by_half(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, _ = node.connected()
     file = node.folder / "agent.yaml"
     more = "---\nkind: MooringConfiguration\napiVersion: mooring/v1alpha1\nextensions: [mixed-cpus, assigned-cpuset]\n"
     file.write_text(file.read_text() + more, encoding="utf-8")
@@ -694,9 +670,7 @@ def available(cluster: FaultInjector) -> list[int]:
 
 
 def test_what_the_runtime_starts_is_published(cluster: FaultInjector, node: Node) -> None:
-    agent = node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
     until(lambda: cluster.asked(STATE), "the empty node is published")
     before = available(cluster)[-1]
     runtime.create(pod("a"), whole("a", 2))
@@ -714,9 +688,7 @@ def writes(page: str) -> float:
 
 def test_server_that_refuses_holds_nobody_up(cluster: FaultInjector, node: Node) -> None:
     cluster.fail(STATE, *[Fault(503)] * 100)
-    node.agent(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected(f"kubeconfig: {cluster.kubeconfig(node.folder / 'kubeconfig')}\npublish: true")
     until(lambda: cluster.asked(STATE), "it was tried")
     assert runtime.create(pod("a"), whole("a", 2)) is not None
 

@@ -168,9 +168,7 @@ def test_the_agent_ends_and_moves_no_container(
     told: list[str] = []
     monkeypatch.setattr(NoCluster, "event", lambda _, one: told.append(f"{one.about.name} {one.reason}: {one.note}"))
     node.beside = processes.beside()
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     assert not is_over_after_a_look(agent)
     processes.start(40, "--cpu-manager-policy=static")
@@ -237,9 +235,7 @@ def second(node: Node, tmp_path: Path) -> Node:
 
 
 def test_a_second_agent_with_another_state_folder_waits_and_neither_is_ready(node: Node, second: Node) -> None:
-    first = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    first, runtime = node.connected()
     first.reconcile()
     until(lambda: unready(first.snapshot) == (), "the first agent is ready")
     other = second.agent()

@@ -38,10 +38,7 @@ fixedDefects: [pod-restart]
 
 def resizing(node: Node, delay: str) -> tuple[Agent, RuntimeSide]:
     node.kubelet = KUBELET.format(delay=delay)
-    agent = node.agent("assigned: all")
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected("assigned: all")
 
 
 def resize(node: Node, runtime: RuntimeSide, name: str, own: RuntimeContainer, cpus: int) -> None:
@@ -210,10 +207,7 @@ def any_node(request: pytest.FixtureRequest, node: Node, tmp_path: Path) -> Node
 
 def begun(node: Node, rule: str = "same-nodes") -> tuple[Agent, RuntimeSide]:
     node.kubelet = HOTPLUG.replace("REPLACE", rule)
-    agent = node.agent(MORE)
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected(MORE)
 
 
 def take_away(node: Node, cpus: str) -> None:
@@ -296,9 +290,7 @@ def test_what_the_kernel_takes_first_is_no_deviation(any_node: Node, monkeypatch
     node.kubelet = HOTPLUG.replace("REPLACE", "same-nodes")
     # The agent does not come to know: its thread would look once at its start, whenever that is.
     monkeypatch.setattr("mooring.agent.cpu_hotplug.CPUWatch.start", lambda _: None)
-    agent = node.agent(MORE)
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(MORE)
     own = start(node, runtime, "own", 2)
     node.write(own.id, own.cgroups_path, "1")
     online = partial(online_cpus, str(node.tree.root))
@@ -379,9 +371,7 @@ def test_who_leaves_gives_back_what_is_online(any_node: Node, monkeypatch: pytes
 def test_without_the_extension_the_list_is_not_looked_at(any_node: Node) -> None:
     node = any_node
     node.kubelet = ""
-    agent = node.agent(MORE)
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(MORE)
     own = start(node, runtime, "own", 2)
     node.show_online("0-1,3-7")
     agent.reconcile()
@@ -407,9 +397,7 @@ FILES = ("assigned.cpuset", "shared.cpuset")
 def mixing(node: Node, value: str = "true") -> tuple[Agent, RuntimeSide, RuntimeContainer]:
     """Start an agent, and a mixed container with two CPUs of its own."""
     node.kubelet = MIXED
-    agent = node.agent("assigned: all")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected("assigned: all")
     return agent, runtime, start(node, runtime, "poll", 2, {"mooring/mixed-cpus": value})
 
 

@@ -50,10 +50,7 @@ class Told:
 
 
 def begun(node: Node) -> tuple[Agent, RuntimeSide]:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected()
 
 
 def with_lost_update(node: Node, runtime: RuntimeSide, name: str = "shared", pid: int = PID) -> RuntimeContainer:
@@ -388,9 +385,7 @@ def test_what_stays_wrong_is_no_repair_however_often_it_is_tried(node: Node, mon
 
 
 def test_wishes_for_evictions_are_none_without_an_api_server(node: Node) -> None:
-    agent = node.agent("onRejection: evict")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected("onRejection: evict")
     for _ in range(2):
         with pytest.raises(RemoteError):
             runtime.create(pod("wide"), whole("wide", 8))
@@ -451,9 +446,7 @@ def test_a_quota_written_after_a_resize_is_lifted_at_the_next_look(
     # However long the test takes from the lifting to the look.
     monkeypatch.setattr("mooring.agent.agent.LIFTING", 1e9)
     node = any_node
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     start(node, runtime, "own", 2)
     with_quota(node, "/pods/own")
     agent.reconcile()
@@ -462,9 +455,7 @@ def test_a_quota_written_after_a_resize_is_lifted_at_the_next_look(
 
 def pinned(node: Node, more: str = "") -> tuple[RuntimeContainer, RuntimeContainer]:
     """Run an agent with a pinned and a shared container, lift the kubelet's quotas, and end the agent."""
-    agent = node.agent(more)
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(more)
     other, own = start(node, runtime, "other", 0), start(node, runtime, "own", 2)
     for path in ("/pods/own", own.cgroups_path):
         with_quota(node, path)

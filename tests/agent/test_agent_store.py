@@ -393,9 +393,7 @@ def test_after_a_boot_with_fewer_cpus_the_state_is_laid_aside_and_said_to_be(tmp
 @pytest.mark.parametrize("name", ["journal.json", "cpu_manager_state", "memory_manager_state"])
 @pytest.mark.parametrize("damage", ["garbage", "empty", "folder", "missing"])
 def test_no_file_of_the_folder_keeps_the_agent_from_running(node: Node, name: str, damage: str) -> None:
-    node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     node.agents.pop().close()
     file = node.folder / "state" / name

@@ -44,10 +44,7 @@ def begun(
     node: Node, kubelet: PodResources, policy: str = "best-effort", default: str = "follow"
 ) -> tuple[Agent, RuntimeSide]:
     node.kubelet = KUBELET.replace("POLICY", policy).replace("DEFAULT", default)
-    agent = node.agent(f"kubeletPodResourcesSocket: {kubelet.path}")
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected(f"kubeletPodResourcesSocket: {kubelet.path}")
 
 
 def look(agent: Agent) -> None:
@@ -73,20 +70,6 @@ def test_cpus_are_beside_a_plugins_device_and_others_where_they_always_were(node
 def test_the_kubelet_is_connected_before_the_first_container_is_created(node: Node, kubelet: PodResources) -> None:
     begun(node, kubelet)
     assert kubelet.asked == ["ListPodResourcesRequest", "AllocatableResourcesRequest"]
-
-
-def test_a_pod_whose_cpus_are_taken_beside_its_device_is_refused_by_a_strict_policy(
-    node: Node, kubelet: PodResources
-) -> None:
-    kubelet.pods = {"big": {"big": {}}, "far": {"far": {GPU: (GPU0,)}}}
-    _, runtime = begun(node, kubelet, "single-numa-node")
-    start(node, runtime, "big", 3)
-    with pytest.raises(RemoteError) as refused:
-        runtime.create(pod("far"), whole("far", 2))
-    assert "TopologyAffinityError" in str(refused.value)
-    assert f"far: {GPU} gpu0 is near NUMA node 0" in str(refused.value)
-    [held] = node.status["held"]
-    assert (held["name"], held["reason"]) == ("far", "TopologyAffinityError")
 
 
 def test_what_a_driver_gave_counts_by_name_and_has_no_node_without_an_api_server(
@@ -134,18 +117,6 @@ def test_devices_that_are_known_only_when_the_program_runs_move_nothing_and_are_
     text = agent.metrics.text()
     assert 'mooring_agent_reports_total{kind="devices-elsewhere"} 1.0' in text
     assert 'mooring_agent_reports_total{kind="devices-unknown"} 1.0' in text
-
-
-def test_devices_that_require_alignment_are_waited_for(
-    node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 0.1)
-    _, runtime = begun(node, kubelet, default="require")
-    with pytest.raises(RemoteError, match="DevicesUnknown"):
-        runtime.create(pod("far"), whole("far", 2))
-    assert node.status["held"] == []
-    kubelet.pods = {"far": {"far": {GPU: (GPU1,)}}}
-    assert node.cpus(start(node, runtime, "far", 2)) == "4-5"
 
 
 def test_a_new_agent_asks_again_and_places_the_next_pod_beside_its_device(node: Node, kubelet: PodResources) -> None:
