@@ -15,8 +15,8 @@ from mooring.agent.nri.types import (
     RuntimeContainer,
 )
 from mooring.agent.quota import quota_of, shares_of
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.state import AgentState, Assigned, Options, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import (

@@ -21,6 +21,7 @@ from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import UnseenCGroups
 from mooring.agent.eviction import CONDITION, EFFECT, TAINT
 from mooring.agent.executor import PendingChecks, WorkQueue
+from mooring.agent.journal import read_newest
 from mooring.agent.nri.plugin import connect_to, given_by
 from mooring.agent.nri.types import Event, Loss, LostAnswer, PodSandbox, RemoteError, RuntimeContainer
 from mooring.agent.pods.api import KnownPods
@@ -28,7 +29,6 @@ from mooring.agent.pods.source import CONFIG_SOURCE
 from mooring.agent.pods.writer import MOST_TRIES, ClusterWriter
 from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import read_newest
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
@@ -174,7 +174,7 @@ def test_a_second_agent_on_a_folder_is_refused_and_leaves_the_first(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.agent()
-    monkeypatch.setattr("mooring.agent.storage.store.LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
     with pytest.raises(InputError, match="another agent uses this folder"):
         node.agent()
     assert node.status["kind"] == "AgentStatus"

@@ -45,10 +45,9 @@ from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, SHARED_FILE, Assign
 from mooring.agent.nri.types import Event, LinuxResources, Mount, PodSandbox
 from mooring.agent.reactor.create_container import create_container, prepare_claim
 from mooring.agent.reactor.desired import DesiredSettings, are_files_behind
-from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.reconcile import correct_deviation
+from mooring.agent.reactor.lifecycle import correct_deviation, state_change
+from mooring.agent.reactor.recovery import reconfigured, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome, enforced
-from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import reclaiming_writes, released, update_container
 from mooring.agent.state import AgentState, Options

@@ -15,9 +15,9 @@ from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start, until
 
 from mooring.agent.agent import Agent
+from mooring.agent.command import run_agent
 from mooring.agent.conflicts import REASON, KubeletCheck, KubeletFinder, NodeLock
 from mooring.agent.pods.cluster import NoCluster
-from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
 from mooring.agent.status.api import unready
 from mooring.engine.core.errors import InputError
@@ -214,7 +214,7 @@ def test_the_command_ends_with_the_reason(node: Node, processes: Processes, monk
     node.beside = processes.beside()
     made = node.beginning()
     processes.start(40, "--cpu-manager-policy=static")
-    monkeypatch.setattr("mooring.agent.run.read_startup", lambda _asked: made)
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: made)
     # One that goes on is told to stop, so that the test fails and does not hang.
     impatience = threading.Timer(3 * TIMEOUT, os.kill, (os.getpid(), signal.SIGTERM))
     impatience.start()

@@ -15,21 +15,30 @@ from hypothesis import strategies as st
 from tests.agent.small_node import CONFIG, INFO, adjustment_of, amounts, container, guaranteed, running, sandbox, shared
 from tests.patience import until
 
-from mooring.agent.cpu_hotplug import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
 from mooring.agent.effects import AgentReport, ClusterEvent, Persist, ReturnCPUs, WriteCPUSet
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.recovery import Stored, reconfigured, resume
 from mooring.agent.reactor.response import EventOutcome
-from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reconcile import (
+    ONLINE,
+    CPUWatch,
+    is_about_cpus,
+    online_cpus,
+    open_uevents,
+)
 from mooring.agent.startup import keep_machine, known_machine
 from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import overlaps
-from mooring.agent.storage.journal import JournalWriter, read_journal
-from mooring.agent.storage.store import MACHINE_FILE
+from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo

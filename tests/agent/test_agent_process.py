@@ -22,7 +22,7 @@ from tests.plugins.installed_plugins import install
 from mooring.agent.agent import Agent
 from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.state import AgentState, KnownContainer, Phase
 from mooring.answers.status.text import status_text
 from mooring.engine.core.config import MooringConfig
@@ -30,7 +30,7 @@ from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.service.agent_status import read_status
 from mooring.service.daemon import SOCKET, WATCHDOG
 
-AT_ONCE = "import mooring.agent.run as run; run._WAITING = 0.0; from mooring.command.main import main; main()"
+AT_ONCE = "import mooring.agent.command as agent; agent._WAITING = 0.0; from mooring.command.main import main; main()"
 """A program in which nobody waits ten seconds for a runtime."""
 
 FROZEN = """

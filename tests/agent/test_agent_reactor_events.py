@@ -44,10 +44,17 @@ from mooring.agent.reactor.containers import requested_containers
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected, expected_lifts
 from mooring.agent.reactor.hotplug import cpus_changed
-from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
-from mooring.agent.reactor.reconcile import correct_deviation, correct_quota, writes_done
+from mooring.agent.reactor.lifecycle import (
+    correct_deviation,
+    correct_quota,
+    end_missing_sandboxes,
+    needs_pod,
+    state_change,
+    stop_container,
+    writes_done,
+)
+from mooring.agent.reactor.recovery import Stored, reconfigured, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resume import Stored, reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.reload import with_configuration
@@ -703,7 +710,7 @@ def test_a_pod_that_is_held_back_is_judged_anew_after_a_new_configuration() -> N
 def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_that_state(monkeypatch: pytest.MonkeyPatch) -> None:
     state = create(small_state(), guaranteed("a", "8")).state
     kubelet = state.kubelet
-    monkeypatch.setattr("mooring.agent.reactor.resume.start_kubelet", lambda *_: kubelet)
+    monkeypatch.setattr("mooring.agent.reactor.recovery.start_kubelet", lambda *_: kubelet)
     made = reconfigured(state, kubelet.settings.config, kubelet.mooring)
     assert isinstance(made, EventOutcome)
     held, node = made.state.held["a"], made.state.kubelet.node

@@ -30,17 +30,20 @@ from tests.agent.small_node import (
 )
 
 from mooring.agent.effects import AgentReport, ClusterEvent, LiftQuota, Persist, ReportKind, ResizeAnswered, WriteCPUSet
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.reactor.response import Accepted, EventOutcome, Refused, unwritten
-from mooring.agent.reactor.resume import Stored
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
 from mooring.agent.reload import with_configuration
 from mooring.agent.state import AgentState, Options
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig
 from mooring.engine.core.moment import SECOND, Moment

@@ -18,10 +18,9 @@ from mooring.agent.agent import Agent
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, UnseenCGroups
-from mooring.agent.cpu_hotplug import online_cpus
 from mooring.agent.effects import WriteCPUSet
 from mooring.agent.nri.types import Event, RemoteError, RuntimeContainer
-from mooring.agent.reconcile import release, verify
+from mooring.agent.reconcile import online_cpus, release, verify
 from mooring.agent.uninstall import Uninstalled
 from mooring.engine.core.cpuset import CPUSet
 from mooring.service.daemon import present_moment
@@ -289,7 +288,7 @@ def test_what_the_kernel_takes_first_is_no_deviation(any_node: Node, monkeypatch
     node = any_node
     node.kubelet = HOTPLUG.replace("REPLACE", "same-nodes")
     # The agent does not come to know: its thread would look once at its start, whenever that is.
-    monkeypatch.setattr("mooring.agent.cpu_hotplug.CPUWatch.start", lambda _: None)
+    monkeypatch.setattr("mooring.agent.reconcile.CPUWatch.start", lambda _: None)
     agent, runtime = node.connected(MORE)
     own = start(node, runtime, "own", 2)
     node.write(own.id, own.cgroups_path, "1")

@@ -555,7 +555,7 @@ def test_beside_an_agent_or_without_runtime_nothing_changes(
         node.agent()
     else:
         (node.folder / "nri.sock").unlink()
-    monkeypatch.setattr("mooring.agent.storage.store.LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr("mooring.agent.store.LOCK_PATIENCE", 0.0)
     said = mooring("agent", "--config", node.folder / "agent.yaml", "--machine", MACHINE, "--leave")
     assert said.code == 2
     assert ("another agent uses this folder" if case == "agent" else "the runtime is not reached") in said.complaint

@@ -19,11 +19,11 @@ from tests.agent.whole_agent import Node, pod, start, until
 from tests.laws.strategies_whole_node import pods
 
 from mooring.agent.effects import AgentReport, ReportKind
+from mooring.agent.journal import JournalError, JournalWriter, pod_of_text, read_journal, text_of_pod
 from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import JournalError, JournalWriter, pod_of_text, read_journal, text_of_pod
-from mooring.agent.storage.store import JOURNAL_FILE, Store
+from mooring.agent.store import JOURNAL_FILE, Store
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod
@@ -222,7 +222,7 @@ def test_a_folder_below_a_kubelets_is_refused_unmade_too(tmp_path: Path, monkeyp
     (tmp_path / "plugins_registry").mkdir()
     with pytest.raises(InputError, match=f"lies in {tmp_path}, which looks like the root directory of a kubelet"):
         Store(tmp_path / "mooring" / "state").check()
-    monkeypatch.setattr("mooring.agent.storage.store.KUBELET_ROOT", tmp_path / "fresh")
+    monkeypatch.setattr("mooring.agent.store.KUBELET_ROOT", tmp_path / "fresh")
     (tmp_path / "pods").rmdir()
     (tmp_path / "link").symlink_to(tmp_path / "fresh")
     with pytest.raises(InputError, match=f"lies in {tmp_path / 'fresh'}, which is the root directory of the kubelet"):

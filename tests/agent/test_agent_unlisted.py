@@ -14,14 +14,17 @@ from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.agent import Agent
 from mooring.agent.effects import AgentReport, Effect, ReportKind, WriteCPUSet
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.containers import ListedGroup, as_requested, unlisted
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import end_missing_sandboxes, state_change
-from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.state import AgentState, LastSeen, Phase
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.bits import list_text
 
 

@@ -28,21 +28,38 @@ from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, som
 from tests.render.html_page import Page
 
 from mooring.command.main import run
+from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import admitted, answer_of, with_pods
-from mooring.fleet.cluster import NodeAction, NodeChange, NodeCluster, NodeEvent
+from mooring.fleet.cluster import (
+    ControllerKind,
+    NodeAction,
+    NodeChange,
+    NodeCluster,
+    NodeEvent,
+    PodArrival,
+    PodPhase,
+    Work,
+    Workload,
+    work_of,
+)
 from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
+from mooring.fleet.page import (
+    SCRIPTS,
+    fleet_page_text,
+    heat_svg,
+)
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
-from mooring.fleet.report.page import SCRIPTS, fleet_page_text, heat_svg
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
 from mooring.fleet.text import fleet_parts
 from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
-from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, Work, Workload, work_of
+from mooring.inputs.pods.scheduling_fields import scheduling_fields
 from mooring.views.console import plain
 from mooring.views.html.document import script_text
 
@@ -160,6 +177,31 @@ def test_the_document_says_why_pods_wait() -> None:
         (["default/p", "default/q"], [("More CPUs than any NUMA node has", "MOOR-102", 2)]),
         (["default/huge"], [("too little free cpu", "", 2)]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature"),
+    [
+        ({"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport"),
+        ({"restartPolicyRules": [{"action": "RestartAllContainers"}]}, "RestartAllContainersOnContainerExits"),
+        ({"volumeMounts": [{"name": "v", "bindMountOptions": ["noexec"]}]}, "VolumeBindMountOptions"),
+    ],
+)
+def test_a_pod_waits_for_a_node_that_declares_what_it_needs(spec: dict[str, Any], feature: str) -> None:
+    of_pod = {name: spec[name] for name in spec if name.startswith("host")}
+    fields = scheduling_fields({"containers": [{"name": "main", **spec}], **of_pod})
+    assert fields.features == {feature}
+    asks = replace(asked("1"), fields=fields)
+    old, new = group("old", 1, gpus=0), group("new", 1, replace(ALIGNED.config, feature_gates={feature: True}), gpus=0)
+    old = replace(old, mooring=MooringConfig(release=release_of("1.34")))
+    result = Simulation(cluster(old, new), work_of("w", [arrival("p", asks)])).run()
+    assert [one.admitted for one in answer_of(result).groups] == [0, 1]
+    result = Simulation(cluster(old), work_of("w", [arrival("p", asks)])).run()
+    [waits] = with_pods(answer_of(result), result).waits
+    assert [one.text for one in waits.causes] == [f"does not declare {feature}"]
+    # What a live node declares counts, not what its release can.
+    shown = replace(new, features=frozenset())
+    assert not answer_of(Simulation(cluster(shown), work_of("w", [arrival("p", asks)])).run()).pods.runs
 
 
 def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -413,7 +455,7 @@ def test_a_waiting_pod_is_explained_by_every_node() -> None:
 
 
 def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.fleet.report.page.MOST_STATES", 1)
+    monkeypatch.setattr("mooring.fleet.page.MOST_STATES", 1)
     page = seen()
     assert len(page.data()["pictures"]) == 1
     assert page.data()["refusals"][0]["picture"] == 1

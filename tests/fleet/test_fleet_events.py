@@ -18,12 +18,20 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeEvent, PodResize
-from mooring.fleet.inputs.event_files import load_cluster, with_events
-from mooring.fleet.inputs.work_files import load_work
+from mooring.fleet.cluster import (
+    ClusterEvent,
+    ControllerKind,
+    NodeAction,
+    NodeEvent,
+    PodArrival,
+    PodPhase,
+    PodResize,
+    work_of,
+)
+from mooring.fleet.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, work_of
+from mooring.fleet.work_files import load_work
 from mooring.inputs.pods.pods import resizing
 
 SIX = asked("6")

@@ -14,12 +14,23 @@ from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import NodeAction, NodeChange, NodeEvent, NodeTaints
+from mooring.fleet.cluster import (
+    ControllerKind,
+    NodeAction,
+    NodeChange,
+    NodeEvent,
+    NodeTaints,
+    PodArrival,
+    PodPhase,
+    Record,
+    Work,
+    Workload,
+    work_of,
+)
 from mooring.fleet.controllers import MOST_REMADE, MadeChange
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.states import held_text
-from mooring.fleet.work import ControllerKind, PodArrival, PodPhase, Record, Work, Workload, work_of
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
 from mooring.inputs.pods.scheduling_fields import Operator, Requirement, Taint
 

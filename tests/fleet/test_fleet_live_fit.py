@@ -22,11 +22,11 @@ from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.commands.inputs import fit_question
+from mooring.fleet.commands.fleet import fit_question
 from mooring.fleet.documents import FleetFitDocument
-from mooring.fleet.inputs.event_files import load_cluster
-from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_machines import named_machines
+from mooring.fleet.event_files import load_cluster
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import named_machines
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.drain import drain, is_clean, upgrade
 from mooring.fleet.relocation.fit import FitQuestion, fit
@@ -36,7 +36,7 @@ from mooring.fleet.scheduler.strategy import Strategy
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.inputs.pods.scheduling_fields import Operator, Requirement
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement, scheduling_fields
 from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 
 LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
@@ -377,12 +377,18 @@ def cluster_archive() -> ClusterObjects:
         "args": [HIDDEN],
         "image": HIDDEN,
         "command": [HIDDEN],
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"values": [HIDDEN]}}],
+        "volumeMounts": [{"name": HIDDEN, "bindMountOptions": ["noexec"]}],
     }
     secretive["spec"]["volumes"] = [{"name": "data", "secret": {"secretName": HIDDEN}}]
     secretive["status"] |= {"podIP": HIDDEN, "message": HIDDEN}
     told = node("n0", taints=[{"key": "x", "effect": "PreferNoSchedule"}])
     told["metadata"]["annotations"] = {"note": HIDDEN}
-    told["status"] |= {"addresses": [{"address": HIDDEN}], "images": [{"names": [HIDDEN]}]}
+    told["status"] |= {
+        "declaredFeatures": ["VolumeBindMountOptions"],
+        "addresses": [{"address": HIDDEN}],
+        "images": [{"names": [HIDDEN]}],
+    }
     budget = {
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "b", "namespace": "default", "annotations": {"note": HIDDEN}},
@@ -410,6 +416,10 @@ def test_an_archive_gives_the_answers_of_the_objects_that_it_was_made_of(tmp_pat
     read = load_objects(written(tmp_path, ClusterArchive(cluster_archive(), WHEN).packed()))
     assert read.captured == WHEN
     assert answer(read) == answer(cluster_archive())
+    both = read, cluster_archive()
+    needed = [[len(scheduling_fields(one["spec"]).features) for one in found.of("Pod")] for found in both]
+    assert needed == [[2, 0, 0]] * 2
+    assert read.of("Node")[0]["status"]["declaredFeatures"] == ["VolumeBindMountOptions"]
 
 
 def test_no_value_that_is_not_on_a_list_gets_into_an_archive(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_machines import instance_types, named_machines
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import instance_types, named_machines
 from mooring.inputs.decoding.fields import Document
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document
@@ -117,6 +117,13 @@ def test_extended_resources_of_a_node_are_devices_on_its_numa_nodes_in_turn() ->
     found = live(node("n0", devices={"example.com/gpu": "2"}))
     devices = kubelet_of(found, "n0").node.providers.devices.devices["example.com/gpu"]
     assert [one.numa for one in devices] == [(0,), (1,)]
+
+
+def test_a_live_node_has_the_features_that_it_declares() -> None:
+    shown = node("n0")
+    shown["status"]["declaredFeatures"] = ["VolumeBindMountOptions"]
+    assert [one.declared for one in live(shown).cluster.groups] == [{"VolumeBindMountOptions"}]
+    assert [one.declared for one in live(node("n0")).cluster.groups] == [set()]
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:

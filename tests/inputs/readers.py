@@ -22,11 +22,11 @@ from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
 from mooring.agent.interrupts.files import InterruptJournal
+from mooring.agent.journal import JournalWriter, read_journal, read_newest
 from mooring.agent.nri.connection import MessageType, frame_reader, message_reader
 from mooring.agent.nri.methods import parse
 from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.pod_resources import claim_asked
-from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
 from mooring.answers.doctor.diagnosis import diagnose
@@ -186,12 +186,7 @@ def _nri_call(data: bytes) -> object:
 
 
 def _nri_seeds() -> list[bytes]:
-    return [
-        piece.data
-        for path in sorted(FOLDER.glob("*.txt"))
-        for piece in read_recording(path)
-        if piece.from_runtime
-    ]
+    return [piece.data for path in sorted(FOLDER.glob("*.txt")) for piece in read_recording(path) if piece.from_runtime]
 
 
 def _call_seeds() -> list[bytes]:

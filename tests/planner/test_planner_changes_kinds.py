@@ -31,7 +31,7 @@ from mooring.answers.base.plan_document import plan_document
 from mooring.answers.base.trace import trace_of
 from mooring.answers.compare.trial import run_trials
 from mooring.answers.compare.variant import Variant
-from mooring.answers.whatif.whatif_document import differences
+from mooring.answers.whatif.answer import differences
 from mooring.engine.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine

@@ -16,7 +16,7 @@ from tests.plans import started_plan
 from mooring.answers.base.agreement import replay_file
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan, Question
-from mooring.answers.base.plan_document import plan_document
+from mooring.answers.base.plan_document import plan_answer, plan_document
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import settings_facts
@@ -262,7 +262,7 @@ def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
 
 
 def test_the_pool_of_the_text_has_no_cpu_that_is_offline(tmp_path: Path) -> None:
-    text = plan_text(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG), wide=False, to="x")
+    text = plan_text(plan_answer(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG)), to="x")
     assert "Shared pool: 11 CPUs (0,5-8,10-15)" in text
 
 
@@ -297,7 +297,7 @@ def test_the_note_is_all_that_the_extension_changes() -> None:
 def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:
     line = "default/name-a/main is mixed: it has CPUs 1-2 for itself and runs in the shared pool too (0,4-7)."
     assert mixed_lines(planned_mixed()) == [line]
-    text = plan_text(planned_mixed(), wide=False, to="x")
+    text = plan_text(plan_answer(planned_mixed()), to="x")
     assert [each.split()[:3] for each in text.splitlines() if each.startswith("  ")][1:3] == [
         ["main", "mixed", "2"],
         ["c1", "exclusive", "1"],

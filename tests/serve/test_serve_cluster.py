@@ -39,9 +39,8 @@ from mooring.monitoring.serve.cluster_known import (
 )
 from mooring.monitoring.serve.cluster_routes import OpenNodes, cluster_application, snapshot_of_node, ticking
 from mooring.monitoring.serve.cluster_run import node_of, pod_of
-from mooring.monitoring.serve.node_plan import what_if
 from mooring.monitoring.serve.node_routes import NodeRoutes
-from mooring.monitoring.serve.snapshot import NodeSnapshot
+from mooring.monitoring.serve.snapshot import NodeSnapshot, what_if
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import EngineObserver
 from mooring.published.possible_kubelets import NodeFaults

@@ -185,7 +185,20 @@ class NodeLock:
         """
         with self._guard:
             try:
-                is_shared = self._is_shared()
+                # Take what is not held yet, and tell whether another agent holds its part
+                socket = Path(os.path.realpath(self._socket))
+                folder = socket.parent
+                if self._folder >= 0 and not os.path.samestat(folder.stat(), os.fstat(self._folder)):
+                    # The runtime has made its folder again.
+                    self._let_go()
+                if self._folder < 0:
+                    self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    self._record_lock(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, socket.name)
+                if not self._is_first:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        self._is_first = True
+                is_shared = self._record_lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, socket.name) != fcntl.F_UNLCK
             except OSError:
                 self._let_go()
                 return ""
@@ -202,22 +215,6 @@ class NodeLock:
         """Release the lock."""
         with self._guard:
             self._let_go()
-
-    def _is_shared(self) -> bool:
-        """Take what is not held yet, and tell whether another agent holds its part."""
-        socket = Path(os.path.realpath(self._socket))
-        folder = socket.parent
-        if self._folder >= 0 and not os.path.samestat(folder.stat(), os.fstat(self._folder)):
-            # The runtime has made its folder again.
-            self._let_go()
-        if self._folder < 0:
-            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._record_lock(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, socket.name)
-        if not self._is_first:
-            with suppress(BlockingIOError):
-                fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._is_first = True
-        return self._record_lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, socket.name) != fcntl.F_UNLCK
 
     def _record_lock(self, command: int, kind: int, name: str) -> int:
         """Set or query the record lock; return the type that the kernel answers."""

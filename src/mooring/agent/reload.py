@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from mooring.agent.reactor.placing import place_waiting
+from mooring.agent.reactor.recovery import reconfigured
 from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome
-from mooring.agent.reactor.resume import reconfigured
 from mooring.agent.reactor.update_container import releases_resumed
 from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
@@ -91,9 +91,6 @@ class ConfigurationWatch:
         if not self._asked and (found == self._seen or not settled):
             return None
         self._asked, self._seen = False, found
-        return self._taken_up()
-
-    def _taken_up(self) -> bool:
         try:
             new = self._load()
         except InputError as error:

@@ -19,9 +19,8 @@ from tests.values import not_none
 
 from mooring.agent.cgroups.cpuset import Cpuset, in_effect, write_cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout, read, write
-from mooring.agent.cgroups.kernel import KernelCGroups
 from mooring.agent.cgroups.locate import process_path
-from mooring.agent.cgroups.protocol import Quota, format_max, parse_max, write_quota
+from mooring.agent.cgroups.protocol import KernelCGroups, Quota, format_max, parse_max, write_quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES, list_text
 from mooring.engine.core.cpuset import CPUSet

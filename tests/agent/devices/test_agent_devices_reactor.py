@@ -13,15 +13,15 @@ from tests.agent.small_node import CONFIG, INFO, adjustment_of, container, guara
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.devices.access import DeviceReconciler
-from mooring.agent.devices.lookup import DeviceLookup
+from mooring.agent.device_access import DeviceReconciler
+from mooring.agent.device_lookup import DeviceLookup
 from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
 from mooring.agent.nri.types import Event
 from mooring.agent.reactor.create_container import create_container, nodes_of_claim, prepare_claim
 from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.recovery import reconfigured, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.resume import reconfigured, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, DevicesFound, Options
 from mooring.agent.state_holder import StateHolder

@@ -14,7 +14,7 @@ from tests.agent.pods.fault_injector import SLICES, Fault, FaultInjector, pod_ob
 from tests.agent.whole_agent import NODE, Node, pod, rest, start, until, whole
 
 from mooring.agent.agent import Agent
-from mooring.agent.devices.access import SliceWatch
+from mooring.agent.device_access import SliceWatch
 from mooring.agent.nri.types import Event, RemoteError
 from mooring.engine.core.machine import Finding, PCIDevice
 from mooring.engine.devicemanager.state import Device
@@ -84,7 +84,7 @@ def test_what_a_driver_gave_counts_by_name_and_has_no_node_without_an_api_server
 def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_start(
     node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 0.1)
+    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
     kubelet.pods = {"far": {"far": {GPU: (GPU1,)}}}
     agent, runtime = begun(node, kubelet)
     kubelet.goes.clear()
@@ -93,7 +93,7 @@ def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_s
     state = agent.snapshot.state
     assert state is not None
     assert set(state.without_devices) == {"uid-far"}
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 20.0)
+    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 20.0)
     kubelet.goes.set()
     running = node.running(whole("far", 2), "1-2", -1)
     runtime.state_change(Event.POST_CREATE_CONTAINER, pod("far"), running)
@@ -105,7 +105,7 @@ def test_a_kubelet_that_hangs_is_done_without_and_its_devices_are_known_at_the_s
 def test_devices_that_are_known_only_when_the_program_runs_move_nothing_and_are_shown(
     node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.agent.devices.lookup.LONGEST", 0.1)
+    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
     agent, runtime = begun(node, kubelet)
     running = start(node, runtime, "far", 2)
     assert shown(node, "far")["alignment"] == "unknown"

@@ -23,9 +23,9 @@ from tests.service.recorded_log import RecordedLog
 
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.command import run_agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
-from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
 from mooring.agent.state import Phase
 from mooring.agent.state_holder import StateHolder
@@ -298,9 +298,9 @@ def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytes
             closed.append("what was opened")
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr("mooring.agent.run.read_startup", lambda _asked: beginning)
-    monkeypatch.setattr("mooring.agent.run.open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
-    monkeypatch.setattr("mooring.agent.run.Agent", slow)
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.agent.Agent", slow)
     try:
         run_agent(AgentCommand("agent.yaml"), {})
     finally:
@@ -318,12 +318,12 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
             signal.raise_signal(signal.SIGTERM)
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr("mooring.agent.run.read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
     monkeypatch.setattr(
-        "mooring.agent.run.open_log",
+        "mooring.service.logs.open_log",
         lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None)),
     )
-    monkeypatch.setattr("mooring.agent.run.Agent", lambda *_: agent)
+    monkeypatch.setattr("mooring.agent.agent.Agent", lambda *_: agent)
     run_agent(AgentCommand("agent.yaml"), {})
     assert done == ["closed"]
 

@@ -178,7 +178,7 @@ def start_container(
 ) -> response.EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
-    Where that fails it is not started: :func:`mooring.agent.reactor.reconcile.writes_done` says when.
+    Where that fails it is not started: :func:`mooring.agent.reactor.lifecycle.writes_done` says when.
 
     Args:
         state: before.

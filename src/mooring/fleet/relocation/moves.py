@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from mooring.explanations.codes import page
+from mooring.fleet.cluster import PodDemand
 from mooring.fleet.documents import CausePart, RelocatedPart, WaitCausePart
-from mooring.fleet.inputs.live_pods import LivePod
+from mooring.fleet.live_objects import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import PODS
-from mooring.fleet.work import PodDemand
 
 _CONSTRAINTS: Final = "taints, node selector or node affinity"
 _RELATIONS: Final = "affinity to pods or spread constraints"
@@ -72,6 +72,8 @@ def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> tuple[str, str] | No
     member = table.members[place]
     if not table.open[place]:
         return (member.now.closed if member.now is not None else "") or "drained", ""
+    if undeclared := asked.fields.features - member.group.declared:
+        return f"does not declare {', '.join(sorted(undeclared))}", ""
     if not table.allowed(asked.fields)[place]:
         return _CONSTRAINTS, ""
     if not friendly(table, asked)[place]:
