@@ -122,7 +122,12 @@ class TTRPCServer:
             if message.stream % 2 != 1 or message.stream <= self._last_stream:
                 raise ProtocolError(f"a request on stream {message.stream} after one on stream {self._last_stream}")
             self._last_stream = message.stream
-            self._take(_request_of(message))
+            try:
+                request = TTRPCRequestMessage.FromString(message.body)
+            except DecodeError as error:
+                raise ProtocolError(f"the request on stream {message.stream} is not protobuf") from error
+            timeout = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
+            self._take(Request(message.stream, request.service, request.method, request.payload, timeout))
 
 
 @dataclass(slots=True)
@@ -204,12 +209,3 @@ class TTRPCClient:
         # Without the lock: a caller may hold it while its own writing breaks the connection.
         for call in list(self._waiting.values()):
             call.done.set()
-
-
-def _request_of(message: TTRPCMessage) -> Request:
-    try:
-        request = TTRPCRequestMessage.FromString(message.body)
-    except DecodeError as error:
-        raise ProtocolError(f"the request on stream {message.stream} is not protobuf") from error
-    timeout = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
-    return Request(message.stream, request.service, request.method, request.payload, timeout)
