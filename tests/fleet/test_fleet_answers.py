@@ -21,10 +21,9 @@ from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, som
 
 from mooring.command.main import run
 from mooring.engine.core.errors import InputError
-from mooring.fleet import trials
+from mooring.fleet import commands, trials
 from mooring.fleet.answer import answer_of, with_pods
 from mooring.fleet.cluster import NodeAction, NodeEvent, work_of
-from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.nodes import NodeHistory
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
@@ -287,7 +286,7 @@ def test_a_second_interrupt_ends_a_simulation_without_an_answer(capsys: pytest.C
 
     simulated.at(0.0, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        simulation._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
+        commands._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
     assert "cut short" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

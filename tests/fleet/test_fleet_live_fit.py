@@ -16,7 +16,7 @@ from tests.fleet.live_clusters import live, node, pod
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.fleet.commands.fleet import fit_question
+from mooring.fleet.command import fit_question
 from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.live_cluster import LiveCluster
 from mooring.fleet.live_objects import requirements_of_text

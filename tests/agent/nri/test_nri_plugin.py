@@ -13,6 +13,7 @@ from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pin
 from tests.patience import until
 
 from mooring.agent.nri import plugin, types
+from mooring.agent.nri.messages import TTRPCServer
 from mooring.agent.nri.plugin import (
     StopSignal,
     connect_to,
@@ -22,7 +23,6 @@ from mooring.agent.nri.plugin import (
     update_by_synchronizing,
 )
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import TTRPCServer
 
 OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
 
