@@ -114,11 +114,7 @@ class AgentProcess:
         self.configure()
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.words(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.environment},
+                self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.environment}
             )
 
     def end(self, sign: signal.Signals = signal.SIGTERM) -> int:

@@ -40,8 +40,7 @@ STRICT = replace(CONFIG, cpu_manager_policy_options={"strict-cpu-reservation": "
 
 
 def small_state(config: KubeletConfig = CONFIG, options: Options | None = None) -> AgentState:
-    mooring = MooringConfig(fixed_defects=frozenset({"pod-restart"}))
-    return resume(INFO, config, mooring, None, options).state
+    return resume(INFO, config, MooringConfig(fixed_defects=frozenset({"pod-restart"})), None, options).state
 
 
 def amounts(cpus: str, memory: str = "256Mi") -> dict[str, Quantity]:
@@ -53,12 +52,7 @@ def guaranteed(
 ) -> Pod:
     """Return a Guaranteed pod with containers ``main``, ``c1``, ``c2`` ..."""
     made = tuple(
-        Container(
-            name_of(number),
-            kinds[number] if kinds else ContainerKind.APP,
-            amounts(amount),
-            amounts(amount),
-        )
+        Container(name_of(number), kinds[number] if kinds else ContainerKind.APP, amounts(amount), amounts(amount))
         for number, amount in enumerate(cpus or ("1",))
     )
     return Pod(uid, f"name-{uid}", containers=made, qos=QoS.GUARANTEED, annotations=annotations or {})
@@ -86,9 +80,5 @@ def container(uid: str, name: str = "main", life: int = 0, **fields: object) -> 
 def running(uid: str, name: str = "main", cpus: str = "", mems: str = "") -> RuntimeContainer:
     """Return a container as Synchronize lists it."""
     return container(
-        uid,
-        name,
-        state=ContainerState.RUNNING,
-        pid=99,
-        resources=LinuxResources(cpus=cpus, mems=mems, quota=100_000),
+        uid, name, state=ContainerState.RUNNING, pid=99, resources=LinuxResources(cpus=cpus, mems=mems, quota=100_000)
     )

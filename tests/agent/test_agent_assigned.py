@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from tests.agent.resizable_node import EXTENDED, LATE, RESIZING, annotated, resi
 from tests.agent.sets import assigned, cpuset_write
 from tests.agent.small_node import container, guaranteed, running, sandbox, shared
 from tests.agent.test_agent_resizing import update
+from tests.patience import until
 
 from mooring.agent.effects import DropAssigned, Effect, Persist, SweepAssigned, WriteAssigned, WriteCPUSet
 from mooring.agent.executor import CPUSET_FILE, MEMSET_FILE, AssignedFiles
@@ -25,6 +31,7 @@ from mooring.agent.reactor.update_container import released
 from mooring.agent.state import AgentState, Options
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import AssignedScope
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.claims import Claim, Share
 
@@ -55,7 +62,7 @@ def after_update(state: AgentState) -> EventOutcome:
     return state_change(state, Event.POST_UPDATE_CONTAINER, annotated("a"), container("a"))
 
 
-def files(outcome: EventOutcome) -> list[Effect]:
+def files_of(outcome: EventOutcome) -> list[Effect]:
     return [one for one in outcome.effects if isinstance(one, WriteAssigned | DropAssigned)]
 
 
@@ -82,13 +89,13 @@ def test_a_pod_that_asks_gets_files_a_mount_and_an_environment() -> None:
             "bind",
         ),
     )
-    assert files(made) == [WriteAssigned("a-main-0", assigned("1-2", "0"), makes=True)]
+    assert files_of(made) == [WriteAssigned("a-main-0", assigned("1-2", "0"), makes=True)]
 
 
 def test_nobody_else_does_unless_all_do() -> None:
     quiet = created(resizable(), guaranteed("a", "2"), asks=False)
     assert isinstance(quiet.answer, Adjusted)
-    assert (quiet.answer.adjustment.environment, quiet.answer.adjustment.mounts, files(quiet)) == ({}, (), [])
+    assert (quiet.answer.adjustment.environment, quiet.answer.adjustment.mounts, files_of(quiet)) == ({}, (), [])
     everybody = resizable(options=Options(telling=AssignedScope.ALL, assigned_dir="/x/y", assigned_mount_path="/z"))
     loud = created(everybody, guaranteed("a", "2"), asks=False)
     assert isinstance(loud.answer, Adjusted)
@@ -100,7 +107,7 @@ def test_without_the_extension_nobody_is_told() -> None:
     state = resizable(mooring=replace(EXTENDED, extensions=EXTENDED.extensions - {"assigned-cpuset"}))
     made = created(state, guaranteed("a", "2"))
     assert isinstance(made.answer, Adjusted)
-    assert (made.answer.adjustment.mounts, files(made)) == ((), [])
+    assert (made.answer.adjustment.mounts, files_of(made)) == ((), [])
 
 
 def test_a_container_of_the_shared_pool_is_told_that_it_has_nothing() -> None:
@@ -135,7 +142,7 @@ def test_an_id_that_is_no_name_of_a_folder_gets_no_files() -> None:
     strange = replace(sized("a", 2), id="../../etc")
     made = create_container(resizable(), annotated("a"), strange, pod)
     assert isinstance(made.answer, Adjusted)
-    assert (made.answer.adjustment.mounts, files(made)) == ((), [])
+    assert (made.answer.adjustment.mounts, files_of(made)) == ((), [])
 
 
 # When.
@@ -154,11 +161,10 @@ def test_when_cpus_are_taken_back_the_files_come_again_because_older_kernels_hav
     grown = after_update(resize(told(), 4).state).state
     pending = resize(grown, 2).state
     late = released(pending, LATE)
-    again = WriteAssigned("a-main-0", assigned("1-2", "0"), makes=False, again=True)
-    assert files(late) == [again]
+    assert files_of(late) == [WriteAssigned("a-main-0", assigned("1-2", "0"), makes=False, again=True)]
     order = [type(one) for one in late.effects if isinstance(one, WriteCPUSet | WriteAssigned)]
     assert order == [WriteCPUSet, WriteAssigned]
-    assert files(released(pending, LATE, {("a", "main")})) == []
+    assert files_of(released(pending, LATE, {("a", "main")})) == []
 
 
 def test_on_a_shrink_without_delay_the_file_is_written_before_the_reply_that_takes_the_cpus() -> None:
@@ -188,15 +194,15 @@ def test_growing_back_during_a_delay_shows_the_cpus_again_afterwards() -> None:
 
 
 def test_a_refused_resize_changes_no_file() -> None:
-    assert files(resize(told(), 1)) == []
+    assert files_of(resize(told(), 1)) == []
 
 
 def test_files_go_with_their_container() -> None:
     state = told()
     gone = state_change(state, Event.REMOVE_CONTAINER, annotated("a"), container("a"))
-    assert files(gone) == [DropAssigned("a-main-0")]
+    assert files_of(gone) == [DropAssigned("a-main-0")]
     ended = state_change(state, Event.STOP_POD_SANDBOX, annotated("a"), None)
-    assert files(ended) == [DropAssigned("a-main-0")]
+    assert files_of(ended) == [DropAssigned("a-main-0")]
 
 
 def test_after_a_restart_files_are_written_anew_and_strays_are_cleared_away() -> None:
@@ -278,3 +284,82 @@ def test_a_sweep_keeps_who_is_told_silences_who_is_not_and_removes_the_rest(mine
 def test_what_cannot_be_written_is_told_in_words(mine: AssignedFiles) -> None:
     mine.folder.parent.write_text("a file where a folder should be")
     assert "Not a directory" in write(mine, "1-2") or "not a directory" in write(mine, "1-2")
+
+
+# The example clients of the protocol, each on files as the agent writes them.
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "assigned"
+HERE = sorted(os.sched_getaffinity(0))
+CLIENTS = ("python", "c", "shell")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> AssignedFiles:
+    return AssignedFiles(tmp_path / "assigned")
+
+
+def tell(files: AssignedFiles, *cpus: int) -> str:
+    text = str(CPUSet.of(*cpus))
+    assert files.do(WriteAssigned("c1", assigned(text), makes=True)) == ""
+    return text
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    # It ends with its input: at the end of the test, and with the tests themselves whatever becomes of them.
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as made:
+        yield made
+
+
+def words(client: str, folder: Path, scratch: Path, sleeper: int) -> list[str]:
+    if client == "python":
+        return [sys.executable, str(EXAMPLES / "follow.py"), str(folder)]
+    if client == "shell":
+        if shutil.which("taskset") is None:
+            pytest.skip("no taskset")
+        return ["sh", str(EXAMPLES / "follow.sh"), str(sleeper), str(folder)]
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no compiler")
+    program = scratch / "follow"
+    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-o"]
+    subprocess.run([compiler, *flags, str(program), str(EXAMPLES / "follow.c")], check=True)
+    return [str(program), str(folder)]
+
+
+@pytest.mark.skipif(len(HERE) < 2, reason="one CPU cannot be lost")
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_follows_every_change_of_its_cpus(
+    files: AssignedFiles, tmp_path: Path, sleeper: subprocess.Popen[bytes], client: str
+) -> None:
+    one, other = HERE[:2]
+    tell(files, one)
+    command = words(client, files.folder / "c1", tmp_path, sleeper.pid)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follows:
+        assert follows.stdout is not None
+        pinned = sleeper.pid if client == "shell" else follows.pid
+        try:
+            assert follows.stdout.readline() == f"CPUs: {one}\n"
+            for cpus in ((one, other), (other,)):
+                tell(files, *cpus)
+                said = follows.stdout.readline()
+                assert CPUSet.parse(said.removeprefix("CPUs: ").strip()) == CPUSet.of(*cpus)
+            # A thread that the program has waited for may be there for a moment longer.
+            until(lambda: _pinned(pinned, client) == {other}, f"it runs on CPU {other}")
+            tell(files)
+            assert follows.stdout.readline() == "CPUs: those of everybody\n"
+        finally:
+            follows.kill()
+
+
+def _pinned(pid: int, client: str) -> set[int]:
+    """Return the CPUs of a process; of the Python client those of its threads beside the first."""
+    if client != "python":
+        return os.sched_getaffinity(pid)
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if int(task.name) != pid:
+            with suppress(ProcessLookupError):
+                found |= os.sched_getaffinity(int(task.name))
+    return found

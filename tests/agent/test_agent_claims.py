@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox, shared, small_state
+from tests.agent.sets import cpuset_write, nodes
+from tests.agent.small_node import CONFIG, INFO, STRICT, container, guaranteed, running, sandbox, shared, small_state
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
-from mooring.agent.effects import AgentReport, Persist, ReportKind, WriteCPUSet
+from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.cgroups.files import CGroupTrouble
+from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
+from mooring.agent.effects import AgentReport, ClusterEvent, Effect, Evict, Occasion, Persist, ReportKind, WriteCPUSet
 from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
@@ -19,9 +23,10 @@ from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.pod_resources import claim_asked, node_message
 from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import expected
-from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.lifecycle import Compliance, state_change, stop_container
+from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.recovery import Stored, resume
-from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.document import status_document
@@ -33,9 +38,13 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Core
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import claim_key, claim_of
+from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.kubelet.start import restart_kubelet
 from mooring.engine.node.claims import Claim, Share
+from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.service.agent_status import read_status
 from mooring.service.messages import PrepareRequestMessage, ShareMessage
 from mooring.views.status import status_view
@@ -242,3 +251,199 @@ def test_status_text_and_picture_tell_claims_and_who_uses_them() -> None:
     assert "shop/two" in text
     assert "4-5 by claims" in text
     assert "claim shop/two (fast)" in terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)
+
+
+# Refusals of containers whose pods have their place, the opt-out annotation, and what comes of cpusets.
+
+
+EMPTY = "EmptySharedPool: no CPU is left in the shared pool for containers without CPUs of their own"
+
+
+def created_for(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> EventOutcome:
+    return create_container(state, sandbox(pod.uid), container(pod.uid, name, life), pod)
+
+
+def start(state: AgentState, uid: str, name: str = "main", life: int = 0, cpus: str = "0-7") -> EventOutcome:
+    made = container(uid, name, life, pid=99)
+    made = replace(made, resources=replace(made.resources, cpus=cpus))
+    state = state_change(state, Event.POST_CREATE_CONTAINER, sandbox(uid), made).state
+    return state_change(state, Event.START_CONTAINER, sandbox(uid), made)
+
+
+def reports(effects: tuple[Effect, ...]) -> list[tuple[ReportKind, str]]:
+    return [(one.finding, one.reason) for one in effects if isinstance(one, AgentReport)]
+
+
+def events(effects: tuple[Effect, ...]) -> list[str]:
+    return [one.reason for one in effects if isinstance(one, ClusterEvent)]
+
+
+def without_pool(options: Options | None = None) -> AgentState:
+    """Return a node whose pool a pod of seven CPUs has emptied."""
+    return created_for(small_state(STRICT, options), guaranteed("a", "7")).state
+
+
+# An active pod has a container for which no CPU is left.
+
+
+def test_a_container_of_a_placed_pod_for_which_no_cpu_is_left_is_reported_once() -> None:
+    state = without_pool(Options(evict=True))
+    found = created_for(state, guaranteed("a", "7"), "debug")
+    assert found.answer == Refused(EMPTY)
+    assert reports(found.effects) == [(ReportKind.REJECTED, "EmptySharedPool")]
+    assert events(found.effects) == ["EmptySharedPool"]
+    assert not [one for one in found.effects if isinstance(one, Evict)]
+    again = created_for(found.state, guaranteed("a", "7"), "debug", 1)
+    assert (again.answer, reports(again.effects), events(again.effects)) == (found.answer, [], [])
+
+
+def test_the_same_at_its_start_and_again_after_it_had_started() -> None:
+    first = start(without_pool(), "a", "debug")
+    assert (first.answer, reports(first.effects)) == (Refused(EMPTY), [(ReportKind.START_REFUSED, "EmptySharedPool")])
+    assert events(first.effects) == ["EmptySharedPool"]
+    again = start(first.state, "a", "debug", 1)
+    assert (again.answer, reports(again.effects)) == (Refused(EMPTY), [])
+
+
+@pytest.mark.parametrize("is_listed", [False, True], ids=["ended", "gone-at-synchronize"])
+def test_of_a_pod_that_has_ended_no_refusal_is_left_for_one_that_comes_again_with_its_uid(*, is_listed: bool) -> None:
+    refused = start(without_pool(), "a", "debug").state
+    assert refused.unstarted
+    if is_listed:
+        ended = synchronize(refused, [], [], {}).state
+    else:
+        ended = state_change(refused, Event.STOP_POD_SANDBOX, sandbox("a"), None).state
+    assert (ended.unstarted, ended.deviating) == ({}, {})
+    again = start(created_for(ended, guaranteed("a", "7")).state, "a", "debug", 1)
+    assert reports(again.effects) == [(ReportKind.START_REFUSED, "EmptySharedPool")]
+
+
+# The opt-out annotation.
+
+
+@pytest.mark.parametrize(
+    ("value", "is_told"), [("yes", True), ("1", True), ("", True), ("true", False), (" False ", False), (None, False)]
+)
+def test_a_value_of_the_opt_out_annotation_that_nobody_can_read_is_reported_once_and_counts_as_no(
+    value: str | None, *, is_told: bool
+) -> None:
+    state = small_state(options=Options(opt_out_annotation="mooring/opt-out"))
+    pod = guaranteed("a", "2", "1", annotations={} if value is None else {"mooring/opt-out": value})
+    made = created_for(state, pod)
+    assert isinstance(made.answer, Adjusted)
+    assert made.answer.adjustment.resources.cpus == ("0-7" if value == "true" else "1-2")
+    assert (ReportKind.OPT_OUT_UNREAD in [one for one, _ in reports(made.effects)]) == is_told
+    assert ("OptOutUnread" in events(made.effects)) == is_told
+    assert events(created_for(made.state, pod, "c1").effects) == []
+
+
+def test_a_pod_that_waits_is_told_of_its_annotation_once_too_and_of_none_where_there_is_no_such_option() -> None:
+    pod = guaranteed("a", "9", annotations={"mooring/opt-out": "yes"})
+    first = created_for(small_state(options=Options(opt_out_annotation="mooring/opt-out")), pod)
+    assert isinstance(first.answer, Refused)
+    assert events(first.effects) == ["OptOutUnread", "UnexpectedAdmissionError"]
+    assert events(created_for(first.state, pod, life=1).effects) == []
+    assert events(created_for(small_state(), pod).effects) == ["UnexpectedAdmissionError"]
+
+
+# Which writes find lost updates.
+
+
+def occasion(found: EventOutcome, container_id: str) -> list[Occasion]:
+    return [one.occasion for one in found.effects if isinstance(one, WriteCPUSet) and one.container_id == container_id]
+
+
+def test_an_update_that_was_due_while_a_container_was_made_is_looked_for_when_it_starts() -> None:
+    state = created_for(small_state(), shared("s")).state
+    state = created_for(state, guaranteed("a", "2")).state
+    assert occasion(start(state, "s"), "s-main-0") == [Occasion.CHECK]
+
+
+def test_what_nobody_could_have_told_the_runtime_is_carried_out_and_not_looked_for() -> None:
+    state = created_for(small_state(), guaranteed("a", "2")).state
+    state = created_for(state, shared("s")).state
+    state = state_change(state, Event.STOP_POD_SANDBOX, sandbox("a"), None).state
+    assert occasion(start(state, "s", cpus="0,3-7"), "s-main-0") == [Occasion.DECISION]
+    # The next reply could have said so, and would have been dropped.
+    told = stop_container(state, container("nobody"))
+    assert isinstance(told.answer, Accepted)
+    assert told.answer.updates == ()
+    assert occasion(start(told.state, "s", cpus="0,3-7"), "s-main-0") == [Occasion.CHECK]
+
+
+# What the kernel shows.
+
+WRITE = cpuset_write("c", 9, "/c", "1-2", "0")
+
+
+def shown(cpus: str, mems: str = "0") -> Cpuset:
+    return Cpuset(CPUSet.parse(cpus), nodes(mems))
+
+
+@pytest.mark.parametrize(
+    ("done", "standing", "problem"),
+    [
+        (CPUSetWritten(WRITE, shown("0-7"), shown("1-2"), wrote=True), Compliance.RIGHT, ""),
+        (CPUSetWritten(WRITE, after=shown("1")), Compliance.WITHIN, "has CPUs 1 instead of 1-2, though it was written"),
+        (
+            CPUSetWritten(WRITE, after=shown("1-2", "0-1"), trouble=CGroupTrouble.BUSY, problem="/c: busy"),
+            Compliance.BEYOND,
+            "has memory nodes 0-1 instead of 0: /c: busy",
+        ),
+        (
+            CPUSetWritten(WRITE, trouble=CGroupTrouble.NOT_PERMITTED, problem="/c: not permitted"),
+            Compliance.UNKNOWN,
+            "has a control group that cannot be read or written: /c: not permitted",
+        ),
+        (CPUSetWritten(WRITE, trouble=CGroupTrouble.GONE), Compliance.ENDED, ""),
+        (CPUSetWritten(WRITE), Compliance.UNSEEN, ""),
+    ],
+)
+def test_a_write_stands_as_the_kernel_shows(done: CPUSetWritten, standing: Compliance, problem: str) -> None:
+    found = written_of(done)
+    assert (found.standing, found.problem) == (standing, problem)
+    assert found.had == ("CPUs 0-7 instead of 1-2" if done.wrote else "")
+
+
+# Hidden siblings on a live node: they stay with their container through a reconciliation, and go with it.
+
+
+HIDE = {"mooring/hide-siblings": "true"}
+CORES = tuple(Core(number, (2 * number, 2 * number + 1), 0) for number in range(4))
+SMT = replace(INFO, topology=(replace(INFO.topology[0], cores=CORES[:2]), replace(INFO.topology[1], cores=CORES[2:])))
+"""Eight CPUs on four cores: 0 and 1 share one, and so on."""
+
+
+def placed() -> AgentState:
+    """Return a state in which pod a has one thread each of two cores, and nobody the others."""
+    mooring = MooringConfig(frozenset({"plugins"}), plugins=plugin_choice({"plugins": ["hidden-siblings"]}))
+    state = place(resume(SMT, CONFIG, mooring, None, None).state, guaranteed("a", "2", annotations=HIDE)).state
+    assert state.kubelet.node.cpu.assignments == {"a": {"main": 0b01010000}, "hidden:a": {"main": 0b10100000}}
+    return state
+
+
+def gone(effects: object) -> list[AgentReport]:
+    return [one for one in effects if isinstance(one, AgentReport) and one.finding is ReportKind.POD_GONE]  # type: ignore[attr-defined]
+
+
+def test_a_reconciliation_keeps_them_while_the_pod_has_a_sandbox() -> None:
+    state = placed()
+    outcome = synchronize(state, [sandbox("a")], [running("a")], {"a": guaranteed("a", "2", annotations=HIDE)})
+    assert outcome.state.kubelet.node.cpu.assignments == state.kubelet.node.cpu.assignments
+    assert not gone(outcome.effects)
+
+
+def test_they_come_back_with_a_pod_that_is_gone_and_are_told_once() -> None:
+    outcome = synchronize(placed(), [], [], {})
+    assert outcome.state.kubelet.node.cpu.assignments == {}
+    assert outcome.state.kubelet.node.cpu.default == 0b11111111
+    assert [report.uid for report in gone(outcome.effects)] == ["a"]
+
+
+def test_an_agent_that_starts_anew_finds_them_in_its_journal() -> None:
+    state = placed()
+    files = state.kubelet.files
+    started = restart_kubelet(state.kubelet)
+    assert isinstance(started, Kubelet)
+    assert started.files == files
+    assert started.node.cpu.assignments == state.kubelet.node.cpu.assignments

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.agent.small_node import CONFIG, INFO, amounts, container, guaranteed, running, sandbox, shared
+from tests.patience import until
 
 from mooring.agent.effects import AgentReport, ClusterEvent, Persist, ReturnCPUs, WriteCPUSet
 from mooring.agent.journal import JournalWriter, read_journal
@@ -17,11 +25,17 @@ from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.recovery import Stored, reconfigured, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
+from mooring.agent.reconcile import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
+from mooring.agent.startup import keep_machine, known_machine
 from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import overlaps
+from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Core, MachineInfo
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.isolation import ANNOTATION
+from mooring.inputs.machines.loader import load_machine
 
 ALL = 0xFF
 EXTENDED = MooringConfig(frozenset({CPU_HOTPLUG, MIXED_CPUS}), frozenset({"pod-restart"}))
@@ -98,8 +112,7 @@ def test_a_cpu_of_the_pool_is_missed_by_those_who_share_and_by_mixed_containers(
 
 
 def test_nobody_is_placed_on_a_cpu_that_is_offline() -> None:
-    state = live(cpus_changed(peopled(), without(5)).state, guaranteed("b", "3"))
-    assert cpus_of(state, "b") == "4,6-7"
+    assert cpus_of(live(cpus_changed(peopled(), without(5)).state, guaranteed("b", "3")), "b") == "4,6-7"
 
 
 def test_what_is_known_changes_nothing_and_neither_do_cpus_that_the_machine_never_had() -> None:
@@ -139,8 +152,7 @@ def test_a_pod_that_ends_leaves_cpus_that_stand_in_for_those_who_lost_theirs() -
     assert (cpus_of(state, "a"), cpus_of(state, "b")) == ("1-2", "3")
     away = cpus_changed(state, without(2)).state
     assert cpus_of(away, "a") == "1"
-    gone = state_change(away, Event.STOP_POD_SANDBOX, sandbox("b"), None)
-    assert cpus_of(gone.state, "a") == "1,3"
+    assert cpus_of(state_change(away, Event.STOP_POD_SANDBOX, sandbox("b"), None).state, "a") == "1,3"
 
 
 # Over restarts.
@@ -224,3 +236,161 @@ def test_another_configuration_forgets_nothing_that_is_offline() -> None:
     assert found.state.kubelet.node.cpu.offline == 0b100  # type: ignore[union-attr]
     off = reconfigured(away, CONFIG, replace(EXTENDED, extensions=frozenset()))
     assert off.state.kubelet.node.cpu.offline == 0  # type: ignore[union-attr]
+
+
+# The machine with its offline CPUs: kept while some are away, and given up when it is another machine.
+
+
+WHOLE = load_machine("sockets=2 numa=2 cores=4 threads=2 memory=16Gi")
+CPUS = {cpu for node in WHOLE.info.topology for core in node.cores for cpu in core.thread_ids}
+
+
+def shown(machine: Machine, offline: set[int], memory: int = 0) -> Machine:
+    """Return a machine as the kernel describes it while CPUs are offline."""
+    nodes = tuple(
+        replace(
+            node,
+            memory=node.memory + memory,
+            cores=tuple(
+                replace(core, thread_ids=left)
+                for core in node.cores
+                if (left := tuple(cpu for cpu in core.thread_ids if cpu not in offline))
+            ),
+        )
+        for node in machine.info.topology
+    )
+    return replace(machine, info=replace(machine.info, num_cores=len(CPUS - offline), topology=nodes))
+
+
+def with_core(info: MachineInfo, core: Core) -> MachineInfo:
+    first, *rest = info.topology
+    return replace(info, topology=(replace(first, cores=(core, *first.cores[1:])), *rest))
+
+
+def test_a_machine_that_nobody_kept_is_what_the_kernel_shows(tmp_path: Path) -> None:
+    assert known_machine(tmp_path / "none", WHOLE) == (WHOLE, "")
+
+
+@given(st.sets(st.sampled_from(sorted(CPUS)), max_size=len(CPUS) - 1))
+def test_whatever_is_offline_is_known(tmp_path_factory: pytest.TempPathFactory, offline: set[int]) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    assert keep_machine(folder, WHOLE) == ""
+    found, problem = known_machine(folder, shown(WHOLE, offline))
+    assert (found.info, problem) == (WHOLE.info, "")
+
+
+def test_memory_is_that_of_today(tmp_path: Path) -> None:
+    keep_machine(tmp_path, WHOLE)
+    found = known_machine(tmp_path, shown(WHOLE, {3}, memory=4096))[0].info
+    assert [one.memory for one in found.topology] == [one.memory + 4096 for one in WHOLE.info.topology]
+    assert [one.cores for one in found.topology] == [one.cores for one in WHOLE.info.topology]
+
+
+def test_a_machine_with_more_cpus_or_others_is_another_one(tmp_path: Path) -> None:
+    small = Machine("small", INFO)
+    keep_machine(tmp_path, small)
+    assert "another machine" in known_machine(tmp_path, WHOLE)[1]
+    core = INFO.topology[0].cores[0]
+    moved = Machine("small", with_core(INFO, replace(core, socket_id=core.socket_id + 1)))
+    found, problem = known_machine(tmp_path, moved)
+    assert found == moved
+    assert "another machine" in problem
+
+
+def test_a_damaged_description_is_said_and_not_used(tmp_path: Path) -> None:
+    (tmp_path / MACHINE_FILE).write_text("{half")
+    found, problem = known_machine(tmp_path, WHOLE)
+    assert found == WHOLE
+    assert MACHINE_FILE in problem
+
+
+def test_it_is_written_once(tmp_path: Path) -> None:
+    keep_machine(tmp_path, WHOLE)
+    before = (tmp_path / MACHINE_FILE).stat().st_ino
+    keep_machine(tmp_path, WHOLE)
+    assert (tmp_path / MACHINE_FILE).stat().st_ino == before
+
+
+def test_a_folder_that_cannot_be_written_is_a_problem_in_words(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    assert str(tmp_path / "state") in keep_machine(tmp_path / "state", WHOLE)
+
+
+# The watch of CPUs: the kernel's events are heard, those of others pass, and without any the list is read anyway.
+
+
+OFFLINE = (
+    b"offline@/devices/system/cpu/cpu3\0ACTION=offline\0DEVPATH=/devices/system/cpu/cpu3\0SUBSYSTEM=cpu\0SEQNUM=9\0"
+)
+NETWORK = b"add@/devices/net/x\0ACTION=add\0SUBSYSTEM=net\0"
+AN_HOUR = 3600.0
+
+
+@contextmanager
+def watching(interval: float, heard: socket.socket | None) -> Iterator[list[int]]:
+    """Watch, and give a list that grows with every look."""
+    looks: list[int] = []
+    watch = CPUWatch(lambda: looks.append(1), interval, lambda: heard)
+    assert watch.has_events == (heard is not None)
+    watch.start()
+    try:
+        until(lambda: bool(looks), "the first look")
+        yield looks
+    finally:
+        watch.stop(20.0)
+    assert not [one for one in threading.enumerate() if one.name == "mooring-cpus"]
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    theirs.setblocking(False)
+    yield ours, theirs
+    ours.close()
+
+
+def test_an_event_of_a_cpu_is_a_reason_to_look(pair: tuple[socket.socket, socket.socket]) -> None:
+    kernel, heard = pair
+    with watching(AN_HOUR, heard) as looks:
+        kernel.send(OFFLINE)
+        until(lambda: len(looks) == 2, "a look after the event")
+
+
+def test_events_of_others_are_not_and_many_at_once_are_one(pair: tuple[socket.socket, socket.socket]) -> None:
+    kernel, heard = pair
+    with watching(AN_HOUR, heard) as looks:
+        for _ in range(20):
+            kernel.send(NETWORK)
+        kernel.send(OFFLINE)
+        until(lambda: len(looks) >= 2, "a look after the event")
+        kernel.send(NETWORK)
+        kernel.send(OFFLINE)
+        until(lambda: len(looks) >= 3, "a look after the next")
+    assert len(looks) <= 3
+
+
+def test_where_nothing_is_heard_the_list_is_read_now_and_then() -> None:
+    with watching(0.01, None) as looks:
+        until(lambda: len(looks) > 3, "some looks")
+
+
+def test_an_event_names_its_subsystem() -> None:
+    assert is_about_cpus(OFFLINE)
+    assert not is_about_cpus(NETWORK)
+    assert not is_about_cpus(b"")
+
+
+def test_the_kernels_socket_can_be_had_or_there_is_none() -> None:
+    found = open_uevents()
+    if found is not None:
+        assert (found.family, found.getblocking()) == (socket.AF_NETLINK, False)
+        found.close()
+
+
+def test_the_list_is_read_below_a_root_and_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
+    file = tmp_path / ONLINE
+    assert online_cpus(str(tmp_path)) is None
+    file.parent.mkdir(parents=True)
+    for text, found in (("0-2,5\n", "0-2,5"), ("", "None"), ("0-\n", "None")):
+        file.write_text(text, encoding="ascii")
+        assert str(online_cpus(str(tmp_path))) == found

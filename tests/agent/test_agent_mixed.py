@@ -92,10 +92,8 @@ def test_a_mixed_container_is_created_with_its_own_cpus_and_the_pool_and_without
 
 def test_its_cpuset_shrinks_with_the_reply_that_gives_others_cpus_of_the_pool_and_grows_when_they_go() -> None:
     state = live(begun(), mixing("m"))
-    other = created(state, guaranteed("o", "3"))
-    assert cpus_told(other) == {"m-main-0": "0-3,7"}
-    gone = ended(live(state, guaranteed("o", "3")), "o")
-    assert cpuset_write("m-main-0", 99, "", "0-7", "0") in gone.effects
+    assert cpus_told(created(state, guaranteed("o", "3"))) == {"m-main-0": "0-3,7"}
+    assert cpuset_write("m-main-0", 99, "", "0-7", "0") in ended(live(state, guaranteed("o", "3")), "o").effects
 
 
 def test_two_mixed_containers_meet_in_the_pool_and_nowhere_else() -> None:
@@ -122,8 +120,7 @@ def test_a_mixed_container_on_the_pool_is_no_deviation_and_one_without_it_is() -
 def test_an_empty_pool_leaves_it_with_its_own_and_it_does_not_need_the_pool() -> None:
     strict = replace(CONFIG, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
     state = live(begun(config=strict), mixing("m"))
-    found = created(state, guaranteed("o", "5"))
-    assert cpus_told(found) == {"m-main-0": "1-2"}
+    assert cpus_told(created(state, guaranteed("o", "5"))) == {"m-main-0": "1-2"}
 
 
 def test_losers_are_written_before_those_who_get() -> None:

@@ -66,8 +66,7 @@ def create(state: AgentState, pod: Pod, name: str = "main", life: int = 0) -> Ev
 
 
 def tell(state: AgentState, event: Event, made: RuntimeContainer, pod: Pod | None = None) -> EventOutcome:
-    uid = made.pod_sandbox_id.split("-")[1]
-    return state_change(state, event, sandbox(uid), made, pod)
+    return state_change(state, event, sandbox(made.pod_sandbox_id.split("-")[1]), made, pod)
 
 
 def started(state: AgentState, pod: Pod, name: str = "main") -> AgentState:
@@ -100,10 +99,7 @@ def test_a_guaranteed_container_gets_its_cpus_its_nodes_and_no_quota() -> None:
 
 def test_the_quota_of_pod_and_sandbox_is_lifted_before_the_reply() -> None:
     lifts = kinds(create(small_state(), guaranteed("a", "2")).effects, LiftQuota)
-    assert lifts == [
-        LiftQuota(QuotaOf.POD, "a", "", 7, "/pods/a"),
-        LiftQuota(QuotaOf.SANDBOX, "a", "", 7, "/s"),
-    ]
+    assert lifts == [LiftQuota(QuotaOf.POD, "a", "", 7, "/pods/a"), LiftQuota(QuotaOf.SANDBOX, "a", "", 7, "/s")]
 
 
 def test_nobody_lifts_quotas_where_the_node_has_none() -> None:
@@ -222,8 +218,7 @@ def test_a_pod_that_cannot_grow_keeps_what_it_has() -> None:
 
 def test_a_container_outside_the_specification_shares_the_pool() -> None:
     pod = guaranteed("a", "2")
-    made = create(started(small_state(), pod), pod, "debugger")
-    assert adjusted(made) == LinuxResources(cpus="0,3-7")
+    assert adjusted(create(started(small_state(), pod), pod, "debugger")) == LinuxResources(cpus="0,3-7")
 
 
 def test_an_opted_out_pod_shares_the_pool_where_the_operator_allows_it() -> None:
@@ -576,8 +571,7 @@ def test_a_running_pod_that_cannot_be_placed_shares_the_pool_until_it_can() -> N
     made = synchronize(small_state(), sandboxes, [running("a"), running("b")], pods)
     found = [one.finding for one in made.effects if isinstance(one, AgentReport) and one.uid == "b"]
     assert Counter(found) == Counter([ReportKind.UNPLACED, ReportKind.CPUSET_DIFFERED])
-    pool = str(made.state.kubelet.node.shared_pool)
-    assert str(expected(made.state)["b-main-0"].cpus) == pool
+    assert str(expected(made.state)["b-main-0"].cpus) == str(made.state.kubelet.node.shared_pool)
     over = state_change(made.state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
     assert ReportKind.PLACED_LATE in [one.finding for one in over.effects if isinstance(one, AgentReport)]
     [write] = kinds(over.effects, WriteCPUSet)
@@ -639,8 +633,7 @@ def test_a_quota_that_is_back_is_lifted_where_it_is_not_wanted() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     lifts = [*expected_lifts(state)]
     assert {lift.of for lift in lifts} == {*QuotaOf}
-    made = correct_quota(state, lifts[0], 200_000)
-    assert lifts[0] in made.effects
+    assert lifts[0] in correct_quota(state, lifts[0], 200_000).effects
     assert correct_quota(small_state(), lifts[0], 200_000).effects == ()
 
 
@@ -740,8 +733,7 @@ def test_a_configuration_that_does_not_fit_the_state_is_refused() -> None:
 
 
 def test_with_policy_none_nobody_is_pinned() -> None:
-    made = create(small_state(KubeletConfig()), guaranteed("a", "2"))
-    assert adjusted(made) == LinuxResources()
+    assert adjusted(create(small_state(KubeletConfig()), guaranteed("a", "2"))) == LinuxResources()
 
 
 def test_the_containers_of_a_sandbox_are_reported_as_they_were_asked_for() -> None:
@@ -751,8 +743,7 @@ def test_the_containers_of_a_sandbox_are_reported_as_they_were_asked_for() -> No
 
 
 def test_a_burstable_pod_runs_in_the_pool() -> None:
-    pod = replace(guaranteed("a", "2"), qos=QoS.BURSTABLE)
-    assert adjusted(create(small_state(), pod)).cpus == "0-7"
+    assert adjusted(create(small_state(), replace(guaranteed("a", "2"), qos=QoS.BURSTABLE))).cpus == "0-7"
 
 
 def test_a_creation_that_is_reported_twice_does_not_hide_a_running_container() -> None:

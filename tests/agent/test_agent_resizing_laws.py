@@ -79,10 +79,7 @@ class ResizedLives(RuleBasedStateMachine):
 
     # Pods.
 
-    @rule(
-        cpus=st.lists(st.integers(1, 3), min_size=0, max_size=2),
-        grace=GRACE,
-    )
+    @rule(cpus=st.lists(st.integers(1, 3), min_size=0, max_size=2), grace=GRACE)
     def run_pod(self, cpus: list[int], grace: int | None) -> None:
         uid = f"pod{self.runtime.next_number}"
         pod = guaranteed(uid, *map(str, cpus)) if cpus else shared(uid)

@@ -19,16 +19,13 @@ from mooring.engine.checkpoint.cpu_file import (
     cpu_text_of,
     cpu_text_v2,
     cpu_text_v3,
-    initial_cpu_text,
     load_cpu_state,
 )
 from mooring.engine.checkpoint.gojson import decode
 from mooring.engine.checkpoint.goscan import parse
 from mooring.engine.checkpoint.gotypes import CPU_V1, CPU_V2, CPU_V3, MEMORY_V1, MEMORY_V2, GoStruct, fresh
 from mooring.engine.checkpoint.memory_file import (
-    initial_memory_text,
     load_memory_state,
-    memory_state_text,
     memory_text_of,
     memory_text_v1,
 )
@@ -36,7 +33,6 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import MemoryState
-from mooring.engine.node.start import not_restored
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.engine.releases.state_files import state_file_rules
 
@@ -110,23 +106,6 @@ def test_a_release_reads_the_memory_file_that_it_writes(state: MemoryState, rele
     assert memory_file.canonical_memory_state(text, pod_level=pod_level, release=release) in (kept, None)
 
 
-@pytest.mark.parametrize("release", SPECIFIED)
-def test_a_first_file_has_the_format_that_the_release_writes(release: str) -> None:
-    assert ('"data"' in initial_cpu_text("static", release)) == (release == "1.37")
-    assert ('"data"' in initial_memory_text("Static", release)) == (release == "1.37")
-
-
-@pytest.mark.parametrize("release", SPECIFIED)
-def test_every_release_reads_the_newest_files_but_entries_of_pods_are_lost_before(release: str) -> None:
-    newest = cpu_state_text(STATE, pod_level=True, baselines=False)
-    assert read(release, newest, pod_level=release >= "1.36") == replace(
-        STATE, pods=STATE.pods if release == "1.37" else {}
-    )
-    memory = memory_state_text(MemoryState("Static", {}, {}, {"u3": ()}), pod_level=True)
-    found = load_memory_state(memory, policy="Static", pod_level=release >= "1.36", release=release)
-    assert found == MemoryState("Static", {}, {}, {"u3": ()} if release == "1.37" else {})
-
-
 @pytest.mark.parametrize("release", [*OLD, "1.36"])
 def test_entries_by_container_id_are_migrated_up_to_1_36(release: str) -> None:
     assert read(release, v1()) == replace(STATE, pods={})
@@ -162,18 +141,6 @@ def test_the_structure_in_messages_has_the_name_that_it_has_in_the_release(relea
     memory = "MemoryManagerCheckpointV1" if release >= "1.36" else "MemoryManagerCheckpoint"
     text = '{"policyName":[],"machineState":{},"checksum":1}'
     assert memory_refusal(release, text).endswith(f"array into Go struct field {memory}.policyName of type string")
-
-
-@pytest.mark.parametrize("release", SPECIFIED)
-def test_checksum_0_is_accepted_but_for_memory_up_to_1_35(release: str) -> None:
-    cpu = '{"policyName":"static","defaultCpuSet":"4-7","checksum":0}'
-    assert read(release, cpu) == CPUState("static", POOL, {})
-    memory = '{"policyName":"Static","machineState":{},"checksum":0}'
-    found = load_memory_state(memory, policy="Static", pod_level=False, release=release)
-    if release in OLD:
-        assert found == not_restored("memory", "checkpoint is corrupted")
-    else:
-        assert found == MemoryState("Static", {}, {})
 
 
 @pytest.mark.parametrize("release", [*OLD, "1.36"])
@@ -244,29 +211,11 @@ def test_entries_of_pods_with_checksum_0_are_lost_because_the_file_is_read_as_an
     assert found == MemoryState("Static", {}, {"u": {}})
 
 
-def test_baselines_are_kept_since_1_37() -> None:
-    state = CPUState("static", POOL, HELD, baselines=HELD)
-    for release in SPECIFIED:
-        text = cpu_text_of(release, state, pod_level=False, baselines=True)
-        found = load_cpu_state(text, policy="static", pod_level=False, baselines=True, release=release)
-        assert ("baseline" in text) == (release == "1.37")
-        assert found == (state if release == "1.37" else CPUState("static", POOL, HELD))
-
-
 @pytest.mark.parametrize("release", SPECIFIED)
 def test_the_shared_pool_is_called_cpu_set_before_it_was_called_CPU_set(release: str) -> None:  # noqa: N802
     text = with_checksum({"policyName": "static", "defaultCpuSet": "x"})
     noun = "CPU set" if release == "1.37" else "cpu set"
     assert refusal(release, text).startswith(f'could not parse default {noun} "x": strconv.Atoi')
-
-
-@pytest.mark.parametrize("release", [*OLD, "1.36", "1.37"])
-def test_a_file_with_entries_of_pods_is_read_where_its_format_is_known(release: str) -> None:
-    with_pods = cpu_text_v3(replace(STATE, pods={"u3": CPUMask(0b1_0000_0000)}))
-    readable = {
-        pod_level: isinstance(read(release, with_pods, pod_level=pod_level), CPUState) for pod_level in (False, True)
-    }
-    assert readable == {False: release == "1.37", True: release >= "1.36"}
 
 
 @pytest.mark.parametrize("part", ["dataChecksum", "checksum"])

@@ -21,7 +21,6 @@ from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.checkpoint.cpu_file import cpu_state_text, cpu_text_v2, cpu_text_v3
 from mooring.engine.checkpoint.memory_file import memory_state_text, memory_text_v1, memory_text_v2
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
@@ -128,17 +127,6 @@ def test_pending_releases_are_left_to_the_strict_reader() -> None:
     assert read == state
     assert cpu_file.canonical_cpu_state(text, pod_level=True, baselines=True) is None
     assert_read_alike(text)
-
-
-def test_another_policy_is_refused_as_ever() -> None:
-    text = cpu_state_text(CPUState("static", CPUMask(1), {}), pod_level=False, baselines=False)
-    refusal = cpu_file.load_cpu_state(text, policy="none", pod_level=False, baselines=False)
-    assert refusal == cpu_file.read_strictly(text, policy="none", pod_level=False, baselines=False)
-    assert isinstance(refusal, StartRefusal)
-    memory = memory_state_text(MemoryState("Static", {}, {}), pod_level=False)
-    refused = memory_file.load_memory_state(memory, policy="None", pod_level=False)
-    assert refused == memory_file.read_strictly(memory, policy="None", pod_level=False)
-    assert isinstance(refused, StartRefusal)
 
 
 texts: st.SearchStrategy[str] = st.one_of(

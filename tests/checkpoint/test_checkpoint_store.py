@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mooring.engine.checkpoint import store
 from mooring.engine.checkpoint.store import StateFolder, read_state_file, write_atomically, write_together
 from mooring.engine.core.errors import InputError
 
@@ -199,7 +198,7 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SIZE_LIMIT", 10)
+    monkeypatch.setattr("mooring.engine.checkpoint.store.SIZE_LIMIT", 10)
     path = tmp_path / "state"
     path.write_bytes(b"x" * 10)
     assert read_state_file(path) == "x" * 10

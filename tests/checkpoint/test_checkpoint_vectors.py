@@ -9,10 +9,6 @@ import pytest
 
 from mooring.engine.checkpoint.checksum import data_checksum, legacy_checksum
 from mooring.engine.checkpoint.cpu_file import (
-    cpu_state_text,
-    cpu_text_v2,
-    cpu_text_v3,
-    initial_cpu_text,
     load_cpu_state,
 )
 from mooring.engine.checkpoint.gojson import decode
@@ -29,13 +25,11 @@ from mooring.engine.checkpoint.gotypes import (
     fresh,
 )
 from mooring.engine.checkpoint.memory_file import (
-    initial_memory_text,
     load_memory_state,
-    memory_state_text,
     memory_text_v1,
     memory_text_v2,
 )
-from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
@@ -46,6 +40,7 @@ Members = dict[str, Any]
 ENTRIES = {"pod": {"container1": "4-6", "container2": "1-3"}}
 KEP_ENTRIES = {"pod1": {"container1": "5-6", "container2": "3-4"}}
 KEP_PODS = {"pod2": {"cpuSet": "7-9"}}
+TWO = {"pod": {"container1": "4-6", "container2": "7-9"}}
 FIELD_ENTRIES = {"235148fe-393f-47a8-a17d-bd55bc1a836b": {"cgroup1-0": "1,13"}}
 
 
@@ -64,74 +59,38 @@ def cpu(policy: str, default: str, entries: object = None, pods: object = None) 
     return members
 
 
-@pytest.mark.parametrize(
-    ("struct", "name", "members", "expected"),
-    [
-        pytest.param(CPU_V2, CPU_LEGACY_NAME, cpu("static", "0-63"), 1058907510, id="1"),
-        pytest.param(CPU_V2, CPU_LEGACY_NAME, cpu("static", "2-15,17-31,34-47,49-63"), 4141502832, id="2"),
-        pytest.param(CPU_V2, CPU_LEGACY_NAME, cpu("none", "4-6"), 354655845, id="3"),
-        pytest.param(CPU_V2, CPU_LEGACY_NAME, cpu("none", "1-3", ENTRIES), 3610638499, id="4"),
-        pytest.param(CPU_V2, CPU_LEGACY_NAME, cpu("static", "7-9", ENTRIES), 964019483, id="5"),
-        pytest.param(CPU_V2, CPU_V2.name, cpu("static", "7-9", ENTRIES), 1692845551, id="5-raw"),
-        pytest.param(CPU_V2, CPU_LEGACY_NAME, cpu("none", "1.3"), 3021697696, id="6"),
-        pytest.param(
-            CPU_V2,
-            CPU_LEGACY_NAME,
-            cpu("none", "1-3", {"pod": {"container1": "4-6", "container2": "asd"}}),
-            962272150,
-            id="7",
-        ),
-        pytest.param(CPU_V2, CPU_LEGACY_NAME, cpu("static", "0,2-12,14-23", FIELD_ENTRIES), 1552716370, id="8"),
-        pytest.param(CPU_V1, CPU_LEGACY_NAME, cpu("none", "1-3"), 1694838852, id="9-left"),
-        pytest.param(
-            CPU_V1,
-            CPU_LEGACY_NAME,
-            cpu("static", "7-9", {"containerID1": "4-6", "containerID2": "1-3"}),
-            2026311253,
-            id="9-right",
-        ),
-        pytest.param(
-            CPU_V3,
-            CPU_LEGACY_NAME,
-            cpu("none", "1-3", ENTRIES, {"pod": {"cpuSet": "4-6"}}),
-            2649431787,
-            id="10",
-        ),
-        pytest.param(CPU_V3, CPU_LEGACY_NAME, cpu("static", "1-2", KEP_ENTRIES, KEP_PODS), 766259872, id="11"),
-        pytest.param(CPU_V3, CPU_V3.name, cpu("static", "1-2", KEP_ENTRIES, KEP_PODS), 2284712151, id="11-raw"),
-        pytest.param(CPU_V3, CPU_V3.name, cpu("static", "7-9", ENTRIES), 1942532442, id="12"),
-        pytest.param(
-            CPU_V2,
-            CPU_LEGACY_NAME,
-            cpu("static", "1-3", {"pod": {"container1": "4-6", "container2": "7-9"}}),
-            428551915,
-            id="13-v2",
-        ),
-        pytest.param(
-            CPU_V3,
-            CPU_LEGACY_NAME,
-            cpu("static", "1-3", {"pod": {"container1": "4-6", "container2": "7-9"}}),
-            1659543133,
-            id="13-v3",
-        ),
-        pytest.param(
-            CPU_V2,
-            CPU_LEGACY_NAME,
-            cpu("static", "0,5-15", {"gu-pod-1-uid": {"gu-container-1": "1-4"}}),
-            3203987209,
-            id="more-v2",
-        ),
-        pytest.param(
-            CPU_V3,
-            CPU_LEGACY_NAME,
-            cpu("static", "0,5-7", {"p": {"c1": "1-2", "c2": "3-4"}}, {"p": {"cpuSet": "1-4"}}),
-            2096508218,
-            id="more-v3",
-        ),
-    ],
+ROWS = (
+    ("1", CPU_V2, cpu("static", "0-63"), 1058907510),
+    ("2", CPU_V2, cpu("static", "2-15,17-31,34-47,49-63"), 4141502832),
+    ("3", CPU_V2, cpu("none", "4-6"), 354655845),
+    ("4", CPU_V2, cpu("none", "1-3", ENTRIES), 3610638499),
+    ("5", CPU_V2, cpu("static", "7-9", ENTRIES), 964019483),
+    ("5-raw", CPU_V2, cpu("static", "7-9", ENTRIES), 1692845551),
+    ("6", CPU_V2, cpu("none", "1.3"), 3021697696),
+    ("7", CPU_V2, cpu("none", "1-3", {"pod": {"container1": "4-6", "container2": "asd"}}), 962272150),
+    ("8", CPU_V2, cpu("static", "0,2-12,14-23", FIELD_ENTRIES), 1552716370),
+    ("9-left", CPU_V1, cpu("none", "1-3"), 1694838852),
+    ("9-right", CPU_V1, cpu("static", "7-9", {"containerID1": "4-6", "containerID2": "1-3"}), 2026311253),
+    ("10", CPU_V3, cpu("none", "1-3", ENTRIES, {"pod": {"cpuSet": "4-6"}}), 2649431787),
+    ("11", CPU_V3, cpu("static", "1-2", KEP_ENTRIES, KEP_PODS), 766259872),
+    ("11-raw", CPU_V3, cpu("static", "1-2", KEP_ENTRIES, KEP_PODS), 2284712151),
+    ("12-raw", CPU_V3, cpu("static", "7-9", ENTRIES), 1942532442),
+    ("13-v2", CPU_V2, cpu("static", "1-3", TWO), 428551915),
+    ("13-v3", CPU_V3, cpu("static", "1-3", TWO), 1659543133),
+    ("more-v2", CPU_V2, cpu("static", "0,5-15", {"gu-pod-1-uid": {"gu-container-1": "1-4"}}), 3203987209),
+    (
+        "more-v3",
+        CPU_V3,
+        cpu("static", "0,5-7", {"p": {"c1": "1-2", "c2": "3-4"}}, {"p": {"cpuSet": "1-4"}}),
+        2096508218,
+    ),
 )
-def test_cpu_checksums(struct: GoStruct, name: str, members: Members, expected: int) -> None:
-    assert checksum(struct, name, members) == expected
+"""Number (raw: under the name of the structure itself), structure, members, checksum."""
+
+
+@pytest.mark.parametrize(("number", "struct", "members", "expected"), ROWS, ids=[row[0] for row in ROWS])
+def test_cpu_checksums(number: str, struct: GoStruct, members: Members, expected: int) -> None:
+    assert checksum(struct, struct.name if number.endswith("raw") else CPU_LEGACY_NAME, members) == expected
 
 
 DATA = {
@@ -228,159 +187,6 @@ def test_pod_sets_and_baselines_are_loaded_behind_their_gates() -> None:
     assert load(with_data(21), "static", gates=True) == CPUState("static", mask("1-3"), held, pods, held)
 
 
-@pytest.mark.parametrize(
-    ("members", "expected"),
-    [
-        (
-            cpu("none", "1-3", ENTRIES) | {"checksum": 3610638499, "dataChecksum": 1234},
-            (
-                "could not load v4 checkpoint: failed to deserialize cpu manager checkpoint data: "
-                "unexpected end of JSON input"
-            ),
-        ),
-        (
-            cpu("none", "4-6") | {"checksum": 354655845, "data": DATA[14][0]},
-            "could not load v4 checkpoint: checkpoint is corrupted",
-        ),
-        (cpu("none", "1-3") | {"checksum": 1694838852}, "checkpoint is corrupted"),
-        (
-            cpu("static", "7-9", {"containerID1": "4-6", "containerID2": "1-3"}) | {"checksum": 2026311253},
-            (
-                "json: cannot unmarshal string into Go struct field CPUManagerCheckpointV2.entries"
-                " of type map[string]string"
-            ),
-        ),
-    ],
-    ids=["no-data", "no-data-checksum", "v1-without-entries", "v1-with-entries"],
-)
-def test_cpu_files_that_are_refused(members: Members, expected: str) -> None:
-    assert load(members) == not_restored("cpu", expected)
-
-
-def test_broken_cpu_file_is_refused_with_the_bare_text() -> None:
-    refusal = load_cpu_state("{", policy="none", pod_level=False, baselines=False)
-    assert refusal == not_restored("cpu", "unexpected end of JSON input")
-
-
-@pytest.mark.parametrize("pod_level", [False, True])
-def test_v2_under_its_own_name_is_accepted_only_without_pod_level_managers(pod_level: bool) -> None:
-    members = cpu("static", "7-9", ENTRIES) | {"checksum": 1692845551}
-    loaded = load_cpu_state(json.dumps(members), policy="static", pod_level=pod_level, baselines=False)
-    if pod_level:
-        assert loaded == not_restored("cpu", "checkpoint is corrupted")
-    else:
-        assert loaded == CPUState("static", mask("7-9"), masks(ENTRIES))
-
-
-@pytest.mark.parametrize("value", [766259872, 2284712151])
-@pytest.mark.parametrize("pod_level", [False, True])
-def test_v3_is_accepted_under_both_names_with_and_without_the_gate(value: int, pod_level: bool) -> None:
-    members = cpu("static", "1-2", KEP_ENTRIES, KEP_PODS) | {"checksum": value}
-    loaded = load_cpu_state(json.dumps(members), policy="static", pod_level=pod_level, baselines=False)
-    pods = {"pod2": mask("7-9")} if pod_level else {}
-    assert loaded == CPUState("static", mask("1-2"), masks(KEP_ENTRIES), pods)
-
-
-def test_v3_with_checksum_0_is_taken_for_v2_and_loses_its_pod_sets() -> None:
-    members = cpu("static", "1-2", KEP_ENTRIES, KEP_PODS) | {"checksum": 0}
-    loaded = load_cpu_state(json.dumps(members), policy="static", pod_level=True, baselines=False)
-    assert loaded == CPUState("static", mask("1-2"), masks(KEP_ENTRIES))
-
-
-def test_v3_with_a_wrong_checksum_is_corrupted() -> None:
-    members = cpu("static", "1-2", KEP_ENTRIES, KEP_PODS) | {"checksum": 1}
-    assert load(members, "static", gates=True) == not_restored("cpu", "checkpoint is corrupted")
-
-
-def test_an_empty_object_is_a_v2_file_without_a_policy() -> None:
-    message = 'configured policy "none" differs from state checkpoint policy ""'
-    assert load({}) == not_restored("cpu", message)
-
-
-V4_FILES = [
-    (
-        CPUState("static", CPUMask(0xFF), {}),
-        (False, False),
-        (
-            r'{"policyName":"static","defaultCpuSet":"0-7","checksum":14413152,"data":"{\"policyName\":\"static\",'
-            r'\"defaultCpuSet\":\"0-7\"}","dataChecksum":3294586087}'
-        ),
-    ),
-    (
-        CPUState("static", mask("0,3-15"), masks({"gu-pod-1-uid": {"gu-container-1": "1-2"}})),
-        (True, False),
-        (
-            r'{"policyName":"static","defaultCpuSet":"0,3-15","entries":{"gu-pod-1-uid":{"gu-container-1":"1-2"}},'
-            r'"checksum":874601309,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,3-15\",\"entries\":'
-            r'{\"gu-pod-1-uid\":{\"gu-container-1\":\"1-2\"}}}","dataChecksum":3908609286}'
-        ),
-    ),
-    (
-        CPUState(
-            "static",
-            mask("0,3-15"),
-            masks({"gu-pod-1-uid": {"gu-container-1": "1-2"}}),
-            baselines=masks({"gu-pod-1-uid": {"gu-container-1": "1-2"}}),
-        ),
-        (False, True),
-        (
-            r'{"policyName":"static","defaultCpuSet":"0,3-15","entries":{"gu-pod-1-uid":{"gu-container-1":"1-2"}},'
-            r'"checksum":874601309,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,3-15\",\"entries\":'
-            r"{\"gu-pod-1-uid\":{\"gu-container-1\":\"1-2\"}},\"baselines\":{\"gu-pod-1-uid\":{\"gu-container-1\":"
-            r'{\"baseline\":\"1-2\"}}}}","dataChecksum":3909985426}'
-        ),
-    ),
-    (
-        CPUState("static", mask("0,5-7"), masks({"p": {"c1": "1-2", "c2": "3-4"}}), {"p": mask("1-4")}),
-        (True, False),
-        (
-            r'{"policyName":"static","defaultCpuSet":"0,5-7","entries":{"p":{"c1":"1-2","c2":"3-4"}},'
-            r'"checksum":3940466392,"data":"{\"policyName\":\"static\",\"defaultCpuSet\":\"0,5-7\",\"entries\":'
-            r'{\"p\":{\"c1\":\"1-2\",\"c2\":\"3-4\"}},\"podEntries\":{\"p\":{\"cpuSet\":\"1-4\"}}}",'
-            r'"dataChecksum":102565876}'
-        ),
-    ),
-    (
-        CPUState("none", NO_CPUS, {}),
-        (True, True),
-        (
-            r'{"policyName":"none","defaultCpuSet":"","checksum":1353318690,"data":"{\"policyName\":\"none\",'
-            r'\"defaultCpuSet\":\"\"}","dataChecksum":3028111495}'
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("state", "gates", "text"), V4_FILES, ids=["plain", "entries", "baselines", "pods", "none"])
-def test_whole_cpu_files(state: CPUState, gates: tuple[bool, bool], text: str) -> None:
-    pod_level, baselines = gates
-    assert cpu_state_text(state, pod_level=pod_level, baselines=baselines) == text
-    assert load_cpu_state(text, policy=state.policy, pod_level=pod_level, baselines=baselines) == state
-
-
-def test_what_the_gates_hide_is_not_written() -> None:
-    full = CPUState("static", CPUMask(1), {"p": {"c": CPUMask(6)}}, {"p": CPUMask(6)}, {"p": {"c": CPUMask(6)}})
-    bare = CPUState("static", CPUMask(1), {"p": {"c": CPUMask(6)}})
-    assert cpu_state_text(full, pod_level=False, baselines=False) == cpu_state_text(
-        bare, pod_level=True, baselines=True
-    )
-
-
-def test_first_cpu_files() -> None:
-    text = (
-        r'{"policyName":"static","defaultCpuSet":"","checksum":3083571066,"data":"{\"policyName\":\"static\",'
-        r'\"defaultCpuSet\":\"\"}","dataChecksum":3812689767}'
-    )
-    assert initial_cpu_text("static") == text
-
-
-def test_older_cpu_formats_are_written_with_their_vectors() -> None:
-    kep = CPUState("static", mask("1-2"), masks(KEP_ENTRIES), {"pod2": mask("7-9")})
-    assert json.loads(cpu_text_v3(kep))["checksum"] == 766259872
-    plain = CPUState("static", mask("7-9"), masks(ENTRIES))
-    assert json.loads(cpu_text_v2(plain))["checksum"] == 964019483
-
-
 # --- memory ---
 
 BLOCK = Block((0,), "memory", 512)
@@ -440,65 +246,6 @@ def test_memory_checksums_of_data() -> None:
     assert data_checksum('{"policyName":"Static","machineState":{}}') == 3196122654  # 27
     assert data_checksum('{"policyName":"None","machineState":{}}') == 3093843326
     assert memory({"data": unknown, "dataChecksum": 2100279793}) == M0
-
-
-def test_whole_memory_file_holds_its_vectors() -> None:
-    members = json.loads(memory_state_text(M0, pod_level=False))
-    assert (members["checksum"], members["data"], members["dataChecksum"]) == (
-        4215593881,
-        M0_DATA,
-        1849615440,
-    )
-
-
-def test_first_memory_files() -> None:
-    text = (
-        r'{"policyName":"Static","machineState":{},"checksum":3940083781,"data":"{\"policyName\":\"Static\",'
-        r'\"machineState\":{}}","dataChecksum":3196122654}'
-    )
-    assert initial_memory_text("Static") == text
-
-
-@pytest.mark.parametrize(
-    ("members", "expected"),
-    [
-        (
-            {"dataChecksum": 1234},
-            (
-                "could not load v3 checkpoint: failed to deserialize memory manager checkpoint data: "
-                "unexpected end of JSON input"
-            ),
-        ),
-        ({"data": M0_DATA}, "could not load v3 checkpoint: checkpoint is corrupted"),
-        (json.loads(M0_DATA) | {"checksum": 101010}, "checkpoint is corrupted"),
-        (
-            {"policyName": "Static", "podEntries": {}, "machineState": 1, "checksum": 1, "data": "x"},
-            (
-                "could not load v3 checkpoint: failed to deserialize memory manager checkpoint: "
-                "json: cannot unmarshal number into Go struct field "
-                "MemoryManagerCheckpoint.MemoryManagerCheckpointV1.machineState of type state.NUMANodeMap"
-            ),
-        ),
-    ],
-    ids=["no-data", "no-data-checksum", "wrong-v1", "wrong-type"],
-)
-def test_memory_files_that_are_refused(members: Members, expected: str) -> None:
-    assert memory(members) == not_restored("memory", expected)
-
-
-def test_memory_policy_must_be_the_configured_one() -> None:
-    message = '[memorymanager] configured policy "none" differs from state checkpoint policy "static"'
-    assert memory({"data": M0_DATA, "dataChecksum": 1849615440}, "none") == not_restored("memory", message)
-
-
-def test_v1_with_checksum_0_is_accepted() -> None:
-    assert memory(json.loads(M0_DATA) | {"checksum": 0}) == M0
-
-
-@pytest.mark.parametrize("pod_level", [False, True])
-def test_v2_is_accepted_and_its_pod_blocks_depend_on_the_gate(pod_level: bool) -> None:
-    loaded = load_memory_state(memory_text_v2(M0_WITH_POD), policy="static", pod_level=pod_level)
-    assert loaded == (M0_WITH_POD if pod_level else M0)
 
 
 def test_what_the_kubelet_would_crash_on_is_refused() -> None:

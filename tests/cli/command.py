@@ -52,7 +52,13 @@ class Answered:
         return lines[0]
 
 
-def mooring(*arguments: str | Path, stdin: bytes | None = b"", columns: int = 100, encoding: str = "utf-8") -> Answered:
+def mooring(
+    *arguments: str | Path,
+    stdin: bytes | None = b"",
+    columns: int = 100,
+    encoding: str = "utf-8",
+    code: int | None = None,
+) -> Answered:
     """Run ``mooring ARGUMENTS`` and return its exit code and what it printed.
 
     Args:
@@ -60,6 +66,7 @@ def mooring(*arguments: str | Path, stdin: bytes | None = b"", columns: int = 10
         stdin: what standard input holds; None when it is closed.
         columns: width of the terminal.
         encoding: of standard output.
+        code: the exit code that is expected, where one is; with code 2 nothing is on standard output.
     """
     out, err = _stream(encoding), _stream("utf-8")
     given = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
@@ -70,8 +77,11 @@ def mooring(*arguments: str | Path, stdin: bytes | None = b"", columns: int = 10
         mock.patch.object(sys, "stdout", out),
         mock.patch.object(sys, "stderr", err),
     ):
-        code = run([os.fspath(argument) for argument in arguments])
-    return Answered(code, _text(out), _text(err))
+        found = run([os.fspath(argument) for argument in arguments])
+    answered = Answered(found, _text(out), _text(err))
+    assert code in (None, found), answered
+    assert code != 2 or not answered.out, answered
+    return answered
 
 
 def _stream(encoding: str) -> io.TextIOWrapper:

@@ -86,8 +86,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_missing_one_and_th
 def test_a_configuration_that_cannot_be_used_is_reported_in_one_line(tmp_path: Path, text: str, says: str) -> None:
     made = tmp_path / "agent.yaml"
     made.write_text(text, encoding="utf-8")
-    answer = mooring("agent", "--config", made, "--machine", MACHINE, "--state-dir", tmp_path / "state")
-    assert answer.code == 2
+    answer = mooring("agent", "--config", made, "--machine", MACHINE, "--state-dir", tmp_path / "state", code=2)
     assert says in answer.complaint
     assert not (tmp_path / "state" / "journal.json").exists()
 
@@ -95,8 +94,7 @@ def test_a_configuration_that_cannot_be_used_is_reported_in_one_line(tmp_path: P
 def test_the_folder_of_a_kubelet_is_refused(file: Path) -> None:
     state = file.parent / "state"
     (state / "pods").mkdir(parents=True)
-    answer = mooring("agent", "--config", file, "--machine", MACHINE)
-    assert answer.code == 2
+    answer = mooring("agent", "--config", file, "--machine", MACHINE, code=2)
     assert "looks like the root directory of a kubelet" in answer.complaint
 
 
@@ -113,8 +111,7 @@ def test_a_signal_ends_the_agent_with_code_0_and_takes_its_sockets_away(file: Pa
         for line in process.stderr:
             if b"runtime disconnected" in line:
                 break
-        status = ask_status(str(file.parent / "status.sock"))
-        assert status["reasons"] == ["the runtime is not connected"]
+        assert ask_status(str(file.parent / "status.sock"))["reasons"] == ["the runtime is not connected"]
         assert manager.recv(4096) == b"STATUS=not ready: the runtime is not connected"
         process.send_signal(signal.SIGHUP)
         process.send_signal(sign)
@@ -142,8 +139,7 @@ def test_verbs_about_a_node_read_the_agents_file_as_the_agent_does(file: Path, t
     assert (read.kubelet, read.mooring) == (own.kubelet, own.mooring)
     assert (read.kubelet.max_pods, read.kubelet.cpu_manager_policy) == (7, "static")
     assert list(read.devices) == ["vendor.com/gpu"]
-    answer = mooring("capacity", "--shape", "cpu=1,memory=1Gi", "--machine", MACHINE, "--config", file)
-    assert answer.code == 0, answer.err
+    answer = mooring("capacity", "--shape", "cpu=1,memory=1Gi", "--machine", MACHINE, "--config", file, code=0)
     assert "3 more pods" in answer.out
 
 
@@ -153,6 +149,5 @@ def test_the_file_of_an_agent_beside_a_static_kubelet_is_refused_with_the_kubele
     of_kubelet = tmp_path / "kubelet.yaml"
     of_kubelet.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
     file.write_text(f"{file.read_text(encoding='utf-8')}kubeletConfig: {of_kubelet}\n", encoding="utf-8")
-    answer = mooring("plan", "-f", "examples/pods.yaml", "--machine", MACHINE, "--config", file)
-    assert answer.code == 2
+    answer = mooring("plan", "-f", "examples/pods.yaml", "--machine", MACHINE, "--config", file, code=2)
     assert answer.complaint.startswith(f"mooring: {of_kubelet}: cpuManagerPolicy: is static on this node")

@@ -65,8 +65,7 @@ class TestWhatAVendorReserves:
 
     def test_eks_with_another_amount_is_advised_by_the_formula(self, write: Write) -> None:
         config = write("node.json", eks(maxPods=110, reservedMemory=reserved("993Mi")))
-        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config)
-        assert answered.code == 1
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config, code=1)
         assert "Reserve 1565Mi of memory on NUMA node 0" in answered.out
 
     def test_eks_with_pods_in_a_flag_counts_them(self, write: Write) -> None:
@@ -85,8 +84,7 @@ class TestWhatAVendorReserves:
     @pytest.mark.parametrize("amount", ["100Mi", "50Mi"])
     def test_no_remedy_rests_on_a_reservation_that_is_not_known(self, write: Write, amount: str) -> None:
         config = write("node.json", eks(reservedMemory=reserved(amount)))
-        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config)
-        assert answered.code == 1
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config, code=1)
         assert "What decides is not known" in answered.out
         assert "run here" not in answered.out
 
@@ -143,8 +141,7 @@ class TestNodePoolsOfAKS:
     )
     def test_every_form_has_its_topology_policy(self, write: Write, content: dict[str, Any]) -> None:
         words = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi", "--config", write("pool.json", content))
-        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2", memory="1Gi")), *words)
-        assert answered.code == 0
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2", memory="1Gi")), *words, code=0)
         assert "topology manager single-numa-node" in answered.out
         assert "AKS" in answered.err
         assert "MOOR-501" not in answered.err
@@ -218,8 +215,7 @@ class TestAssumedMemory:
 
     def test_compact_text_without_memory_is_assumed_too(self, write: Write) -> None:
         words = ("--machine", "sockets=2 cores=8", "--config", write("kubelet.json", KUBELET))
-        answered = planned(write, a_pod(cpu="2", memory="20Gi"), *words)
-        assert "8 GiB of memory (assumed)" in why_of(answered)
+        assert "8 GiB of memory (assumed)" in why_of(planned(write, a_pod(cpu="2", memory="20Gi"), *words))
 
     @pytest.mark.parametrize("limits", [{"cpu": "8", "memory": "1Gi"}, {"cpu": "2", "memory": "20Gi"}])
     def test_nothing_is_said_where_it_is_known_or_plays_no_part(
@@ -253,8 +249,7 @@ class TestAssumedMemory:
         self, write: Write, words: tuple[str, ...], fields: dict[str, Any]
     ) -> None:
         config = write("kubelet.json", {**KUBELET, **fields})
-        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *words[:2], "--config", config)
-        assert answered.code == 1
+        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *words[:2], "--config", config, code=1)
         assert "memory (assumed) is in no given file" in " ".join(answered.out.split())
         assert "run here" not in answered.out
 
@@ -264,8 +259,7 @@ class TestAssumedMemory:
 
     def test_huge_pages_that_no_file_tells_are_assumed(self, write: Write, words: tuple[str, ...]) -> None:
         pod = a_pod(cpu="2", memory="1Gi", **{"hugepages-1Gi": "2Gi"})
-        answered = planned(write, pod, *words)
-        assert "huge pages, none (assumed)" in why_of(answered)
+        assert "huge pages, none (assumed)" in why_of(planned(write, pod, *words))
         assert planned(write, pod, *words, "--machine", "hugepages-1Gi=8").code == 0
 
 
@@ -287,8 +281,7 @@ class TestDevicesOffTheMachine:
 
     def test_it_is_refused_for_each_machine_that_is_compared(self, write: Write) -> None:
         words = ("--config", write("devices.json", devices([1])), *TWO_SOCKETS, "--machine", "cores=8 memory=64Gi")
-        answered = mooring("compare", "-f", write("pod.json", a_pod(cpu="2")), *words)
-        assert answered.code == 2
+        answered = mooring("compare", "-f", write("pod.json", a_pod(cpu="2")), *words, code=2)
         assert "NUMA node 1" in answered.complaint
 
     @pytest.mark.parametrize(("policy", "code"), [("single-numa-node", 1), ("restricted", 1), ("best-effort", 0)])
@@ -450,8 +443,7 @@ class TestSecondMachine:
         assert answered.out.splitlines()[0].endswith("32 CPUs · 64 GiB") or "16 CPUs · 64 GiB" in answered.out
 
     def test_a_key_that_is_given_twice_is_an_error(self) -> None:
-        answered = mooring("topology", "--machine", "sockets=2 cores=16", "--machine", "sockets=1")
-        assert answered.code == 2
+        answered = mooring("topology", "--machine", "sockets=2 cores=16", "--machine", "sockets=1", code=2)
         assert "sockets: is given twice" in answered.complaint
 
 
@@ -469,13 +461,7 @@ PARTS = [
 
 @pytest.mark.parametrize(("machine", "config", "cpus", "code", "assumed", "text"), PARTS)
 def test_cores_sockets_and_numa_nodes_that_no_file_tells_are_marked_where_they_decide(
-    write: Write,
-    machine: str,
-    config: dict[str, Any],
-    cpus: str,
-    code: int,
-    assumed: list[str] | None,
-    text: str,
+    write: Write, machine: str, config: dict[str, Any], cpus: str, code: int, assumed: list[str] | None, text: str
 ) -> None:
     kubelet = {**WHOLE, "memoryManagerPolicy": "None", "reservedMemory": [], **config}
     words = ("--machine", write("machine.txt", machine), "--config", write("kubelet.json", kubelet))

@@ -165,10 +165,7 @@ FORMATS = {
         ("agent", *SMALL, "--state-dir", "state", "--config", "FILE"),
         "a.yaml",
         AGENT,
-        {
-            "type": ("'10'", "ten", "pluginIndex"),
-            "field": ("onRejection", "onRejectoin", "did you mean onRejection?"),
-        },
+        {"type": ("'10'", "ten", "pluginIndex"), "field": ("onRejection", "onRejectoin", "did you mean onRejection?")},
     ),
     "scenario": Format(
         ("replay", "FILE"),
@@ -184,10 +181,7 @@ FORMATS = {
         ("replay", "FILE"),
         "s.jsonl",
         LINE,
-        {
-            "type": ('"maxPods": 3', '"maxPods": "3"', "kubelet.maxPods"),
-            "step": ('"remove"', '"removed"', "steps[0]"),
-        },
+        {"type": ('"maxPods": 3', '"maxPods": "3"', "kubelet.maxPods"), "step": ('"remove"', '"removed"', "steps[0]")},
     ),
     "MachineInfo": Format(
         ("plan", "-f", "pod.yaml", "--machine", "FILE"),
@@ -321,8 +315,7 @@ def test_a_named_pipe_is_refused_and_never_waited_for(
     monkeypatch.chdir(tmp_path)
     os.mkfifo(name)
     (tmp_path / "some.jsonl").write_text('{"id": "a", "machine": "small-1s8"}\n')
-    answered = mooring(*words)
-    assert answered.code == 2
+    answered = mooring(*words, code=2)
     assert (
         f"{name}: is a pipe, socket or device; name a file, or pass the content on standard input: -"
         in answered.complaint

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, Answered, mooring
+
+from mooring.command.main import run
 
 DATABASE = ("capacity", "data/database", *PODS, *NODE)
 SHAPE = ("--shape", "cpu=8,memory=16Gi")
@@ -25,8 +28,7 @@ def test_fewer_than_wanted_are_a_no(at_least: int, code: int) -> None:
 
 
 def test_a_pod_of_the_manifests_is_the_first_that_is_counted() -> None:
-    count = mooring("capacity", "database-3", *PODS, *NODE, "-o", "json").document["count"]
-    assert count == 21
+    assert mooring("capacity", "database-3", *PODS, *NODE, "-o", "json").document["count"] == 21
 
 
 def test_a_pod_that_runs_already_stays() -> None:
@@ -35,9 +37,7 @@ def test_a_pod_that_runs_already_stays() -> None:
 
 
 def test_a_shape_needs_no_manifest() -> None:
-    answer = mooring("capacity", *SHAPE, *NODE)
-    assert answer.code == 0
-    assert "more pods with cpu=8, memory=16Gi fit." in answer.out
+    assert "more pods with cpu=8, memory=16Gi fit." in mooring("capacity", *SHAPE, *NODE, code=0).out
 
 
 def test_a_pod_alone_needs_no_name(tmp_path: Path) -> None:
@@ -138,8 +138,7 @@ def test_a_name_in_two_namespaces_has_to_be_told_apart(tmp_path: Path) -> None:
     both = tmp_path / "both.yaml"
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {}}}\nspec: {{containers: [{{name: a}}]}}\n"
     both.write_text("---\n".join(pod.format(space) for space in ("one", "two")))
-    answer = mooring("capacity", "web", "-f", both, *NODE)
-    assert answer.code == 2
+    answer = mooring("capacity", "web", "-f", both, *NODE, code=2)
     assert "'web' means 2 pods: one/web, two/web; name one of them" in answer.complaint
     assert mooring("capacity", "two/web", "-f", both, *NODE).code == 0
 
@@ -159,9 +158,7 @@ def test_a_shape_needs_no_memory() -> None:
 
 
 def test_without_a_shape_the_largest_requests_are_shown() -> None:
-    answered = mooring("capacity", "--active", EXAMPLES / "pods.yaml", *NODE)
-    assert answered.code == 0
-    assert "fits" not in answered.out
+    assert "fits" not in mooring("capacity", "--active", EXAMPLES / "pods.yaml", *NODE, code=0).out
     found = mooring("capacity", "--active", EXAMPLES / "pods.yaml", *NODE, "-o", "json").document
     [cpu] = [one for one in found["resources"] if one["resource"] == "cpu"]
     # As promised: the largest request is admitted on its node, and two CPUs more are not.
@@ -172,8 +169,7 @@ def test_without_a_shape_the_largest_requests_are_shown() -> None:
 
 
 def test_a_least_number_without_a_shape_is_refused() -> None:
-    answer = mooring("capacity", *NODE, "--at-least", "3")
-    assert answer.code == 2
+    answer = mooring("capacity", *NODE, "--at-least", "3", code=2)
     assert "--at-least counts pods of a shape: give POD, --shape or -f" in answer.err
 
 
@@ -221,3 +217,40 @@ def test_a_pod_that_is_counted_itself_and_its_workload_agree_in_words() -> None:
     options = (*PODS, *NODE)
     assert "21 pods like data/database-0 fit, itself counted.\n" in mooring("capacity", "data/database-0", *options).out
     assert "20 more pods like data/database fit.\n" in mooring("capacity", "data/database", *options).out
+
+
+# ``mooring capacity -o svg``: the answer is the headline, and what stops the next pod is said once.
+
+
+NODE_PICTURE = [
+    "-f",
+    "examples/pods.yaml",
+    "--machine",
+    "epyc-7763-2s-nps4",
+    "--config",
+    "examples/kubelet.yaml",
+    "-o",
+    "svg",
+]
+
+
+def headings(svg: str) -> list[str]:
+    return re.findall(r'<text [^>]*class="name"[^>]*>([^<]+)<', svg)
+
+
+def test_how_many_fit_is_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["capacity", "core/upf", *NODE_PICTURE]) == 0
+    drawn = capsys.readouterr().out
+    assert headings(drawn) == ["9 more pods like core/upf fit."]
+    assert drawn.count("The next one: Container forwarder requests 16 exclusive CPUs") == 1
+    assert "Not admitted" not in drawn
+
+
+def test_how_many_were_admitted_is_the_headline_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", *NODE_PICTURE]) == 1
+    assert headings(capsys.readouterr().out) == ["8 pods admitted, 3 rejected."]
+
+
+def test_a_machine_alone_keeps_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "--machine", "small-1s8", "-o", "svg"]) == 0
+    assert headings(capsys.readouterr().out) == ["small-1s8"]

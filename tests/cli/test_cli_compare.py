@@ -39,8 +39,7 @@ def test_the_names_on_the_command_line_are_those_of_the_planner() -> None:
 
 
 def test_the_best_stands_first_and_the_given_one_is_shown_below(loose: Path) -> None:
-    answered = mooring("compare", *PODS, *NODE, "--with", loose, "--top", "1", "--by", "admitted")
-    assert answered.code == 0
+    answered = mooring("compare", *PODS, *NODE, "--with", loose, "--top", "1", "--by", "admitted", code=0)
     lines = answered.out.splitlines()
     assert lines[1] == "11 pods under 2 variants."
     assert [line.split()[:4] for line in lines if line.strip()[:2] in ("1.", "2.")] == [
@@ -58,8 +57,7 @@ def test_a_configuration_alone_is_compared_with_the_other_topology_policies() ->
 
 
 def test_without_a_variant_that_admits_all_the_answer_is_no() -> None:
-    answered = mooring("compare", *VARIED, "--by", "admitted")
-    assert answered.code == 1
+    answered = mooring("compare", *VARIED, "--by", "admitted", code=1)
     assert "Admitted by none: core/timekeeper." in answered.out
     assert "What makes the best of kubelet.yaml:" in answered.out
     assert "  topologyManagerPolicy: best-effort instead of single-numa-node" in answered.out
@@ -68,8 +66,7 @@ def test_without_a_variant_that_admits_all_the_answer_is_no() -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
-    answered = mooring("compare", *VARIED, "--no-group", columns=columns)
-    assert max(map(len, answered.out.splitlines())) <= columns
+    assert max(map(len, mooring("compare", *VARIED, "--no-group", columns=columns).out.splitlines())) <= columns
 
 
 def test_narrow_terminals_keep_what_matters() -> None:
@@ -173,9 +170,17 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
     path = tmp_path / "day.yaml"
     path.write_text(yaml.safe_dump(scenario))
     answered = mooring(
-        "compare", "--trace", path, "--config", loose, "--machine", "epyc-7763-2s-nps4", "--vary", "topology-scope"
+        "compare",
+        "--trace",
+        path,
+        "--config",
+        loose,
+        "--machine",
+        "epyc-7763-2s-nps4",
+        "--vary",
+        "topology-scope",
+        code=0,
     )
-    assert answered.code == 0
     assert answered.out.startswith("epyc-7763-2s-nps4: ")
 
 
@@ -197,9 +202,7 @@ def test_a_trace_takes_another_machine_and_configuration(tmp_path: Path, loose: 
     ids=range(8),
 )
 def test_what_cannot_be_compared_is_reported_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
-    answered = mooring("compare", *arguments)
-    assert (answered.code, answered.out) == (2, "")
-    assert answered.complaint.startswith(complaint)
+    assert mooring("compare", *arguments, code=2).complaint.startswith(complaint)
 
 
 @pytest.mark.parametrize(
@@ -227,9 +230,7 @@ def test_a_trace_that_cannot_be_run_is_bad_input(
 ) -> None:
     file = tmp_path / "day.jsonl"
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    answered = mooring("compare", "--trace", f"{file}{name}", "--all-options")
-    assert (answered.code, answered.out) == (2, "")
-    assert complaint in answered.complaint
+    assert complaint in mooring("compare", "--trace", f"{file}{name}", "--all-options", code=2).complaint
 
 
 def test_alternatives_alone_are_compared_with_one_another(loose: Path) -> None:
@@ -304,3 +305,104 @@ def test_a_machine_and_its_devices_are_one_pair(tmp_path: Path) -> None:
     assert mooring(*asked, "--pair", "epyc-7763-2s-nps1").code == 2
     assert mooring(*asked, "--pair", tmp_path / "nps1.yaml").code == 2
     assert mooring(*asked, "--pair", pairs[0], "--machine", "small-1s8").code == 2
+
+
+# ``mooring compare --kubelet-version A,B``: several releases side by side, and the rules that separate them.
+
+
+MACHINE = ("--machine", "sockets=1 numa=2 cores=8 threads=2 memory=64Gi")
+CONFIG = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0"
+"""
+POD_LEVEL = """\
+kind: Pod
+metadata: {name: whole}
+spec:
+  resources: {limits: {cpu: "4", memory: 1Gi}}
+  containers: [{name: c, resources: {limits: {cpu: "4", memory: 1Gi}}}]
+---
+kind: Pod
+metadata: {name: plain}
+spec:
+  containers: [{name: c, resources: {limits: {cpu: "2", memory: 1Gi}}}]
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> tuple[str | Path, ...]:
+    """Arguments about a pod with resources of its own, which kubelets up to 1.33 place by its container."""
+    config, pods = tmp_path / "kubelet.yaml", tmp_path / "pods.yaml"
+    config.write_text(CONFIG, encoding="utf-8")
+    pods.write_text(POD_LEVEL, encoding="utf-8")
+    return ("compare", "-f", pods, "--config", config, *MACHINE)
+
+
+def test_a_difference_is_named_by_the_rule_that_alone_makes_it(asked: tuple[str | Path, ...]) -> None:
+    answered = mooring(*asked, "--kubelet-version", "v1.33.5,1.34", "--kubelet-version", "1.37", "-o", "json", code=1)
+    found = answered.document
+    assert found["kubelets"] == ["v1.33.13", "v1.34.4", "v1.37.2"]
+    same = {pod["name"]: pod["same"] for pod in found["pods"]}
+    assert not same["whole"]
+    (difference,) = (one for one in found["differences"] if one["newer"] == "v1.34.4")
+    assert difference["older"] == "v1.33.13"
+    assert [rule["rule"] for rule in difference["rules"]] == ["pod-level-pods-by-containers"]
+    assert difference["unexplained"] == []
+    decisions = {one["kubelet"]: one["containers"]["c"]["cpus"] for one in found["pods"][0]["decisions"]}
+    assert decisions["v1.33.13"]
+    assert not decisions["v1.34.4"]
+
+
+def test_the_answer_of_one_older_release_names_it(asked: tuple[str | Path, ...]) -> None:
+    assert " of kubelet v1.33.13" in " ".join(mooring(*asked, "--kubelet-version", "1.33").out.split())
+    assert " of kubelet v" not in mooring(*asked, "--kubelet-version", "1.37").out
+
+
+def test_the_text_has_a_column_for_neighbours_that_decide_alike(asked: tuple[str | Path, ...]) -> None:
+    answered = mooring(*asked, "--kubelet-version", "1.32,1.33,1.34,1.37")
+    heading = next(line for line in answered.out.splitlines() if line.startswith(" ") and "v1.33.13" in line)
+    assert [part.strip() for part in heading.split("  ")][-2:] == ["v1.32.13 to v1.33.13", "v1.34.4 to v1.37.2"]
+    assert "pod-level-pods-by-containers (1.31 to 1.33)" in answered.out
+
+
+def test_a_kubelet_that_does_not_start_is_named_and_not_compared() -> None:
+    answered = mooring("compare", *PODS, *NODE, "--kubelet-version", "1.31,1.36,1.37", "-o", "json")
+    found = answered.document
+    assert (answered.code, list(found["startErrors"])) == (1, ["v1.31.14"])
+    assert found["differences"] == []
+    text = mooring("compare", *PODS, *NODE, "--kubelet-version", "1.31,1.36,1.37").out
+    assert "Kubelet v1.31.14 would not start: [MOOR-214]" in text
+    assert "v1.36.3 to v1.37.2: the same decisions." in text
+
+
+def test_releases_that_decide_alike_are_a_yes(asked: tuple[str | Path, ...]) -> None:
+    assert mooring(*asked, "--kubelet-version", "1.31,1.32").code == 0
+
+
+def test_one_release_decides_for_all_variants(asked: tuple[str | Path, ...]) -> None:
+    varied = (*asked, "--vary", "topology-policy", "--jobs", "1", "-o", "json")
+    assert mooring(*varied, "--kubelet-version", "1.34").document["kubelet"] == "v1.34.4"
+    assert mooring(*varied).document["kubelet"] == "v1.37.2"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("1.34,1.34.2",), "--kubelet-version: names one release"),
+        (("1.34,1.30",), "older than all known releases"),
+        (("1.34,x",), "'x' is not a kubelet version"),
+        (("1.34,1.37", "--all-options"), "on one node with one configuration"),
+        (("1.34,1.37", "-o", "svg"), "is text, markdown or json"),
+        (("1.34,1.37", "--active", "-"), "can be read only once"),
+    ],
+)
+def test_what_cannot_be_compared_is_bad_usage(more: tuple[str, ...], told: str, asked: tuple[str | Path, ...]) -> None:
+    assert told in mooring(*asked, "--kubelet-version", *more, code=2).err
+
+
+def test_every_kubelet_that_would_not_start_is_named(tmp_path: Path, asked: tuple[str | Path, ...]) -> None:
+    (tmp_path / "kubelet.yaml").write_text(f"{CONFIG}featureGates: {{PodLevelResources: false}}\n", encoding="utf-8")
+    out = mooring(*asked, "--kubelet-version", "1.36,1.37").out
+    assert "Kubelet v1.36.3 would not start: " in out
+    assert "Kubelet v1.37.2 would not start: " in out

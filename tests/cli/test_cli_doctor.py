@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import ROOT, Answered, mooring
+from tests.cli.command import EXAMPLES, ROOT, Answered, mooring
 
+from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.explanations.codes import all_codes
@@ -49,8 +56,7 @@ class Site:
         self.root = folder / "root"
         self.pods = folder / "pods.yaml"
         self.pods.write_text(PODS)
-        saved = mooring("plan", "-f", self.pods, *MACHINE, "--config", self.config(), "--save-state", self.root)
-        assert saved.code == 0, saved.err
+        mooring("plan", "-f", self.pods, *MACHINE, "--config", self.config(), "--save-state", self.root, code=0)
 
     def config(
         self,
@@ -155,8 +161,7 @@ def test_a_changed_configuration_is_repaired_and_then_sound(
 def test_there_and_back_keeps_both_backups(site: Site) -> None:
     strict = '{strict-cpu-reservation: "true"}'
     site.doctor("--write", config=site.config(options=strict))
-    answer = site.doctor("--write", "-o", "json")
-    assert codes(answer) == ["MOOR-315"]
+    assert codes(site.doctor("--write", "-o", "json")) == ["MOOR-315"]
     assert {"cpu_manager_state.bak-1", "cpu_manager_state.bak-2"} <= set(site.files)
     assert site.files["cpu_manager_state"] == site.files["cpu_manager_state.bak-1"]
 
@@ -283,9 +288,7 @@ def test_a_directory_that_cannot_be_written_is_bad_input(site: Site) -> None:
     ids=["no-state", "no-directory", "write-node", "lint-write", "lint-shipped"],
 )
 def test_what_cannot_be_asked_is_bad_input(arguments: tuple[str, ...], words: str) -> None:
-    answer = mooring("doctor", *arguments)
-    assert answer.code == 2
-    assert words in answer.complaint
+    assert words in mooring("doctor", *arguments, code=2).complaint
 
 
 POD_LEVEL = """
@@ -305,10 +308,9 @@ def pod_level(site: Site) -> Site:
     site.pods.write_text(POD_LEVEL)
     text = site.config(pods=True).read_text() + "topologyManagerScope: pod\n"
     (site.folder / "pods-on.yaml").write_text(text)
-    saved = mooring(
-        "plan", "-f", site.pods, *MACHINE, "--config", site.folder / "pods-on.yaml", "--save-state", site.root
+    mooring(
+        "plan", "-f", site.pods, *MACHINE, "--config", site.folder / "pods-on.yaml", "--save-state", site.root, code=0
     )
-    assert saved.code == 0, saved.out + saved.err
     return site
 
 
@@ -353,8 +355,7 @@ def test_an_older_kubelet_answers_in_its_own_words(site: Site) -> None:
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_text_fits_the_terminal(site: Site, columns: int) -> None:
     config = site.config(reserved="0-1")
-    answer = mooring("doctor", "--state", "root", *MACHINE, "--config", config, columns=columns)
-    assert answer.code == 2
+    mooring("doctor", "--state", "root", *MACHINE, "--config", config, columns=columns, code=2)
     found = mooring(
         "doctor", "--state", site.root, *MACHINE, "--config", config, "--active", site.pods, columns=columns
     )
@@ -390,6 +391,362 @@ def test_a_text_nested_without_end_is_a_damaged_file(site: Site, release: str) -
 
 
 def test_lint_asks_the_machine_and_not_the_files(site: Site, tmp_path: Path) -> None:
-    answer = mooring("doctor", "--lint", "--machine", tmp_path, "--config", site.config(), "-o", "json")
-    assert answer.code == 2
+    answer = mooring("doctor", "--lint", "--machine", tmp_path, "--config", site.config(), "-o", "json", code=2)
     assert "Traceback" not in answer.err
+
+
+# ``mooring doctor`` names what one file has lost from the other, from the running pods and from the device record.
+
+
+CONFIG_TOGETHER = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+memoryManagerPolicy: Static
+reservedSystemCPUs: "0"
+kubeReserved: {memory: 924Mi}
+reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
+"""
+POD = """\
+kind: Pod
+metadata: {name: pNUMBER, uid: uid-NUMBER}
+spec: {containers: [{name: app, resources: {limits: {cpu: CPUS, memory: 1Gi}}}]}
+"""
+RECORD = "device-plugins/kubelet_internal_checkpoint"
+
+
+class Node:
+    """A kubelet's root directory with eight running containers, of which the last shares CPUs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.pods, self.config = folder / "root", folder / "pods.yaml", folder / "kubelet.yaml"
+        self.config.write_text(CONFIG_TOGETHER, encoding="utf-8")
+        pods = [POD.replace("NUMBER", str(n)).replace("CPUS", "500m" if n == 7 else "4") for n in range(8)]
+        self.pods.write_text("---\n".join(pods), encoding="utf-8")
+        mooring("plan", "-f", self.pods, *self._node(), "--save-state", self.root, code=0)
+
+    def _node(self) -> tuple[str | Path, ...]:
+        return ("--machine", "epyc-7763-2s-nps4", "--config", self.config)
+
+    def doctor(self, *more: str | Path) -> Answered:
+        return self.doctor_in_words("-o", "json", *more)
+
+    def doctor_in_words(self, *more: str | Path) -> Answered:
+        return mooring("doctor", "--state", self.root, *self._node(), *more)
+
+    def truncate(self, file: str, after: str) -> None:
+        text = (self.root / file).read_text(encoding="utf-8")
+        (self.root / file).write_text(text[: text.index(after) + len(after)], encoding="utf-8")
+
+    def record(self, text: str) -> None:
+        (self.root / RECORD).parent.mkdir()
+        (self.root / RECORD).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def concerned(answer: Answered, code: str) -> list[str]:
+    """Return the uids of the containers that a problem names; fails where the problem is missing."""
+    (found,) = [one for one in answer.document["problems"] if one["code"] == code]
+    return sorted(entry["uid"] for entry in found["containers"])
+
+
+def test_a_missing_cpu_file_is_not_sound_while_the_memory_file_has_containers(node: Node) -> None:
+    (node.root / "cpu_manager_state").unlink()
+    answer = node.doctor()
+    assert (answer.code, answer.document["sound"]) == (1, False)
+    assert concerned(answer, "MOOR-345") == [f"uid-{n}" for n in range(8)]
+
+
+def test_running_pods_tell_which_containers_have_exclusive_cpus(node: Node) -> None:
+    (node.root / "cpu_manager_state").unlink()
+    few = node.pods.with_name("few.yaml")
+    few.write_text("---".join(node.pods.read_text(encoding="utf-8").split("---")[6:]), encoding="utf-8")
+    assert concerned(node.doctor("--active", few), "MOOR-345") == ["uid-6"]
+
+
+def test_the_containers_that_a_truncated_file_has_lost_are_named(node: Node) -> None:
+    node.truncate("cpu_manager_state", '"uid-1":{')
+    answer = node.doctor()
+    assert answer.code == 1
+    assert concerned(answer, "MOOR-346") == [f"uid-{n}" for n in range(1, 8)]
+
+
+def test_a_truncated_memory_file_is_completed_from_the_cpu_file(node: Node) -> None:
+    node.truncate("memory_manager_state", '"machineState"')
+    assert concerned(node.doctor(), "MOOR-346") == [f"uid-{n}" for n in range(7)]
+
+
+@pytest.mark.parametrize("file", ["cpu_manager_state", "memory_manager_state"])
+def test_a_lost_entry_is_named_with_the_file_that_lacks_it(node: Node, file: str) -> None:
+    node.truncate(file, '"uid-1":{')
+    rows = [line.split(maxsplit=1) for line in node.doctor_in_words().out.splitlines()]
+    (outcome,) = [row[1] for row in rows if row and row[0] == "uid-3/app"]
+    assert outcome.endswith(f"has no readable entry in {file}"), outcome
+
+
+def test_the_device_record_names_containers_that_both_files_have_lost(node: Node) -> None:
+    node.record(device_text([HeldDevices("uid-gpu", "app", "v.com/gpu", {0: ("a",)})], {}))
+    for file in ("cpu_manager_state", "memory_manager_state"):
+        (node.root / file).unlink()
+    assert concerned(node.doctor(), "MOOR-345") == ["uid-gpu"]
+
+
+def test_a_running_container_without_its_devices_in_the_record_is_named(node: Node) -> None:
+    node.record(device_text([HeldDevices("other", "app", "v.com/gpu", {0: ("a",)})], {}))
+    text = node.pods.read_text(encoding="utf-8")
+    node.pods.write_text(text.replace("memory: 1Gi", "memory: 1Gi, v.com/gpu: 1", 1), encoding="utf-8")
+    assert concerned(node.doctor("--active", node.pods), "MOOR-348") == ["uid-0"]
+
+
+def test_a_damaged_device_record_is_a_warning(node: Node) -> None:
+    node.record('{"Data":')
+    answer = node.doctor()
+    assert concerned(answer, "MOOR-347") == []
+    assert answer.code == 0
+
+
+def test_files_of_one_moment_are_sound(node: Node) -> None:
+    answer = node.doctor("--active", node.pods)
+    assert (answer.code, answer.document["problems"]) == (0, [])
+
+
+def entry(number: int, device: str, node: int = 0) -> HeldDevices:
+    return HeldDevices(f"uid-{number}", "app", "v.com/gpu", {node: (device,)})
+
+
+def test_a_device_in_the_entries_of_two_running_pods_is_named(node: Node) -> None:
+    node.record(device_text([entry(0, "a"), entry(1, "a"), entry(2, "b"), entry(9, "b")], {}))
+    answer = node.doctor("--active", node.pods)
+    assert concerned(answer, "MOOR-349") == ["uid-0", "uid-1"]
+    assert answer.code == 0
+
+
+def test_devices_elsewhere_than_the_cpus_are_named_under_a_policy_that_refuses_them(node: Node) -> None:
+    node.record(device_text([entry(0, "a", 0), entry(1, "b", 3)], {}))
+    assert "MOOR-352" not in {one["code"] for one in node.doctor("--active", node.pods).document["problems"]}
+    node.config.write_text(f"{CONFIG_TOGETHER}topologyManagerPolicy: single-numa-node\n", encoding="utf-8")
+    assert concerned(node.doctor("--active", node.pods), "MOOR-352") == ["uid-1"]
+
+
+# ``mooring heal``: what it writes before a kubelet starts, what it never touches, what it notes and sends.
+
+
+UIDS = {f"00000000-0000-0000-0000-00000000000{number}": cpus for number, cpus in enumerate(("2-3", "4-5", "6-7"))}
+STATE = ("cpu_manager_state", "memory_manager_state")
+
+
+class Computer:
+    """The example node, whose kubelet has stopped while three containers with CPUs of their own run on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self.kubelet = self.root / "var/lib/kubelet"
+        self.record = folder / "noted" / "heal.json"
+        for name in ("sys", "proc"):
+            shutil.copytree(EXAMPLES / "node" / name, self.root / name)
+        shutil.rmtree(self.root / "proc/90")
+        self.kubelet.mkdir(parents=True)
+        shutil.copy(EXAMPLES / "node/kubelet/config.json", self.kubelet / "config.yaml")
+        for name in STATE:
+            shutil.copy(EXAMPLES / "node/kubelet" / name, self.kubelet)
+        (self.root / "var/log/containers").mkdir(parents=True)
+        for number, (uid, cpus) in enumerate(UIDS.items()):
+            self.run(uid, f"{number + 1:064x}", cpus)
+
+    def run(self, uid: str, id_: str, cpus: str, quota: str = "200000 100000") -> None:
+        group = f"kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/cri-containerd-{id_}.scope"
+        folder = self.root / "sys/fs/cgroup" / group
+        folder.mkdir(parents=True)
+        files = {"cpuset.cpus.effective": cpus, "cpuset.mems.effective": "0", "cpu.max": quota, "cgroup.procs": "77"}
+        for name, text in {**files, "memory.max": "max"}.items():
+            (folder / name).write_text(f"{text}\n")
+        (self.root / f"var/log/containers/pod_default_app-{id_}.log").touch()
+
+    def heal(self, *more: str | Path) -> Answered:
+        node = ("--state", self.kubelet, "--machine", self.root, "--kubelet-version", "1.37", "--record", self.record)
+        return mooring("heal", *node, *more)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.kubelet.iterdir()}
+
+    def tear(self, name: str = STATE[0], at: int = 40) -> None:
+        text = (self.kubelet / name).read_bytes()
+        (self.kubelet / name).write_bytes(text[:at])
+
+
+@pytest.fixture
+def computer(tmp_path: Path) -> Computer:
+    return Computer(tmp_path)
+
+
+def test_a_sound_state_is_not_touched(computer: Computer) -> None:
+    before = computer.files
+    answer = computer.heal()
+    assert (answer.code, answer.err) == (0, "")
+    assert "kubelet v1.37.2 starts on these files; nothing is written" in " ".join(answer.out.split())
+    assert computer.files == before
+    assert not computer.record.exists()
+
+
+@pytest.mark.parametrize("at", [0, 40, 200])
+def test_a_torn_file_gets_back_what_running_containers_have(computer: Computer, at: int) -> None:
+    before = computer.files
+    computer.tear(at=at)
+    torn = computer.files[STATE[0]]
+    answer = computer.heal()
+    assert answer.code == 0, answer.out
+    assert computer.files[STATE[0]] == before[STATE[0]]
+    assert computer.files[f"{STATE[0]}.bak-1"] == torn
+    assert computer.heal().code == 0
+    assert set(computer.files) == {*before, f"{STATE[0]}.bak-1"}
+
+
+def test_a_missing_file_is_written_if_containers_run_and_else_left_to_the_kubelet(computer: Computer) -> None:
+    before = computer.files
+    (computer.kubelet / STATE[0]).unlink()
+    assert computer.heal().code == 0
+    assert computer.files == before
+    shutil.rmtree(computer.root / "sys/fs/cgroup/kubepods.slice")
+    (computer.kubelet / STATE[0]).unlink()
+    assert computer.heal().code == 0
+    assert STATE[0] not in computer.files
+
+
+def test_a_container_of_the_shared_pool_gets_no_entry(computer: Computer) -> None:
+    before = computer.files
+    computer.run("00000000-0000-0000-0000-000000000009", f"{9:064x}", "8-15", quota="50000 100000")
+    computer.tear()
+    assert computer.heal().code == 0
+    assert computer.files[STATE[0]] == before[STATE[0]]
+
+
+def test_damaged_files_of_pods_are_moved_away(computer: Computer) -> None:
+    (computer.kubelet / "allocated_pods_state").write_text('{"data":"{}","checksum":1}')
+    answer = computer.heal()
+    assert answer.code == 0, answer.out
+    assert "allocated_pods_state" not in computer.files
+    assert computer.files["allocated_pods_state.bak-1"] == b'{"data":"{}","checksum":1}'
+
+
+def test_nothing_is_written_beside_a_kubelet(computer: Computer) -> None:
+    computer.tear()
+    before = computer.files
+    process = computer.root / "proc/812"
+    process.mkdir()
+    (process / "comm").write_text("kubelet\n")
+    (process / "cmdline").write_text("/usr/bin/kubelet\0--config=x\0")
+    answer = computer.heal()
+    assert answer.code == 2
+    assert answer.complaint == "mooring: mooring heal: a kubelet runs (process 812); stop it first"
+    assert computer.files == before
+
+
+def test_classes_of_repair_can_be_left(computer: Computer) -> None:
+    computer.tear()
+    before = computer.files
+    answer = computer.heal("--leave", "damage")
+    assert answer.code == 1
+    assert answer.err == "nothing is written: --leave damage\n"
+    assert computer.files == before
+    assert computer.heal("--leave", "machine").code == 0
+
+
+def test_a_dry_run_prints_what_the_doctor_prints(computer: Computer) -> None:
+    computer.tear()
+    shutil.rmtree(computer.root / "sys/fs/cgroup/kubepods.slice")
+    before = computer.files
+    answer = computer.heal("--dry-run")
+    said = mooring(
+        "doctor", "--state", computer.kubelet, "--machine", computer.root, "--config", computer.kubelet / "config.yaml"
+    )
+    assert (answer.code, answer.out) == (said.code, said.out) == (1, said.out)
+    assert computer.files == before
+
+
+def test_repairs_are_counted_and_noted(computer: Computer) -> None:
+    for _ in range(2):
+        computer.tear()
+        assert computer.heal().code == 0
+    assert (
+        'mooring_heal_repairs_total{class="damage"} 2' in computer.record.with_suffix(".prom").read_text().splitlines()
+    )
+    assert len(json.loads(computer.record.read_text())["events"]) == 2
+
+
+def test_a_torn_record_does_not_keep_a_repair_from_being_noted(computer: Computer) -> None:
+    computer.record.parent.mkdir()
+    computer.record.write_text('{"counts": {"dam')
+    computer.tear()
+    assert computer.heal().code == 0
+    assert len(json.loads(computer.record.read_text())["events"]) == 1
+
+
+def test_as_json_a_sound_state_is_not_touched_either(computer: Computer) -> None:
+    before = computer.files
+    assert computer.heal("-o", "json").document["starts"] is True
+    assert computer.files == before
+    assert not computer.record.exists()
+
+
+@contextmanager
+def api_server(folder: Path, status: int) -> Iterator[tuple[Path, list[Any]]]:
+    """Serve an API server that takes events, or none; yield a kubeconfig, and what came."""
+    came: list[Any] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            came.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.send_response(status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        named = {"name": "x", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
+        config = {"clusters": [named], "contexts": [context], "users": [{"name": "x", "user": {}}]}
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps({**config, "current-context": "x", "kind": "Config", "apiVersion": "v1"}))
+        try:
+            yield kubeconfig, came
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_what_is_noted_is_sent_once_as_events_of_the_node(computer: Computer, tmp_path: Path) -> None:
+    computer.tear()
+    assert computer.heal().code == 0
+    with api_server(tmp_path, 503) as (kubeconfig, _):
+        assert computer.heal("--report", kubeconfig, "--node-name", "node-7").code == 2
+    with api_server(tmp_path, 201) as (kubeconfig, came):
+        assert computer.heal("--report", kubeconfig, "--node-name", "node-7").code == 0
+        assert computer.heal("--report", kubeconfig, "--node-name", "node-7").code == 0
+    ((path, event),) = came
+    assert path == "/api/v1/namespaces/default/events"
+    assert (event["reason"], event["involvedObject"]["name"]) == ("StateHealed", "node-7")
+    assert "cpu_manager_state (replaced); MOOR-301; lost: nothing" in event["message"]
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"counts": 1}'])
+def test_a_damaged_record_is_named(computer: Computer, text: str) -> None:
+    computer.record.parent.mkdir()
+    computer.record.write_text(text)
+    answer = computer.heal("--report", "kubeconfig")
+    assert (answer.code, "is no record of mooring heal" in answer.err) == (2, True)
+
+
+def test_a_kubelet_that_does_not_tell_its_release_is_named(computer: Computer) -> None:
+    answer = mooring(
+        "heal", "--state", computer.kubelet, "--machine", computer.root, "--kubelet", "/does/not/exist", code=2
+    )
+    assert "/does/not/exist: --kubelet: does not tell its release" in answer.complaint

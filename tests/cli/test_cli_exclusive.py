@@ -109,8 +109,7 @@ def test_the_goal_exclusive_is_searched_for_and_each_command_reaches_it(tmp_path
     options = given(tmp_path, uneven)
     assert "is admitted: nothing needs to change" in mooring("whatif", "app", *options).out
     assert "--goal exclusive" in mooring("whatif", "app", *options).out
-    answer = mooring("whatif", "app", *options, "--goal", "exclusive", columns=300)
-    assert answer.code == 0
+    answer = mooring("whatif", "app", *options, "--goal", "exclusive", columns=300, code=0)
     assert "default/app has no exclusive CPUs [MOOR-165]" in answer.out
     assert "--ask default/app/a:limits.cpu=2" in answer.out
     reached = mooring("whatif", "app", *options, "--goal", "exclusive", "--ask", "app/a:limits.cpu=2")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
-from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, mooring
+from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
 
 from mooring.command import main
+from mooring.command.main import VERBS, cli
+from mooring.engine.core.errors import InputError
 
 MANIFEST = """\
 apiVersion: v1
@@ -43,14 +52,8 @@ USAGE = [
         "plan",
         "mooring plan: missing option '-f' / '--filename'; manifests are given with -f FILE; see mooring plan --help",
     ),
-    (
-        "plan pod.yaml -f pod.yaml",
-        "mooring plan: got unexpected extra argument (pod.yaml); manifests are given with",
-    ),
-    (
-        "topology small-1s8",
-        "mooring topology: got unexpected extra argument (small-1s8); a machine is given with",
-    ),
+    ("plan pod.yaml -f pod.yaml", "mooring plan: got unexpected extra argument (pod.yaml); manifests are given with"),
+    ("topology small-1s8", "mooring topology: got unexpected extra argument (small-1s8); a machine is given with"),
     ("plan -f", "mooring plan: option '-f' requires an argument; see mooring plan --help"),
     ("plan -f pod.yaml --qqq", "mooring plan: no such option '--qqq'; see mooring plan --help"),
     (
@@ -75,8 +78,7 @@ USAGE = [
 @pytest.mark.parametrize(("command", "line"), USAGE)
 def test_mistakes_of_usage_are_one_line_that_says_where_to_look(folder: Path, command: str, line: str) -> None:
     assert folder.is_dir()
-    answered = mooring(*command.split())
-    assert (answered.code, answered.out) == (2, "")
+    answered = mooring(*command.split(), code=2)
     assert answered.err.startswith(line)
     assert answered.err.count("\n") == (1 if command else answered.err.count("\n"))
 
@@ -137,8 +139,7 @@ BAD_INPUT = [
 def test_bad_input_is_one_line_with_the_place_and_what_is_wrong(folder: Path, command: str, line: str) -> None:
     before = sorted(folder.rglob("*"))
     words = command.split()
-    answered = mooring(*words, *(() if "--machine" in words or words[0] == "replay" else SMALL))
-    assert answered.code == 2
+    answered = mooring(*words, *(() if "--machine" in words or words[0] == "replay" else SMALL), code=2)
     assert answered.out == ""
     assert answered.complaint.startswith(f"mooring: {line}")
     assert sorted(folder.rglob("*")) == before
@@ -148,16 +149,12 @@ def test_closed_standard_input_is_bad_input(folder: Path) -> None:
     assert folder.is_dir()
     for command in (("plan", "-f", "-", *SMALL), ("replay", "-")):
         answered = mooring(*command, stdin=None)
-        assert (answered.code, answered.complaint) == (
-            2,
-            "mooring: standard input: is closed; open it, or name a file",
-        )
+        assert (answered.code, answered.complaint) == (2, "mooring: standard input: is closed; open it, or name a file")
 
 
 @pytest.mark.parametrize("verb", ["plan", "show"])
 def test_a_no_is_an_answer_with_exit_code_1(verb: str) -> None:
-    answered = mooring(verb, *PODS, *NODE)
-    assert answered.code == 1
+    answered = mooring(verb, *PODS, *NODE, code=1)
     assert "TopologyAffinityError" in answered.out
     assert answered.err == ""
 
@@ -171,14 +168,12 @@ def test_a_yes_has_exit_code_0(folder: Path, verb: str) -> None:
 def test_a_kubelet_that_does_not_start_is_an_answer(folder: Path) -> None:
     (folder / "bad.yaml").write_text(f"{CONFIG}cpuManagerPolicyOptions: {{align-by-socket: 'true'}}\n")
     command = ("-f", "pod.yaml", "--config", "bad.yaml", *SMALL)
-    plan = mooring("plan", *command)
-    assert plan.code == 1
+    plan = mooring("plan", *command, code=1)
     assert plan.err == ""
     text = " ".join(plan.out.split())
     assert "CPU Manager Policy Alpha-level Options not enabled, but option" in text
     assert "Set featureGates.CPUManagerPolicyAlphaOptions to true: the kubelet then starts (run here)." in text
-    show = mooring("show", *command)
-    assert show.code == 1
+    show = mooring("show", *command, code=1)
     assert show.err.startswith("The kubelet would not start: new static policy error: CPU Manager Policy Alpha-level")
     document = mooring("plan", *command, "-o", "json").document
     assert (document["startErrorStage"], document["pods"]) == ("cpuManager", [])
@@ -188,22 +183,19 @@ def test_what_state_files_say_is_the_kubelets_answer(folder: Path) -> None:
     root = folder / "root"
     root.mkdir()
     (root / "cpu_manager_state").write_bytes(b"\xff{junk")
-    answered = mooring("plan", "-f", "pod.yaml", "--config", "kubelet.yaml", "--state", "root", *SMALL)
-    assert answered.code == 1
+    answered = mooring("plan", "-f", "pod.yaml", "--config", "kubelet.yaml", "--state", "root", *SMALL, code=1)
     assert "please drain this node and delete the CPU manager checkpoint file" in " ".join(answered.out.split())
     assert "Drain the node and delete cpu_manager_state: the kubelet then starts" in " ".join(answered.out.split())
 
 
 def test_state_files_that_are_none_are_bad_input(folder: Path) -> None:
     (folder / "root" / "cpu_manager_state").mkdir(parents=True)
-    answered = mooring("plan", "-f", "pod.yaml", "--config", "kubelet.yaml", "--state", "root", *SMALL)
-    assert answered.code == 2
+    answered = mooring("plan", "-f", "pod.yaml", "--config", "kubelet.yaml", "--state", "root", *SMALL, code=2)
     assert answered.complaint.startswith("mooring: root/cpu_manager_state: cannot be read: Is a directory")
 
 
 def test_warnings_go_to_standard_error_and_change_nothing(folder: Path) -> None:
-    answered = mooring("plan", "-f", folder / "pod.yaml", *SMALL)
-    assert answered.code == 0
+    answered = mooring("plan", "-f", folder / "pod.yaml", *SMALL, code=0)
     assert answered.err.startswith(
         "warning[MOOR-504]: configuration: none given: the kubelet's defaults have CPU manager policy"
     )
@@ -224,9 +216,7 @@ def test_an_error_of_our_own_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) 
         answered.complaint,
     )
     monkeypatch.setenv(main.TRACEBACK, "1")
-    traced = mooring("topology", *SMALL)
-    assert traced.code == 70
-    assert "Traceback (most recent call last)" in traced.err
+    assert "Traceback (most recent call last)" in mooring("topology", *SMALL, code=70).err
 
 
 def interrupted(*_: object, **__: object) -> None:
@@ -241,8 +231,7 @@ def test_an_interrupt_is_no_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("verb", ["", *main.VERBS])
 def test_help_and_version_are_answers(verb: str) -> None:
-    answered = mooring(*filter(None, [verb, "--help"]))
-    assert answered.code == 0
+    answered = mooring(*filter(None, [verb, "--help"]), code=0)
     assert answered.out.startswith(f"Usage: mooring {verb}".rstrip())
     assert answered.err == ""
     version = mooring("--version")
@@ -261,3 +250,286 @@ def test_completion_offers_verbs_and_options(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_examples_are_where_the_help_looks_for_them() -> None:
     assert (EXAMPLES / "pods.yaml").is_file()
+
+
+# A crash of the kubelet on one pod does not end a plan: the pod is left out, and the others are asked.
+
+
+CONFIG_CRASH = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: "0"
+memoryManagerPolicy: Static
+kubeReserved: {memory: 924Mi}
+reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]
+"""
+POD = """\
+kind: Pod
+metadata: {name: NAME}
+spec: {containers: [{name: app, resources: {limits: {cpu: 1, memory: 1Gi EXTRA}}}]}
+"""
+MACHINE = "cores=4 threads=2 memory=16Gi"
+
+
+def plan(folder: Path, *options: str, machine: str = MACHINE) -> Answered:
+    """Plan three pods, of which the second requests huge pages."""
+    pods = [("first", ""), ("huge", ", hugepages-1Gi: 1Gi"), ("last", "")]
+    text = "---\n".join(POD.replace("NAME", name).replace(" EXTRA", extra) for name, extra in pods)
+    (folder / "pods.yaml").write_text(text, encoding="utf-8")
+    (folder / "kubelet.yaml").write_text(CONFIG_CRASH, encoding="utf-8")
+    given = ("-f", folder / "pods.yaml", "--config", folder / "kubelet.yaml", "--machine", machine)
+    return mooring("plan", *given, "-o", "json", *options)
+
+
+def verdicts(answered: Answered) -> dict[str, str]:
+    """Return what became of each pod that was asked about."""
+    return {
+        one["name"]: "crash" if "crash" in one else "admitted" if one["admitted"] else "rejected"
+        for one in answered.document["pods"]
+    }
+
+
+def test_the_pods_after_a_crash_are_asked(tmp_path: Path) -> None:
+    answered = plan(tmp_path)
+    assert verdicts(answered) == {"first": "admitted", "huge": "crash", "last": "admitted"}
+    assert answered.code == 1
+    assert "unasked" not in answered.document
+
+
+def test_the_huge_pages_that_the_machine_text_lacks_are_named_and_can_be_added(tmp_path: Path) -> None:
+    (found,) = [one for one in plan(tmp_path).document["findings"] if one["code"] == "MOOR-152"]
+    assert found["subject"] == "default/huge"
+    assert "the machine as it was given lists no hugepages-1Gi" in found["message"]
+    assert "add hugepages-1Gi=PAGES (0 for none)" in found["message"]
+    listed = plan(tmp_path, machine=f"{MACHINE} hugepages-1Gi=0")
+    assert verdicts(listed) == {"first": "admitted", "huge": "rejected", "last": "admitted"}
+    assert verdicts(plan(tmp_path, machine=f"{MACHINE} hugepages-1Gi=1"))["huge"] == "admitted"
+
+
+def test_a_plan_can_stop_at_a_crash(tmp_path: Path) -> None:
+    answered = plan(tmp_path, "--stop-at-crash")
+    assert verdicts(answered) == {"first": "admitted", "huge": "crash"}
+    assert [one["name"] for one in answered.document["unasked"]] == ["last"]
+
+
+# Large questions are answered within an amount of memory and of CPU time that grows with the pods and no faster.
+
+
+GB = 2**30
+POLICIES = {
+    "maxPods": 200_000,
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+    "topologyManagerPolicy": "best-effort",
+}
+CLUSTER = {
+    "apiVersion": "mooring/v1alpha1",
+    "kind": "Cluster",
+    "metadata": {"name": "large"},
+    "groups": [
+        {
+            "name": "one",
+            "count": 100,
+            "machine": NODE[1],
+            "kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+        }
+    ],
+}
+SMALL_LIMITS = {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"memory": "2Mi"}}
+"""Of a pod that lets the next one in."""
+EXCLUSIVE = {"limits": {"cpu": "2", "memory": "1Gi"}}
+
+
+def _pods(count: int, name: str, resources: Mapping[str, object]) -> list[dict[str, Any]]:
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{number:06d}", "namespace": "default"},
+            "spec": {"containers": [{"name": "main", "image": "web:1", "resources": resources}]},
+        }
+        for number in range(count)
+    ]
+
+
+def _written(folder: Path, count: int) -> dict[str, str]:
+    """Write what the verbs are asked about, and return the names of the files."""
+    steps: list[dict[str, Any]] = [{"admit": pod} for pod in _pods(count, "web", SMALL_LIMITS)]
+    for number, step in enumerate(steps):
+        step["admit"]["metadata"]["uid"] = str(number)
+    kubelet = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **POLICIES}
+    documents: dict[str, dict[str, Any]] = {
+        "PODS": {"apiVersion": "v1", "kind": "List", "items": _pods(count, "web", SMALL_LIMITS)},
+        "REFUSED": {"apiVersion": "v1", "kind": "List", "items": _pods(count, "web", EXCLUSIVE)},
+        "ONE": {"apiVersion": "v1", "kind": "List", "items": _pods(1, "asked", SMALL_LIMITS)},
+        "CONFIG": kubelet,
+        "CLUSTER": CLUSTER,
+        "SCENARIO": {"id": "large", "machine": NODE[1], "kubelet": POLICIES, "steps": steps},
+    }
+    for name, document in documents.items():
+        (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
+    return {name: str(folder / f"{name}.json") for name in documents} | {"STATE": str(folder)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("words", "count", "memory", "seconds"),
+    [
+        ("plan -f PODS", 100_000, GB, 600),
+        ("plan -o json -f PODS", 100_000, GB, 600),
+        ("show -o resources -f PODS", 2_000, GB, 120),
+        ("plan -f REFUSED", 5_000, GB // 2, 300),
+        ("plan -o json -f REFUSED", 5_000, GB // 2, 300),
+        ("explain -f PODS web-000000", 10_000, GB, 120),
+        ("whatif --set topologyManagerPolicy=restricted -f PODS", 5_000, GB, 120),
+        ("capacity --active PODS -f ONE", 2_000, GB, 120),
+        ("compare --all-options -f PODS", 1_000, GB // 2, 120),
+        ("upgrade --kubelet-version 1.34 -f PODS", 2_000, GB, 120),
+        ("doctor --state STATE --active REFUSED", 1_000, GB, 120),
+        ("replay -o jsonl SCENARIO", 4_000, GB, 120),
+        ("fleet simulate --cluster CLUSTER -f PODS", 1_000, GB, 120),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_verb_keeps_its_limits_of_memory_and_time(
+    words: str, count: int, memory: int, seconds: int, tmp_path: Path
+) -> None:
+    found = _written(tmp_path, count)
+    node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], "--config", found["CONFIG"])
+    arguments = [*(found.get(word, word) for word in words.split()), *node]
+    if "STATE" in words:
+        # What runs already, and has CPUs.
+        mooring("plan", "-f", found["REFUSED"], *node, "--save-state", str(tmp_path), "--to", "/dev/null")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+    command = [sys.executable, "-m", "mooring", *arguments]
+    ended = subprocess.run(command, preexec_fn=limit, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    assert ended.returncode in (0, 1), ended.stderr.decode()[-400:]
+    assert b"Error" not in ended.stderr
+
+
+# An unset variable of a script gives an empty value: no option of any verb takes it as not given.
+
+
+def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command with the words that name it; questions of a verb, too."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from commands(found, (*before, name))
+        else:
+            yield (*before, name), found
+
+
+def parameters() -> Iterator[tuple[click.Command, click.Parameter]]:
+    for _, command in commands(cli):
+        for parameter in command.params:
+            if not (isinstance(parameter, click.Option) and (parameter.is_flag or parameter.is_eager)):
+                yield command, parameter
+
+
+ALL = [pytest.param(*pair, id=f"{pair[0].name} {pair[1].opts[0]}") for pair in parameters()]
+
+
+def test_every_verb_is_asked() -> None:
+    assert {words[0] for words, _ in commands(cli)} == set(VERBS)
+
+
+@pytest.mark.parametrize("value", ["", " "])
+@pytest.mark.parametrize(("command", "asked"), ALL)
+def test_an_empty_value_is_refused_with_the_name_of_its_option(
+    command: click.Command, asked: click.Parameter, value: str
+) -> None:
+    needed = [one for one in command.params if one.required and one is not asked]
+    values = {one: ("text" if one.type is click.STRING else "bash") for one in needed} | {asked: value}
+    words = [word for one, text in values.items() for word in (*one.opts[:1], text) if isinstance(one, click.Option)]
+    words += ["--", *(text for one, text in values.items() if isinstance(one, click.Argument))]
+    with pytest.raises((InputError, click.BadParameter)) as refused:
+        command.make_context(command.name, words)
+    if isinstance(refused.value, InputError):
+        named = asked.opts[0] if isinstance(asked, click.Option) else "the argument"
+        leave_out = "" if asked.required else ", or leave it out"
+        assert str(refused.value) == f"{named}: is empty; give it a value{leave_out}"
+    else:
+        assert isinstance(refused.value, click.BadParameter)
+        assert refused.value.param is asked
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", *PODS, "--machine", ""),
+        ("plan", *PODS, *NODE, "-f", ""),
+        ("plan", *PODS, "--machine=", "--strict"),
+        ("plan", *PODS, *SMALL, "--save-state", " "),
+    ],
+)
+def test_a_refusal_is_one_line(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answered = mooring(*words, code=2)
+    assert answered.err.endswith(": is empty; give it a value\n" if "-f" in words[3:] else ", or leave it out\n")
+    assert answered.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("versions", [("1.33,",), ("1.33,,1.34",), (",",), ("1.33", "1.34,")])
+def test_an_empty_release_is_not_the_newest(versions: tuple[str, ...]) -> None:
+    given = [word for version in versions for word in ("--kubelet-version", version)]
+    answered = mooring("compare", *PODS, *NODE, *given, code=2)
+    assert answered.complaint == (
+        f"mooring: --kubelet-version: '{','.join(versions)}' names an empty release; name releases such as 1.34,1.37"
+    )
+
+
+# ``--strict`` refuses the unknown fields that are a warning without it.
+
+
+POD_STRICT = "kind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - name: app\n    resource: {}\n"
+
+
+@pytest.mark.parametrize(
+    "verb", [["plan"], ["show"], ["explain", "web"], ["capacity", "web"], ["whatif"], ["compare", "--all-options"]]
+)
+def test_strict_refuses_what_is_a_warning_without_it(tmp_path: Path, verb: list[str]) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(POD_STRICT, encoding="utf-8")
+    lenient = mooring(*verb, "-f", manifest, *NODE)
+    assert lenient.code != 2
+    assert f"{manifest}:6:5: Container has no field resource; did you mean resources?" in lenient.err
+    strict = mooring(*verb, "-f", manifest, *NODE, "--strict", code=2)
+    assert f"{manifest}:6:5: Container has no field resource" in strict.complaint
+
+
+def test_a_refusal_and_an_unknown_field_are_lines_of_their_own(tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(POD_STRICT + "    resources: {limits: {hugepage-2Mi: 2Mi}}\n", encoding="utf-8")
+    answer = mooring("plan", "-f", manifest, *NODE, code=2)
+    assert answer.complaint.endswith("is not a container resource; did you mean hugepages-2Mi?")
+    assert f"warning[MOOR-512]: spec.containers[0].resource: {manifest}:6:5: Container has no field" in answer.err
+
+
+def test_a_refused_configuration_names_its_unknown_fields_too(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text("kind: KubeletConfiguration\ncpuManagerPolcy: static\nreservedMemory: 3\n", encoding="utf-8")
+    answer = mooring("plan", *PODS, *NODE[:2], "--config", config, code=2)
+    assert answer.complaint.endswith("reservedMemory: must be a list, not a number")
+    assert "did you mean cpuManagerPolicy?" in answer.err
+
+
+def test_strict_covers_the_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        (EXAMPLES / "kubelet.yaml").read_text(encoding="utf-8") + "cpuManagerPolcy: static\n", encoding="utf-8"
+    )
+    given = ("plan", *PODS, *NODE[:2], "--config", config)
+    assert "MOOR-501" in mooring(*given).err
+    assert "did you mean cpuManagerPolicy?" in mooring(*given, "--strict").complaint
+
+
+def test_strict_takes_what_has_no_unknown_field() -> None:
+    assert mooring("plan", *PODS, *NODE, "--strict").code == mooring("plan", *PODS, *NODE).code
+    assert mooring("show", *SMALL, "--strict").code == 0

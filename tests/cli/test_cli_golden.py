@@ -63,8 +63,7 @@ def test_no_line_is_wider_than_the_terminal(verb: str, columns: int) -> None:
 
 
 def test_a_file_has_room_whatever_the_terminal(tmp_path: Path) -> None:
-    narrow = mooring("plan", *PODS, *NODE, "--to", tmp_path / "plan.txt", columns=40)
-    assert narrow.out == ""
+    assert mooring("plan", *PODS, *NODE, "--to", tmp_path / "plan.txt", columns=40).out == ""
     assert (tmp_path / "plan.txt").read_text("utf-8") == mooring("plan", *PODS, *NODE, columns=100).out
 
 

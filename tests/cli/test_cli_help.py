@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,9 +13,12 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.cli.command import EXECUTED, mooring
+from click.shell_completion import ShellComplete
+from tests.cli.command import EXECUTED, PODS, mooring
 
-from mooring.command.main import VERBS, cli
+from mooring.command.completion import SHELLS, cobra_lines
+from mooring.command.main import VERBS, cli, run
+from mooring.inputs.machines.shipped import SHIPPED
 
 SHELL = re.compile(r"\s(?:\||>|<)\s.*|^[^|]*\|\s|^source <\(|\)$")
 
@@ -136,3 +141,170 @@ def test_a_command_imports_only_what_it_needs(words: tuple[str, ...], loaded: st
     asked = [sys.executable, "-c", _LOADED, *words]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60, cwd=root)
     assert set(done.stderr.split()) <= set(loaded.split())
+
+
+# Shells complete verbs, formats and machines: asked as they ask, by the shells themselves where they are installed.
+
+
+BASH = """
+source {script}
+COMP_WORDS=({words}) COMP_CWORD={last}
+_mooring_completion mooring
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+ZSH = """
+compdef() {{ :; }}
+_describe() {{ print -l -- ${{(P)3}} }}
+compadd() {{ print -l -- ${{@:6}} }}
+source {script}
+words=({words}) CURRENT={current}
+_mooring_completion
+"""
+FISH = "source {script}; complete --do-complete='{words}'"
+
+
+MEMORY = ("None", "Static")
+VARIED = [("plain", f"topology-policy,topology-{one}") for one in ("scope", "options")]
+
+
+def candidates(*words: str) -> list[tuple[str, str]]:
+    *before, incomplete = words
+    found = ShellComplete(cli, {}, "mooring", "").get_completions(list(before), incomplete)
+    return [(item.type, item.value) for item in found]
+
+
+def test_verbs_are_completed_without_importing_them() -> None:
+    code = (
+        "import sys; from click.shell_completion import ShellComplete; from mooring.command.main import cli;"
+        "print(len(ShellComplete(cli, {}, 'mooring', '').get_completions([], '')));"
+        "print([name for name in sys.modules if name.startswith('mooring.answers.')])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")
+    assert told[:2] == [str(len(VERBS)), "[]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("pla",), [("plain", "plan"), ("plain", "play")]),
+        (("plan", "--machine", "xeon-84"), [("plain", "xeon-8480-2s")]),
+        (("plan", "--machine", "./no"), [("file", "./no")]),
+        (("topology", "-o", "ma"), [("plain", "machineinfo")]),
+        (("explain", "Topology"), [("plain", "TopologyAffinityError")]),
+        (("explain", ""), []),
+        (("explain", "MOOR-10"), [("plain", f"MOOR-10{number}") for number in range(1, 9)]),
+        (("explain", *PODS, "hpc/"), [("plain", "hpc/solver")]),
+        (("whatif", *PODS, "upf-"), [("plain", f"upf-{number}") for number in range(3)]),
+        (("resize", "-f", "no-such-file", ""), []),
+        (("upgrade", "1.38"), [("plain", "1.38")]),
+        (("compare", "--kubelet-version", "1.34,1.38"), [("plain", "1.34,1.38")]),
+        (("compare", "--vary", "topology-policy,t"), [*VARIED]),
+        (("whatif", "--set", "memoryManagerPolicy="), [("plain", f"memoryManagerPolicy={one}") for one in MEMORY]),
+        (("fleet", "compare", "--set", "topologyManagerScope=p"), [("plain", "topologyManagerScope=pod")]),
+        (("completion", ""), [("plain", shell) for shell in SHELLS]),
+        (("plan", "--state", ""), [("dir", "")]),
+        (("plan", "-f", "po"), [("file", "po")]),
+        (("show", "--node", "n"), [("file", "n")]),
+        (("topology", "--n"), [("plain", "--node")]),
+        (("collect", "--kubelet-r"), [("plain", "--kubelet-root")]),
+    ],
+)
+def test_words_are_completed_by_what_they_mean(words: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
+    assert candidates(*words) == expected
+
+
+def test_every_shipped_machine_is_a_candidate() -> None:
+    assert [value for _, value in candidates("topology", "--machine", "")] == list(SHIPPED)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_has_a_script_that_names_program_and_variable(shell: str, tmp_path: Path) -> None:
+    answered = mooring("completion", shell)
+    assert (answered.code, answered.err) == (0, "")
+    assert "_MOORING_COMPLETE" in answered.out
+    mooring("completion", shell, "--to", tmp_path / "script")
+    assert (tmp_path / "script").read_text(encoding="utf-8") == answered.out
+
+
+def test_another_shell_is_refused_with_the_known_ones() -> None:
+    assert "bash" in mooring("completion", "csh", code=2).complaint
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("mooring", "expl"), "explain"),
+        (("mooring", "plan", "--machine", "sma"), "small-1s8"),
+        (("mooring", "whatif", "--set", "topologyManagerScope=p"), "topologyManagerScope=pod"),
+    ],
+    ids=["verb", "machine", "value"],
+)
+def test_the_shell_itself_completes(shell: str, words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    if shell == "bash" and _bash_version(program) < (4, 4):
+        pytest.skip("bash is older than 4.4")
+    script = tmp_path / "script"
+    mooring("completion", shell, "--to", script)
+    template = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell]
+    # Bash takes an equals sign for a word, and replaces what is behind it.
+    typed = " ".join(words).replace("=", " = ").split() if shell == "bash" else words
+    expected = expected.rpartition("=")[2] if shell == "bash" else expected
+    asked = template.format(script=script, words=" ".join(typed), last=len(typed) - 1, current=len(typed))
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    plain = [program, *{"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell], "-c", asked]
+    told = subprocess.run(plain, capture_output=True, text=True, check=False, env={**os.environ, "PATH": search})
+    completed = [line.split("\t")[0].split(":")[0] for line in told.stdout.splitlines()]
+    assert completed == [expected], told
+
+
+def _bash_version(program: str) -> tuple[int, ...]:
+    told = subprocess.run(
+        [program, "-c", "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]}"], capture_output=True, text=True, check=True
+    )
+    return tuple(int(number) for number in told.stdout.split())
+
+
+def test_kubectl_is_told_whether_files_may_follow() -> None:
+    def directive(*words: str) -> str:
+        *before, incomplete = words
+        return cobra_lines(ShellComplete(cli, {}, "mooring", "").get_completions(list(before), incomplete))[-1]
+
+    assert (directive("pl"), directive("plan", "-f", "x"), directive("plan", "--state", "")) == (":4", ":0", ":16")
+
+
+# ``mooring demo``: everything that it needs is in the package, and nothing of the reader's is overwritten.
+
+
+def test_the_demo_plans_explains_and_draws_in_an_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo"]) == 0
+    said = capsys.readouterr().out
+    node = "-f mooring-demo/pods.yaml --machine epyc-7763-2s-nps4 --config mooring-demo/kubelet.yaml"
+    assert [line for line in said.splitlines() if line.startswith("$ mooring ")] == [
+        f"$ mooring plan {node}",
+        f"$ mooring explain ai/inference {node}",
+        f"$ mooring show {node} -o svg --to mooring-demo/node.svg",
+    ]
+    assert "8 pods admitted, 3 rejected." in said
+    assert "error[MOOR-105]: ai/inference is rejected: TopologyAffinityError" in said
+    assert (tmp_path / "mooring-demo" / "node.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_files_that_were_changed_are_kept_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pods.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: inference, namespace: ai}\nspec: {containers: [{name: only}]}\n",
+        encoding="utf-8",
+    )
+    assert run(["demo", "--to", str(tmp_path)]) == 0
+    assert "1 pod admitted" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert run(["demo", "--to", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == f"mooring: {tmp_path / 'file'}: --to: File exists\n"

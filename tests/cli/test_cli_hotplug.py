@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.cli.command import EXAMPLES, mooring
+from tests.cli.command import EXAMPLES, SMALL, mooring
 from tests.documents.validation import complaints
 
 MACHINE = ["--machine", "sockets=2 cores=16 threads=1"]
@@ -43,8 +45,7 @@ def new(tmp_path: Path) -> list[str]:
 
 
 def test_a_plan_has_stand_ins_findings_and_a_schema(inputs: list[str], new: list[str]) -> None:
-    result = mooring("plan", *new, *inputs, "--offline", "2,5,12", "-o", "json")
-    assert result.code == 1
+    result = mooring("plan", *new, *inputs, "--offline", "2,5,12", "-o", "json", code=1)
     answer = result.document
     assert complaints(answer["kind"], answer) == []
     assert {one["code"] for one in answer["findings"]} >= {"MOOR-521", "MOOR-522"}
@@ -56,8 +57,7 @@ def test_a_plan_has_stand_ins_findings_and_a_schema(inputs: list[str], new: list
 
 
 def test_whatif_and_capacity_ask_a_node_with_offline_cpus(inputs: list[str], new: list[str]) -> None:
-    gone = mooring("whatif", *new, *inputs, "--offline", "2,5,12", "--remove", "cache", "-o", "json")
-    assert gone.code == 1
+    gone = mooring("whatif", *new, *inputs, "--offline", "2,5,12", "--remove", "cache", "-o", "json", code=1)
     assert complaints(gone.document["kind"], gone.document) == []
     counted = mooring("capacity", "--shape", "cpu=4,memory=1Gi", *inputs, "--offline", "2,5,12-14", "-o", "json")
     assert (counted.code, counted.document["count"]) == (0, 1)
@@ -78,8 +78,7 @@ def test_an_explanation_has_the_facts_and_a_schema(inputs: list[str], new: list[
 
 @pytest.mark.parametrize("form", ["terminal", "svg", "html"])
 def test_a_picture_tells_broken_from_offline(inputs: list[str], form: str) -> None:
-    result = mooring("show", *inputs, "--offline", "2,5,12", "-o", form)
-    assert result.code == 0
+    result = mooring("show", *inputs, "--offline", "2,5,12", "-o", form, code=0)
     assert "broken" in result.out
     assert "default/db/main has CPUs 1-3, of which CPU 2 is offline" in " ".join(result.out.split())
 
@@ -93,9 +92,7 @@ def test_a_picture_tells_broken_from_offline(inputs: list[str], form: str) -> No
     ],
 )
 def test_a_wrong_list_is_bad_input(inputs: list[str], new: list[str], cpus: str, message: str) -> None:
-    result = mooring("plan", *new, *inputs, "--offline", cpus)
-    assert (result.code, result.out) == (2, "")
-    assert message in result.err
+    assert message in mooring("plan", *new, *inputs, "--offline", cpus, code=2).err
 
 
 @pytest.mark.parametrize("verb", ["whatif", "explain"])
@@ -110,8 +107,7 @@ def test_a_proposed_change_works_on_the_cpus_that_are_left(verb: str, tmp_path: 
 
 
 def test_a_replay_says_step_by_step_what_becomes_of_whom() -> None:
-    result = mooring("replay", str(EXAMPLES / "hotplug.yaml"), columns=200)
-    assert result.code == 0
+    result = mooring("replay", str(EXAMPLES / "hotplug.yaml"), columns=200, code=0)
     lines = [line.strip() for line in result.out.splitlines()]
     assert "CPU 3 offline: shared pool 0,5-15; db/main 1-2,4 instead of 1-3" in lines
     assert "CPU 1 offline: shared pool 0,4-7; db/main 1-2 broken: 1 offline (1 needed, 0 free on NUMA node 0)" in lines
@@ -136,8 +132,7 @@ def test_a_kubelet_does_not_start_on_the_state_of_more_cpus(tmp_path: Path, new:
     (tmp_path / "stock.yaml").write_text(KUBELET)
     node = [*MACHINE, "--config", str(tmp_path / "stock.yaml")]
     assert mooring("plan", *new, *node, "--save-state", str(tmp_path / "root")).code == 0
-    answered = mooring("plan", "-f", *new[1:], *node, "--state", str(tmp_path / "root"), "--offline", "3")
-    assert answered.code == 1
+    answered = mooring("plan", "-f", *new[1:], *node, "--state", str(tmp_path / "root"), "--offline", "3", code=1)
     assert "The kubelet would not start" in answered.out
 
 
@@ -145,6 +140,139 @@ def test_a_kubelet_does_not_start_on_the_state_of_more_cpus(tmp_path: Path, new:
 def test_cpus_that_cannot_be_offline_are_refused(tmp_path: Path, new: list[str], cpus: str, problem: str) -> None:
     (tmp_path / "stock.yaml").write_text(KUBELET)
     node = ["--machine", "sockets=2 cores=8", "--config", str(tmp_path / "stock.yaml")]
-    answered = mooring("plan", *new, *node, "--offline", cpus)
-    assert answered.code == 2
-    assert f"--offline: {problem}" in answered.err
+    assert f"--offline: {problem}" in mooring("plan", *new, *node, "--offline", cpus, code=2).err
+
+
+# Programs that name CPUs themselves: what the container gets instead is said, with a code.
+
+
+CONFIG = "{kind: KubeletConfiguration, cpuManagerPolicy: static, reservedSystemCPUs: '0'}"
+
+
+def planned(folder: Path, container: dict[str, Any]) -> tuple[str, list[str]]:
+    container = {"name": "main", "resources": {"limits": {"cpu": 2, "memory": "1Gi"}}, **container}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "packet"}, "spec": {"containers": [container]}}
+    (folder / "pod.yaml").write_text(json.dumps(pod))
+    (folder / "kubelet.yaml").write_text(CONFIG)
+    machine = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi", "--config", folder / "kubelet.yaml")
+    explained = mooring("explain", "packet", "-f", folder / "pod.yaml", *machine, "-o", "json").document
+    remarks = [one["message"] for one in explained["remarks"] if one["code"] == "MOOR-548"]
+    return mooring("plan", "-f", folder / "pod.yaml", *machine).err, remarks
+
+
+@pytest.mark.parametrize(
+    ("container", "named", "written"),
+    [
+        ({"args": ["-l", "8,9"]}, "8-9", "-l 8,9"),
+        ({"args": ["--lcores=(0,1)@(8-9),2@1"]}, "1,8-9", "--lcores=(0,1)@(8-9),2@1"),
+        ({"command": ["sh", "-c", "exec taskset -c 8 app"]}, "8", "taskset -c 8"),
+        ({"args": ["--cpuset", "$(CPUS)"], "env": [{"name": "CPUS", "value": "8-9"}]}, "8-9", "--cpuset 8-9"),
+        ({"env": [{"name": "GOMP_CPU_AFFINITY", "value": "8 9"}]}, "8-9", "GOMP_CPU_AFFINITY=8 9"),
+        ({"command": ["taskset", "0x300", "app"]}, "8-9", "taskset 0x300"),
+    ],
+)
+def test_cores_that_the_container_does_not_get_are_named(
+    tmp_path: Path, container: dict[str, Any], named: str, written: str
+) -> None:
+    told, remarks = planned(tmp_path, container)
+    others = named.removeprefix("1,")
+    verb = "are" if "-" in others else "is"
+    said = f"container main names CPUs {named} ({written}), of which {others} {verb} not among those that it gets here"
+    assert told.startswith(f"note[MOOR-548]: default/packet: {said} (1,17); ")
+    assert [one.startswith(said) for one in remarks] == [True]
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"args": ["-l", "1,17"]},
+        {"args": ["-l", "8080"]},
+        {"command": ["ls", "-l"], "args": ["-c", "8-9"]},
+        {"args": ["-l", "2024-01-01"], "env": [{"name": "KMP_AFFINITY", "value": "compact"}]},
+        {"args": [], "env": [{"name": "GOMP_CPU_AFFINITY"}]},
+    ],
+)
+def test_cores_that_it_gets_and_other_numbers_are_no_word_worth(tmp_path: Path, container: dict[str, Any]) -> None:
+    assert planned(tmp_path, container) == ("", [])
+
+
+# A shared pool without any CPU is reported where it is planned, drawn, counted or checked, with its pod.
+
+
+CONFIG_POOL = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}
+reservedSystemCPUs: "0"
+"""
+SPEC = "spec: {containers: [{name: app, resources: {limits: {cpu: 5, memory: 1Gi}}}]}"
+BIG = f"kind: Pod\nmetadata: {{name: big}}\n{SPEC}\n"
+LAST = BIG.replace("big", "last").replace("cpu: 5", "cpu: 2")
+WEB = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app}]}\n"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> tuple[str | Path, ...]:
+    (tmp_path / "kubelet.yaml").write_text(CONFIG_POOL, encoding="utf-8")
+    (tmp_path / "pods.yaml").write_text(f"{BIG}---\n{LAST}---\n{WEB}", encoding="utf-8")
+    (tmp_path / "big.yaml").write_text(BIG, encoding="utf-8")
+    return (*SMALL, "--config", tmp_path / "kubelet.yaml")
+
+
+@pytest.mark.parametrize("verb", ["plan", "show"])
+def test_the_pod_that_takes_the_last_cpu_is_named(tmp_path: Path, node: tuple[str | Path, ...], verb: str) -> None:
+    answered = mooring(verb, "-f", tmp_path / "pods.yaml", *node, columns=1000, code=1)
+    for text in (answered.out, answered.err):
+        assert "MOOR-179" in text
+        assert "takes the last CPUs of the shared pool (3,7)" in text
+    assert "warning[MOOR-179]: default/last:" in answered.err
+
+
+def test_a_pool_with_a_cpu_left_is_no_finding(tmp_path: Path, node: tuple[str | Path, ...]) -> None:
+    answered = mooring("plan", "-f", tmp_path / "big.yaml", *node)
+    assert (answered.code, answered.err) == (0, "")
+
+
+def test_capacity_names_the_replica_that_empties_the_pool(tmp_path: Path, node: tuple[str | Path, ...]) -> None:
+    answered = mooring("capacity", "--shape", "cpu=1,memory=1Gi", "-f", tmp_path / "big.yaml", *node, "-o", "json")
+    (found,) = [one for one in answered.document["findings"] if one["code"] == "MOOR-179"]
+    assert found["subject"] == "default/shape+2"
+
+
+def test_doctor_names_the_pods_of_a_file_and_the_running_pod_that_is_last(
+    tmp_path: Path, node: tuple[str | Path, ...]
+) -> None:
+    mooring("plan", "-f", tmp_path / "pods.yaml", *node, "--save-state", tmp_path / "state")
+    alone = mooring("doctor", "--state", tmp_path / "state", *node, columns=1000, code=1)
+    assert "have emptied the shared pool: default_big (5 CPUs), default_last (2 CPUs)" in alone.out
+    known = mooring("doctor", "--state", tmp_path / "state", *node, "--active", tmp_path / "pods.yaml", columns=1000)
+    assert "error[MOOR-179]: When the running pods are admitted again, default/last takes the last CPUs" in known.out
+
+
+def test_a_pod_that_gets_reserved_cpus_where_a_core_lacks_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.yaml").write_text(
+        CONFIG_POOL.replace("cpuManagerPolicyOptions: {strict", "# {"), encoding="utf-8"
+    )
+    (tmp_path / "big.yaml").write_text(BIG.replace("cpu: 5", "cpu: 2"), encoding="utf-8")
+    node = "-f", tmp_path / "big.yaml", *SMALL, "--config", tmp_path / "kubelet.yaml"
+    uneven = mooring("plan", *node, "--offline", "5", columns=1000)
+    assert "warning[MOOR-313]: default/big: gets reserved CPUs (0)" in uneven.err
+    assert "MOOR-313" not in mooring("plan", *node).err
+
+
+def test_pods_that_hold_one_cpu_on_uneven_cores_are_named(tmp_path: Path) -> None:
+    """The kubelet takes a core of two CPUs for a free one when one of them is free."""
+    pods = [
+        f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: c, resources: "
+        f"{{limits: {{cpu: {cpus}, memory: 64Mi}}}}}}]}}}}"
+        for name, cpus in (("one", 1), ("eight", 8), ("two", 2))
+    ]
+    (tmp_path / "pods.yaml").write_text("\n---\n".join(pods), encoding="utf-8")
+    (tmp_path / "kubelet.yaml").write_text(
+        "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cpuManagerPolicy: static, "
+        "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}, reservedSystemCPUs: '0-1'}",
+        encoding="utf-8",
+    )
+    node = ("--machine", "i7-1370p", "--config", tmp_path / "kubelet.yaml")
+    answered = mooring("plan", "-f", tmp_path / "pods.yaml", *node, columns=1000, code=0)
+    assert "warning[MOOR-312]: default/two: gets CPUs 2, which default/eight has too" in answered.err

@@ -51,10 +51,7 @@ def pods_with_claims() -> list[dict[str, Any]]:
         "status": {"allocation": {"devices": {"results": results, "config": [SECRET]}}},
     }
     devices = [
-        {
-            "name": "d0",
-            "attributes": {"resource.kubernetes.io/numaNode": {"int": 1}, "uuid": {"string": SECRET}},
-        },
+        {"name": "d0", "attributes": {"resource.kubernetes.io/numaNode": {"int": 1}, "uuid": {"string": SECRET}}},
         {"name": "d1", "attributes": {"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}},
     ]
     pool = {"name": "edge-7", "generation": 1, "resourceSliceCount": 1}
@@ -86,9 +83,7 @@ class Node:
 
     def collect(self, *more: str) -> Answered:
         where = ("--root", self.root, "--no-kubectl", "--node-name", "edge-7", "--pods", self.pods)
-        answered = mooring("collect", *where, "--to", self.archive, *more)
-        assert answered.code == 0, answered.err
-        return answered
+        return mooring("collect", *where, "--to", self.archive, *more, code=0)
 
     def packed(self, name: str) -> str:
         with tarfile.open(self.archive) as archive:

@@ -66,8 +66,7 @@ def test_a_container_of_the_shared_pool_has_a_largest_size_too(tmp_path: Path) -
 
 
 def test_a_shrink_tells_what_goes_back_later(tmp_path: Path) -> None:
-    answered = mooring("resize", "web", "--cpu", "3", *node(tmp_path))
-    assert answered.code == 0
+    answered = mooring("resize", "web", "--cpu", "3", *node(tmp_path), code=0)
     assert "default/web to app cpu 3: accepted." in answered.out
     assert "app        cpu 4 → 3  4: 1-4    3: 1-3     1-2" in answered.out
     assert "app keeps CPU 4 for at least 5s; no other container gets it before." in answered.out
@@ -80,8 +79,7 @@ def test_a_shrink_tells_what_goes_back_later(tmp_path: Path) -> None:
 
 
 def test_a_shrink_below_the_baseline_is_refused(tmp_path: Path) -> None:
-    answered = mooring("resize", "web", "--cpu", "1", *node(tmp_path))
-    assert answered.code == 1
+    answered = mooring("resize", "web", "--cpu", "1", *node(tmp_path), code=1)
     assert "[MOOR-182]" in answered.out
     assert "Not allowed to reduce container exclusively allocated pool below original" in " ".join(answered.out.split())
 
@@ -109,9 +107,7 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     ids=["nothing", "no amount", "zero", "no pod", "which container", "no container", "twice", "another", "which pod"],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
-    answered = mooring("resize", *arguments, *PODS, *RESIZING)
-    assert answered.code == 2
-    assert words in answered.complaint
+    assert words in mooring("resize", *arguments, *PODS, *RESIZING, code=2).complaint
 
 
 OF_THE_WHOLE_POD = """\
@@ -156,8 +152,7 @@ def test_an_older_kubelet_refuses_in_its_own_words(tmp_path: Path) -> None:
 
 
 def test_a_pod_that_does_not_run_cannot_be_resized() -> None:
-    answered = mooring("resize", "hpc/solver", "--cpu", "2", *PODS, *RESIZING)
-    assert answered.code == 1
+    answered = mooring("resize", "hpc/solver", "--cpu", "2", *PODS, *RESIZING, code=1)
     assert "hpc/solver does not run and cannot be resized." in answered.out
 
 
@@ -171,8 +166,7 @@ def test_show_tells_what_a_container_had_at_first_and_what_goes_back(tmp_path: P
     assert (
         "web/app has CPUs 1-4 (baseline 1-2); CPU 4 is released 7.5 s after the machine started (boot 0af3c2e1)" in told
     )
-    picture = mooring("show", *inputs, "-o", "svg").out
-    assert "released when the delay is over" in picture
+    assert "released when the delay is over" in mooring("show", *inputs, "-o", "svg").out
 
 
 def test_a_release_that_went_on_after_a_restart_is_told_from_now(tmp_path: Path) -> None:
@@ -190,8 +184,7 @@ def test_nothing_is_said_where_nobody_was_resized() -> None:
 def test_the_doctor_knows_releases_with_the_extension_only(tmp_path: Path) -> None:
     pending = PreAssignment(CPUMask(0b01110), Moment(7_500_000_000, "0af3c2e1-0000"), is_written=True)
     inputs = node(tmp_path, cpus=3, pending=pending)
-    sound = mooring("doctor", *inputs)
-    assert sound.code == 0
+    sound = mooring("doctor", *inputs, code=0)
     assert "MOOR-307" not in sound.out
     assert "MOOR-343" not in sound.out
     (tmp_path / "kubelet.yaml").write_text(KUBELET.partition("---")[0].rpartition("  InPlace")[0], "utf-8")

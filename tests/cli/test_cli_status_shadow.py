@@ -23,8 +23,7 @@ def counted(folder: Path, *judgements: Judgement) -> Path:
 
 @pytest.mark.parametrize(("judgements", "code"), [([AGREED], 0), ([AGREED, DIFFERS], 1)])
 def test_counts_of_a_folder_are_shown(judgements: list[Judgement], code: int, tmp_path: Path) -> None:
-    answered = mooring("status", "--shadow", counted(tmp_path, *judgements))
-    assert answered.code == code
+    answered = mooring("status", "--shadow", counted(tmp_path, *judgements), code=code)
     assert f"agreed 1, differs {code}, cannot tell 0" in answered.out
     assert ("default/db admitted: cpus: the kubelet has 2-3, the engine 4-5" in answered.out) == bool(code)
 
@@ -35,8 +34,7 @@ def test_the_document_is_that_of_the_shadow(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_counts_is_an_error_in_one_line(tmp_path: Path) -> None:
-    answered = mooring("status", "--shadow", tmp_path)
-    assert answered.code == 2
+    answered = mooring("status", "--shadow", tmp_path, code=2)
     assert answered.complaint == (
         f"mooring: {tmp_path}: there is no counts.json; name the folder that mooring shadow --folder writes"
     )

@@ -13,8 +13,7 @@ RESTRICTED = ("--set", "topologyManagerPolicy=restricted")
 
 
 def test_the_nearest_changes_of_the_first_refused_pod_are_found() -> None:
-    answer = mooring("whatif", *PODS, *NODE)
-    assert answer.code == 0
+    answer = mooring("whatif", *PODS, *NODE, code=0)
     assert answer.out.startswith("ai/inference is not admitted: TopologyAffinityError [MOOR-105]\n")
     assert "Let container load-model of ai/inference request 24" in answer.out
     assert "--ask ai/inference/load-model:cpu=24" in answer.out
@@ -43,8 +42,7 @@ def test_the_limit_limits_and_keeps_the_order() -> None:
 
 
 def test_before_and_after_are_shown_side_by_side() -> None:
-    answer = mooring("whatif", *PODS, *NODE, *RESTRICTED)
-    assert answer.code == 1
+    answer = mooring("whatif", *PODS, *NODE, *RESTRICTED, code=1)
     lines = answer.out.splitlines()
     assert lines[0] == "Set topologyManagerPolicy to restricted."
     assert any(line.split() == ["hpc/solver", "rejected:", "TopologyAffinityError", "admitted"] for line in lines)
@@ -55,9 +53,7 @@ def test_before_and_after_are_shown_side_by_side() -> None:
 
 def test_the_answer_is_yes_when_everybody_is_admitted_afterwards() -> None:
     changes = ("--ask", "timekeeper:cpu=4", "--ask", "solver:cpu=16", "--ask", "inference/load-model:cpu=24")
-    answer = mooring("whatif", *PODS, *NODE, *changes)
-    assert answer.code == 0, answer.out
-    assert "11 pods admitted, 0 not." in answer.out
+    assert "11 pods admitted, 0 not." in mooring("whatif", *PODS, *NODE, *changes, code=0).out
 
 
 def test_the_document_has_both_plans_and_what_differs() -> None:
@@ -79,8 +75,9 @@ def test_the_order_of_options_does_not_matter() -> None:
 
 
 def test_a_kubelet_that_would_not_start_is_the_answer() -> None:
-    answer = mooring("whatif", *PODS, *NODE, "--set", "cpuManagerPolicyOptions.distribute-cpus-across-cores=true")
-    assert answer.code == 1
+    answer = mooring(
+        "whatif", *PODS, *NODE, "--set", "cpuManagerPolicyOptions.distribute-cpus-across-cores=true", code=1
+    )
     assert "After: the kubelet would not start." in answer.out
     assert "CPU Manager Policy Alpha-level Options not enabled" in answer.out
     assert "the kubelet then starts (run here)" in " ".join(answer.out.split())
@@ -93,8 +90,7 @@ def test_a_policy_changes_on_a_running_node_only_without_its_state_file(tmp_path
     options = ("full-pcpus-only", "prefer-align-cpus-by-uncorecache")
     off = [word for name in options for word in ("--set", f"cpuManagerPolicyOptions.{name}=")]
     change = ("--set", "cpuManagerPolicy=none", *off)
-    refused = mooring("whatif", *runs, *change)
-    assert refused.code == 1
+    refused = mooring("whatif", *runs, *change, code=1)
     assert "differs from state checkpoint policy" in " ".join(refused.out.split())
     started = mooring("whatif", *runs, *change, "--fresh-state", "cpu", "-o", "json").document
     assert "startError" not in started["after"]
@@ -120,8 +116,7 @@ def test_nothing_has_to_change_when_everybody_is_admitted(tmp_path: Path) -> Non
     given = ("-f", tmp_path / "web.json", *NODE)
     assert mooring("whatif", *given).out == "Every pod is admitted: nothing needs to change.\n"
     assert mooring("whatif", *given, "-o", "json").document["pod"] is None
-    answer = mooring("whatif", *given, "--ask", "web:cpu=500")
-    assert answer.code == 1
+    answer = mooring("whatif", *given, "--ask", "web:cpu=500", code=1)
     assert "OutOfcpu" in mooring("whatif", *given, "--ask", "web:cpu=500", "--ask", "web:memory=1Gi").out + answer.out
 
 
@@ -131,9 +126,7 @@ def test_no_change_found_is_a_no(tmp_path: Path) -> None:
     ]
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "huge"}, "spec": {"containers": containers}}
     (tmp_path / "huge.json").write_text(json.dumps(pod))
-    answer = mooring("whatif", "-f", tmp_path / "huge.json", *NODE)
-    assert answer.code == 1
-    assert "No small change was found" in answer.out
+    assert "No small change was found" in mooring("whatif", "-f", tmp_path / "huge.json", *NODE, code=1).out
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
@@ -168,15 +161,13 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     ],
 )
 def test_bad_input_is_reported_in_one_line(arguments: tuple[str, ...], complaint: str) -> None:
-    answer = mooring("whatif", *arguments, *PODS, *NODE)
-    assert answer.code == 2
+    answer = mooring("whatif", *arguments, *PODS, *NODE, code=2)
     assert complaint in answer.complaint
     assert answer.out == ""
 
 
 def test_a_question_without_pods_has_no_answer() -> None:
-    answer = mooring("whatif", *NODE)
-    assert answer.code == 2
+    answer = mooring("whatif", *NODE, code=2)
     assert answer.complaint == "mooring: there is no pod to evaluate; give pods with -f, --active or --node"
 
 

@@ -15,6 +15,7 @@ from mooring.engine.core.machineinfo import MachineInfo
 from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
 from mooring.inputs.configuration.sources import load_sources
 
+FOLDER = Path(__file__).parent / "embedded"
 MACHINE = MachineInfo(8, 1, 16 * 1024**3, ())
 FILE = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\nmaxPods: 7\n"
 STATIC = {"cpuManagerPolicy": "static"}
@@ -29,202 +30,7 @@ def data_url(text: str) -> str:
     return "data:text/plain;charset=utf-8;base64," + base64.b64encode(text.encode()).decode()
 
 
-UNIT = '[Service]\\nEnvironment=\\"KUBELET_EXTRA_ARGS=--cpu-manager-policy=static --max-pods=7\\"\\n'
-
 GIVEN: dict[str, tuple[str, dict[str, Any], str]] = {
-    "ConfigMap of kubeadm": (
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kubelet-config}\ndata:\n  kubelet: |\n" + indented(FILE, 4),
-        BOTH,
-        "given:8",
-    ),
-    "ConfigMap as JSON": (
-        (
-            '{"kind": "ConfigMap", "apiVersion": "v1",\n "data": {"kubelet": "kind: KubeletConfiguration\\napiVersion: '
-            'kubelet.config.k8s.io/v1beta1\\ncpuManagerPolicy: static\\n"}}'
-        ),
-        STATIC,
-        "given:2",
-    ),
-    "List": (
-        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  data:\n    kubelet: |\n"
-        + indented(FILE, 6),
-        BOTH,
-        "given:10",
-    ),
-    "hosted control plane": (
-        (
-            "kind: ConfigMap\ndata:\n  config: |\n    apiVersion: machineconfiguration.openshift.io/v1\n"
-            "    kind: KubeletConfig\n    spec:\n      kubeletConfig: {cpuManagerPolicy: static, maxPods: 7}\n"
-        ),
-        BOTH,
-        "given:7",
-    ),
-    "Bottlerocket": (
-        (
-            '[settings.kubernetes]\ncluster-name = "demo"\ncpu-manager-policy = "static"\nmax-pods = 7\n'
-            'cpu-manager-policy-options = ["full-pcpus-only"]\n[settings.kubernetes.kube-reserved]\ncpu = "1"\n'
-            '[settings.kubernetes.eviction-hard]\n"memory.available" = "15%"\n'
-            '[settings.kubernetes.memory-manager-reserved-memory.0]\nenabled = true\nmemory = "993Mi"\n'
-            '[settings.kubernetes.memory-manager-reserved-memory.1]\nenabled = false\nmemory = "1Mi"\n'
-        ),
-        {
-            **BOTH,
-            "cpuManagerPolicyOptions.full-pcpus-only": "true",
-            "kubeReserved.cpu": "1",
-            "evictionHard.memory.available": "15%",
-            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "993Mi"}}],
-        },
-        "given:3",
-    ),
-    "EC2NodeClass with Bottlerocket": (
-        (
-            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nspec:\n  kubelet: {maxPods: 7}\n  userData: |\n"
-            '    [settings.kubernetes]\n    cpu-manager-policy = "static"\n'
-        ),
-        STATIC,
-        "given:7",
-    ),
-    "AKSNodeClass of Karpenter": (
-        (
-            "apiVersion: karpenter.azure.com/v1beta1\nkind: AKSNodeClass\nspec:\n  maxPods: 7\n  kubelet:\n"
-            "    cpuManagerPolicy: static\n    cpuCFSQuota: false\n"
-        ),
-        {**BOTH, "kubeReserved.cpu": "180m", "cpuCFSQuota": False},
-        "given:6:5",
-    ),
-    "eksctl": (
-        (
-            "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nmanagedNodeGroups:\n- name: plain\nnodeGroups:\n"
-            "- name: pinned\n  kubeletExtraConfig:\n    cpuManagerPolicy: static\n    maxPods: 7\n"
-        ),
-        {**BOTH, "kubeReserved.memory": "332Mi", "kubeReserved.cpu": "90m"},
-        "given:8:5",
-    ),
-    "eksctl with a script": (
-        (
-            "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nmanagedNodeGroups:\n- name: pinned\n"
-            "  overrideBootstrapCommand: |\n    #!/bin/bash\n    /etc/eks/bootstrap.sh demo "
-            "--kubelet-extra-args '--cpu-manager-policy=static --max-pods=7'\n"
-        ),
-        BOTH,
-        "given:7",
-    ),
-    "kops": (
-        (
-            "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nspec:\n  kubelet:\n    anonymousAuth: false\n"
-            "    cpuManagerPolicy: static\n    evictionHard: memory.available<200Mi,nodefs.available<10%\n"
-            "    featureGates: {CPUManagerPolicyAlphaOptions: 'true'}\n"
-        ),
-        {
-            **STATIC,
-            "evictionHard.memory.available": "200Mi",
-            "featureGates.CPUManagerPolicyAlphaOptions": True,
-        },
-        "given:6:5",
-    ),
-    "Cluster API": (
-        (
-            "apiVersion: controlplane.cluster.x-k8s.io/v1beta1\nkind: KubeadmControlPlane\nspec:\n"
-            "  kubeadmConfigSpec:\n"
-            "    initConfiguration: {nodeRegistration: {kubeletExtraArgs: {cpu-manager-policy: static}}}\n"
-            "    joinConfiguration: {nodeRegistration: {kubeletExtraArgs: {cpu-manager-policy: static}}}\n"
-        ),
-        STATIC,
-        "given:5:",
-    ),
-    "Cluster API v1beta2": (
-        (
-            "apiVersion: bootstrap.cluster.x-k8s.io/v1beta2\nkind: KubeadmConfigTemplate\nspec: {template: {spec: "
-            "{joinConfiguration: {nodeRegistration: {kubeletExtraArgs: "
-            "[{name: cpu-manager-policy, value: static}]}}}}}\n"
-        ),
-        STATIC,
-        "given:3:",
-    ),
-    "Cluster API with a patch of kubeadm": (
-        "apiVersion: bootstrap.cluster.x-k8s.io/v1beta1\nkind: KubeadmConfigTemplate\nspec:\n  template:\n    spec:\n"
-        "      files:\n      - path: /etc/kubernetes/patches/kubeletconfiguration0+strategic.yaml\n        content: |\n"
-        + indented(FILE, 10),
-        BOTH,
-        "given:11",
-    ),
-    "kind": (
-        "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nkubeadmConfigPatches:\n- |\n"
-        + indented(FILE, 2)
-        + "nodes:\n- role: control-plane\n- role: worker\n  kubeadmConfigPatches:\n  - |\n    kind: JoinConfiguration\n"
-        "    nodeRegistration:\n      kubeletExtraArgs:\n        reserved-cpus: '0'\n",
-        {**BOTH, "reservedSystemCPUs": "0"},
-        "given:7",
-    ),
-    "Gardener": (
-        (
-            "apiVersion: core.gardener.cloud/v1beta1\nkind: Shoot\nspec:\n  kubernetes:\n    version: 1.33.4\n"
-            "    kubelet:\n      cpuManagerPolicy: static\n"
-            "      evictionHard: {memoryAvailable: 200Mi, nodeFSAvailable: 5%}\n"
-        ),
-        {**STATIC, "evictionHard.memory.available": "200Mi", "evictionHard.nodefs.available": "5%"},
-        "given:7:7",
-    ),
-    "k0s": (
-        (
-            "apiVersion: k0s.k0sproject.io/v1beta1\nkind: ClusterConfig\nspec:\n  workerProfiles:\n  - name: pinned\n"
-            "    values:\n      cpuManagerPolicy: static\n      maxPods: 7\n"
-        ),
-        BOTH,
-        "given:7:7",
-    ),
-    "k0sctl": (
-        (
-            "apiVersion: k0sctl.k0sproject.io/v1beta1\nkind: Cluster\nspec:\n  hosts:\n  - role: worker\n"
-            '    installFlags:\n    - --kubelet-extra-args="--cpu-manager-policy=static --max-pods=7"\n'
-        ),
-        BOTH,
-        "given:7",
-    ),
-    "Rancher": (
-        (
-            "apiVersion: provisioning.cattle.io/v1\nkind: Cluster\nspec:\n  rkeConfig:\n    machineGlobalConfig:\n"
-            "      cni: calico\n    machineSelectorConfig:\n    - config:\n        kubelet-arg:\n"
-            "        - cpu-manager-policy=static\n        - max-pods=7\n"
-        ),
-        BOTH,
-        "given:10:",
-    ),
-    "RKE1": (
-        (
-            "nodes:\n- address: 10.0.0.1\n  role: [worker]\nauthentication: {strategy: x509}\nservices:\n  kubelet:\n"
-            "    cluster_domain: cluster.local\n    extra_args:\n      cpu-manager-policy: static\n      max-pods: 7\n"
-        ),
-        BOTH,
-        "given:9:",
-    ),
-    "Kubespray": (
-        (
-            "---\nkubelet_cpu_manager_policy: static\nkubelet_max_pods: 7\nkube_reserved: true\n"
-            "kube_cpu_reserved: 200m\n"
-            "kube_version: 1.33.4\nkubelet_topology_manager_policy: restricted\n"
-        ),
-        {**BOTH, "kubeReserved.cpu": "200m", "topologyManagerPolicy": "restricted"},
-        "given:2:1",
-    ),
-    "Kubespray, other fields": (
-        "kube_network_plugin: calico\nkubelet_config_extra_args:\n  cpuManagerPolicy: static\n  maxPods: 7\n",
-        BOTH,
-        "given:3:3",
-    ),
-    "minikube's profile": (
-        (
-            '{"Name": "minikube", "KubernetesConfig": {"ExtraOptions": [\n {"Component": "apiserver", "Key": "v", '
-            '"Value": "9"},\n {"Component": "kubelet", "Key": "cpu-manager-policy", "Value": "static"}]}}'
-        ),
-        STATIC,
-        "given:3:",
-    ),
-    "minikube's command": (
-        "minikube start --extra-config=kubelet.cpu-manager-policy=static --extra-config=kubelet.max-pods=7\n",
-        BOTH,
-        "given:1",
-    ),
     "MachineConfig in base64": (
         (
             "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nspec:\n  config:\n    storage:\n"
@@ -241,14 +47,6 @@ GIVEN: dict[str, tuple[str, dict[str, Any], str]] = {
         BOTH,
         "given:3",
     ),
-    "MachineConfig with a unit": (
-        (
-            "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nspec:\n  config:\n    systemd:\n"
-            f'      units:\n      - name: kubelet.service\n        dropins:\n        - contents: "{UNIT}"\n'
-        ),
-        BOTH,
-        "given:9",
-    ),
     "cloud-init": (
         (
             "#cloud-config\nwrite_files:\n- path: /etc/kubelet.yaml\n  encoding: gz+b64\n  content: "
@@ -257,157 +55,73 @@ GIVEN: dict[str, tuple[str, dict[str, Any], str]] = {
         BOTH,
         "given:5",
     ),
-    "cloud-init with k3s": (
-        (
-            "#cloud-config\nwrite_files:\n- path: /etc/rancher/k3s/config.yaml\n  content: |\n    kubelet-arg:\n"
-            "    - cpu-manager-policy=static\n"
-        ),
-        STATIC,
-        "given:6",
-    ),
-    "a script with a file in it": (
-        "#!/bin/bash\nset -e\ncat > /etc/kubelet.yaml <<'EOF'\n" + FILE + "EOF\nsystemctl restart kubelet\n",
-        BOTH,
-        "given:6",
-    ),
-    "systemd, single quotes": (
-        "[Service]\nEnvironment='KUBELET_EXTRA_ARGS=--cpu-manager-policy=static --max-pods=7'\n",
-        BOTH,
-        "given:2",
-    ),
-    "systemd, another name": (
-        (
-            '[Service]\nEnvironment="KUBELET_OPTS=--cpu-manager-policy=static" "OTHER=a"\nExecStart=\n'
-            "ExecStart=/usr/bin/kubelet $KUBELET_OPTS\n"
-        ),
-        STATIC,
-        "given:2",
-    ),
-    "ps": (
-        (
-            "USER PID %CPU COMMAND\nroot 1234 2.0 /usr/bin/kubelet --cpu-manager-policy=static --max-pods=7 --v=2\n"
-            "root 1300 0.0 grep kubelet\n"
-        ),
-        BOTH,
-        "given:2",
-    ),
-    "ps of k3s": (
-        "root 77 1.0 /usr/local/bin/k3s agent --kubelet-arg=cpu-manager-policy=static --kubelet-arg max-pods=7\n",
-        BOTH,
-        "given:1",
-    ),
-    "log of a kubelet": (
-        (
-            'Nov 28 10:00:00 n kubelet[9]: I1128 10:00:00.1 9 flags.go:64] FLAG: --cpu-manager-policy="static"\n'
-            'Nov 28 10:00:00 n kubelet[9]: I1128 10:00:00.1 9 flags.go:64] FLAG: --max-pods="7"\n'
-            'Nov 28 10:00:00 n kubelet[9]: I1128 10:00:00.1 9 flags.go:64] FLAG: --topology-manager-policy="none"\n'
-            'Nov 28 10:00:00 n kubelet[9]: I1128 10:00:00.1 9 flags.go:64] FLAG: --kube-reserved=""\n'
-        ),
-        BOTH,
-        "given:1",
-    ),
-    "Terraform with Bottlerocket": (
-        """  bootstrap_extra_args = <<-EOT
-    settings.kubernetes.cpu-manager-policy = "static"
-    settings.kubernetes.max-pods = 7
-  EOT
-""",
-        {**BOTH, "kubeReserved.cpu": "90m"},
-        "given:2",
-    ),
-    "Terraform with RKE": (
-        """kubelet {
-  extra_args = {
-    cpu-manager-policy = "static"
-    max-pods           = "7"
-  }
-}
-""",
-        BOTH,
-        "given:3",
-    ),
-    "a list of flags alone": (
-        """- "cpu-manager-policy=static" # pins
-- "max-pods=7"
-""",
-        BOTH,
-        "given:1:3",
-    ),
-    "flags in a variable of a script": (
-        """#!/bin/bash
-KubeletExtraArguments="--cpu-manager-policy=static --max-pods=7"
-cat << EOF > /etc/systemd/system/kubelet.service.d/90.conf
-[Service]
-Environment='USERDATA_EXTRA_ARGS=$KubeletExtraArguments'
-EOF
-""",
-        BOTH,
-        "given:2",
-    ),
-    "Kubean": (
-        """kind: ConfigMap
-data:
-  group_vars.yml: |
-    kubelet_max_pods: 7
-    kubelet_cpu_manager_policy: static
-    kubelet_config_extra_args: {kubeAPIQPS: 50}
-    kube_cpu_reserved: 1
-""",
-        {**BOTH, "kubeReserved.cpu": "1"},
-        "given:5",
-    ),
-    "MKE": (
-        """[cluster_config]
-  custom_kubelet_flags = ["--cpu-manager-policy=static"]
-  kubelet_max_pods = 7
-""",
-        BOTH,
-        "given:2",
-    ),
-    "a charm's configuration": (
-        """juju config kubernetes-worker kubelet-extra-config='{cpuManagerPolicy: static, maxPods: 7}'
-""",
-        BOTH,
-        "given:1",
-    ),
-    "a charm's flags": (
-        """juju config kubernetes-worker kubelet-extra-args="cpu-manager-policy=static max-pods=7"
-""",
-        BOTH,
-        "given:1",
-    ),
-    "k3d": (
-        """k3d cluster create --k3s-arg "--kubelet-arg=cpu-manager-policy=static@agent:*" \\
- --k3s-arg "--kubelet-arg=max-pods=7@agent:*"
-""",
-        BOTH,
-        "given:1",
-    ),
-    "options of a charm in a bundle": (
-        "applications:\n  worker:\n    options:\n      kubelet-extra-args: cpu-manager-policy=static max-pods=7\n",
-        BOTH,
-        "given:4",
-    ),
-    "ConfigMap as kubectl describes it": (
-        "Name:   kubelet-config\nLabels: <none>\n\nData\n====\nkubelet:\n----\n" + FILE + "\nEvents:  <none>\n",
-        BOTH,
-        "given:10",
-    ),
-    "numbers of remarks between the lines": (FILE.replace("static\n", "static\n1\n\n"), BOTH, "given:3"),
-    "user data that changes the file with jq": (
-        (
-            'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n--B\n'
-            "Content-Type: text/x-shellscript\n\n#!/bin/bash\n"
-            'echo "$(jq \'.cpuManagerPolicy="static" | .maxPods = 7\' $FILE)" > $FILE\n--B--\n'
-        ),
-        BOTH,
-        "given:8",
-    ),
-    "Markdown": (f"This is the file:\n\n```yaml\n{FILE}```\n\nThanks!\n", BOTH, "given:6:1"),
-    "e-mail": ("".join(f"> {line}\n" for line in FILE.splitlines()), BOTH, "given:3:1"),
     "colours and Windows": (FILE.replace("\n", "\x1b[0m\r\n"), BOTH, "given:3:1"),
 }
-"""What is given -> fields in force, and the place of the CPU manager's policy."""
+"""What is given, made by a program -> fields in force, and the place of the CPU manager's policy."""
+
+SHOWN: list[tuple[str, dict[str, Any], str]] = [
+    ("configmap-of-kubeadm", BOTH, "8"),
+    ("configmap-as-json", STATIC, "2"),
+    ("list", BOTH, "10"),
+    ("hosted-control-plane", BOTH, "7"),
+    (
+        "bottlerocket",
+        {
+            **BOTH,
+            "cpuManagerPolicyOptions.full-pcpus-only": "true",
+            "kubeReserved.cpu": "1",
+            "evictionHard.memory.available": "15%",
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "993Mi"}}],
+        },
+        "3",
+    ),
+    ("ec2nodeclass-with-bottlerocket", STATIC, "7"),
+    ("aksnodeclass-of-karpenter", {**BOTH, "kubeReserved.cpu": "180m", "cpuCFSQuota": False}, "6:5"),
+    ("eksctl", {**BOTH, "kubeReserved.memory": "332Mi", "kubeReserved.cpu": "90m"}, "8:5"),
+    ("eksctl-with-a-script", BOTH, "7"),
+    (
+        "kops",
+        {**STATIC, "evictionHard.memory.available": "200Mi", "featureGates.CPUManagerPolicyAlphaOptions": True},
+        "6:5",
+    ),
+    ("cluster-api", STATIC, "5:"),
+    ("cluster-api-v1beta2", STATIC, "3:"),
+    ("cluster-api-with-a-patch-of-kubeadm", BOTH, "11"),
+    ("kind", {**BOTH, "reservedSystemCPUs": "0"}, "7"),
+    ("gardener", {**STATIC, "evictionHard.memory.available": "200Mi", "evictionHard.nodefs.available": "5%"}, "7:7"),
+    ("k0s", BOTH, "7:7"),
+    ("k0sctl", BOTH, "7"),
+    ("rancher", BOTH, "10:"),
+    ("rke1", BOTH, "9:"),
+    ("kubespray", {**BOTH, "kubeReserved.cpu": "200m", "topologyManagerPolicy": "restricted"}, "2:1"),
+    ("kubespray-other-fields", BOTH, "3:3"),
+    ("minikube-profile", STATIC, "3:"),
+    ("minikube-command", BOTH, "1"),
+    ("machineconfig-with-a-unit", BOTH, "9"),
+    ("cloud-init-with-k3s", STATIC, "6"),
+    ("a-script-with-a-file-in-it", BOTH, "6"),
+    ("systemd-single-quotes", BOTH, "2"),
+    ("systemd-another-name", STATIC, "2"),
+    ("ps", BOTH, "2"),
+    ("ps-of-k3s", BOTH, "1"),
+    ("log-of-a-kubelet", BOTH, "1"),
+    ("terraform-with-bottlerocket", {**BOTH, "kubeReserved.cpu": "90m"}, "2"),
+    ("terraform-with-rke", BOTH, "3"),
+    ("a-list-of-flags-alone", BOTH, "1:3"),
+    ("flags-in-a-variable-of-a-script", BOTH, "2"),
+    ("kubean", {**BOTH, "kubeReserved.cpu": "1"}, "5"),
+    ("mke", BOTH, "2"),
+    ("a-charm-configuration", BOTH, "1"),
+    ("a-charm-flags", BOTH, "1"),
+    ("k3d", BOTH, "1"),
+    ("options-of-a-charm-in-a-bundle", BOTH, "4"),
+    ("configmap-as-kubectl-describes-it", BOTH, "10"),
+    ("numbers-of-remarks-between-the-lines", BOTH, "3"),
+    ("user-data-that-changes-the-file-with-jq", BOTH, "8"),
+    ("markdown", BOTH, "6:1"),
+    ("e-mail", BOTH, "3:1"),
+]
+"""File of the folder ``embedded``, the fields in force, and the line of the CPU manager's policy in it."""
 
 
 def loaded(folder: Path, text: str, chosen: str = "") -> NodeConfiguration:
@@ -416,13 +130,21 @@ def loaded(folder: Path, text: str, chosen: str = "") -> NodeConfiguration:
     return configuration_of(load_sources(f"{file}{chosen}"), machine=MACHINE)
 
 
-@pytest.mark.parametrize("name", GIVEN)
-def test_a_configuration_is_found_in_documents_of_other_tools(name: str, tmp_path: Path) -> None:
-    text, expected, place = GIVEN[name]
-    found = loaded(tmp_path, text)
+def check(found: NodeConfiguration, expected: dict[str, Any], place: str) -> None:
     effective = {one.name: one for one in found.effective()}
     assert {field: effective[field].value for field in expected} == expected
-    assert str(effective["cpuManagerPolicy"].place).removeprefix(f"{tmp_path}/").startswith(place)
+    assert str(effective["cpuManagerPolicy"].place).startswith(place)
+
+
+@pytest.mark.parametrize(("name", "expected", "line"), SHOWN, ids=[name for name, _, _ in SHOWN])
+def test_a_configuration_is_found_in_documents_of_other_tools(name: str, expected: dict[str, Any], line: str) -> None:
+    check(configuration_of(load_sources(FOLDER / name), machine=MACHINE), expected, f"{FOLDER / name}:{line}")
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_configuration_is_found_where_it_is_encoded(name: str, tmp_path: Path) -> None:
+    text, expected, place = GIVEN[name]
+    check(loaded(tmp_path, text), expected, f"{tmp_path}/{place}")
 
 
 KUBELET = "      kubelet:\n        cpuManagerPolicy: static\n        maxPods: 7\n"

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 from random import Random
 
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.machines import nested_topologies, subsets_of, text, topologies, true_counts
-from tests.cpumanager.plain_distribution import GoList, NeverReturnsError, deviation, plain_distribute, visit_subsets
+from tests.cpumanager.plain_distribution import NeverReturnsError, plain_distribute
 from tests.cpumanager.plain_taking import TakingError
 
 from mooring.engine.core.bits import CPUMask, mask_of, members
 from mooring.engine.core.decision import Endless
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
-from mooring.engine.cpumanager.balance import Judge, claimed_positions, kept_prefix
 from mooring.engine.cpumanager.options import TakeError, TakeRules
-from mooring.engine.cpumanager.packed import take_packed
 from mooring.engine.cpumanager.take import take_distributed
 
 DEFECTS = ["saved-combo", "group-loop", "claim-loop", "average-sizes"]
@@ -168,56 +165,6 @@ def test_with_all_defects_fixed_the_wanted_cpus_are_taken_from_those_available(
     assert (taken & ~available, taken.bit_count()) == (0, need)
 
 
-# Lists that share storage.
-
-
-@pytest.mark.parametrize("length", range(1, 12))
-@pytest.mark.parametrize("more", range(4))
-def test_a_remembered_subset_changes_exactly_behind_the_kept_prefix(length: int, more: int) -> None:
-    """Spec: cpu-manager.md section 8.1, for every subset and every place at which the walk can stop."""
-    count = length + more
-    subsets = list(combinations(range(count), length))
-    remembered: list[GoList] = []
-
-    def visit(subset: GoList) -> bool:
-        remembered.append(subset)
-        last = tuple(subset.values())
-        assert last == subsets[len(remembered) - 1]
-        for found, kept in zip(subsets, remembered, strict=False):
-            assert tuple(kept.values()) == claimed_positions(found, last, count)
-        return len(remembered) < 80
-
-    visit_subsets(range(count), length, visit)
-    assert len(remembered) == min(80, len(subsets))
-
-
-@pytest.mark.parametrize(
-    ("length", "kept"),
-    [(1, 1), (2, 2), (3, 3), (4, 3), (5, 5), (6, 5), (8, 5), (9, 9), (10, 9), (16, 9), (17, 17), (18, 17)],
-)
-def test_the_kept_prefix_follows_the_growth_of_lists(length: int, kept: int) -> None:
-    assert kept_prefix(length) == kept
-
-
-# Balance.
-
-
-@settings(max_examples=400)
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=9), st.data())
-def test_the_balance_in_thousandths_equals_the_rounded_floats(free: list[int], data: st.DataObject) -> None:
-    need = data.draw(st.integers(0, sum(free)))
-    after = list(free)
-    left = need
-    for index in range(len(after)):
-        given_here = data.draw(st.integers(0, min(left, after[index]))) if index < len(after) - 1 else left
-        if given_here > after[index]:
-            return
-        after[index] -= given_here
-        left -= given_here
-    judge = Judge(free, need, 1, 1, align=False, fixed=False)
-    assert judge.balance(sum(count * count for count in after)) == round(deviation(after) * 1000)
-
-
 # Rules that few machines show (spec: README.md section 5, "not separated").
 
 ONE_BY_ONE = TakeRules(distribute=True)
@@ -246,11 +193,6 @@ def test_whole_groups_must_suffice_and_not_only_cpus() -> None:
     assert counts_taken(topology, available, 6, rules) == [3, 3, 0]
 
 
-def test_more_nodes_than_groups_are_never_tried() -> None:
-    topology = machine([4] * 5, 5, threads=2)
-    assert counts_taken(topology, topology.all_cpus, 2, BY_CORES) == [2, 0, 0, 0, 0]
-
-
 def test_one_subset_is_still_visited_after_a_perfect_balance() -> None:
     """Four nodes with five CPUs give four each, and every node keeps one: perfect. The visit that sees this first
     writes its own last node over the fourth, which has only one CPU to give: nobody takes the rest."""
@@ -277,31 +219,3 @@ def test_the_remainder_set_changes_as_the_combo_does() -> None:
     assert counts_taken(topology, available, 35, ONE_BY_ONE) == [6, 6, 5, 5, 6, 7]
     fixed = replace(ONE_BY_ONE, fixed_defects=frozenset({"saved-combo"}))
     assert counts_taken(topology, available, 35, fixed) == [6, 6, 6, 5, 5, 7]
-
-
-@pytest.mark.parametrize(
-    ("size", "left_out"),
-    [(1, 1), (2, 2), (3, 3), (4, 3), (5, 5), (6, 5), (7, 5), (8, 5), (9, 9), (10, 9), (16, 9), (17, 17)],
-)
-def test_all_but_one_of_equal_nodes_are_taken_and_the_defect_decides_which_is_left_out(
-    size: int, left_out: int
-) -> None:
-    """The first subset is the best and leaves out the last node; its tail becomes that of the last subset."""
-    topology = machine([3] * (size + 1), size + 1)
-    as_is = take_distributed(topology, topology.all_cpus, 3 * size, ONE_BY_ONE)
-    assert as_is == topology.all_cpus & ~topology.numa[left_out]
-    fixed = replace(ONE_BY_ONE, fixed_defects=frozenset({"saved-combo"}))
-    assert take_distributed(topology, topology.all_cpus, 3 * size, fixed) == topology.all_cpus & ~topology.numa[size]
-
-
-def test_alignment_lets_nodes_give_less_than_an_equal_share() -> None:
-    topology = machine([6, 6, 6, 6], 2)
-    available = first_cpus(topology, [2, 6, 4, 4])
-    assert counts_taken(topology, available, 8, replace(ONE_BY_ONE, align_by_socket=True)) == [2, 6, 0, 0]
-    assert counts_taken(topology, available, 8, ONE_BY_ONE) == [0, 4, 4, 0]
-
-
-def test_a_request_that_is_no_multiple_of_the_group_is_packed() -> None:
-    topology = machine([4, 4], 1, threads=2)
-    taken = take_distributed(topology, topology.all_cpus, 3, BY_CORES)
-    assert taken == take_packed(topology, topology.all_cpus, 3, BY_CORES, uncore=False)

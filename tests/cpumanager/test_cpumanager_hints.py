@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.machines import fixture, mask, subsets_of, topologies, true_counts
 from tests.cpumanager.plain_hints import PlainHints, plain_hints
-from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
+from tests.cpumanager.pods import container, guaranteed, static_policy
 
-from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, members
+from mooring.engine.core.bits import NO_CPUS, CPUMask, members
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.pod import ContainerKind, PodLevelGates
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.hints import MOST_LISTED, container_hints, generate_hints, pod_hints
+from mooring.engine.cpumanager.hints import MOST_LISTED, container_hints, generate_hints
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
 
@@ -76,45 +75,10 @@ ALL = EVEN | ODD
 NOTHING = Reusable()
 
 
-def test_preference_looks_at_the_empty_machine() -> None:
-    topology = fixture("2S12")
-    assert listed(topology, ALL, 0, 6) == [((0,), True), ((1,), True), ((0, 1), False)]
-    assert listed(topology, mask("0-4"), 0, 4) == [((0, 1), False)]
-    assert listed(topology, ALL, 0, 7) == [((0, 1), True)]
-
-
-def test_more_cpus_than_the_machine_has_prefer_all_nodes_and_find_none() -> None:
-    assert listed(fixture("2S12"), ALL, 0, 13) == []
-
-
-def test_hints_hold_the_nodes_of_all_reusable_cpus() -> None:
-    topology = fixture("2S12")
-    assert listed(topology, ODD, mask("0"), 2) == [((0, 1), False)]
-    assert listed(topology, 0, mask("0,2"), 2) == [((0,), True), ((0, 1), False)]
-
-
-def test_a_cpu_both_available_and_reusable_counts_twice() -> None:
-    assert listed(fixture("2S12"), mask("0"), mask("0"), 2) == [((0,), True), ((0, 1), False)]
-
-
-def test_align_by_socket_prefers_every_set_with_as_few_sockets_as_needed() -> None:
-    topology = fixture("2S4N80")
-    sets = [nodes for nodes, preferred in listed(topology, topology.all_cpus, 0, 20, align=True) if preferred]
-    assert sets == [(0,), (1,), (2,), (3,), (0, 1), (2, 3)]
-    sets = [nodes for nodes, preferred in listed(topology, topology.all_cpus, 0, 41, align=True) if preferred]
-    assert sets == [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 2, 3)]
-
-
 def test_align_by_socket_without_sockets_is_reported_as_the_crash_it_is() -> None:
     topology = replace(fixture("1S8"), num_sockets=0)
     with pytest.raises(KubeletCrashError, match="divides by zero"):
         generate_hints(topology, CPUMask(1), NO_CPUS, 1, align_by_socket=True)
-
-
-def test_nodes_without_cpus_take_no_part() -> None:
-    places = {0: CPUPlace(3, 0, 0, 0), 1: CPUPlace(5, 0, 1, 0)}
-    topology = build_topology(places, **true_counts(places))
-    assert listed(topology, 0b11, 0, 1) == [((3,), True), ((5,), True), ((3, 5), False)]
 
 
 # What is asked.
@@ -139,68 +103,8 @@ def test_a_new_container_may_take_shared_cpus_and_those_of_its_init_containers()
     assert fact == CPUHintsAsked("u", "c", 2, ALL & ~1, NO_CPUS, mismatch=False)
 
 
-def test_a_container_with_cpus_gets_hints_for_just_these() -> None:
-    hints, fact = asked(
-        CPUState("static", ALL & ~0b10100, {"u": {"c": CPUMask(0b10100)}}), Reusable("u", CPUMask(0b10))
-    )
-    assert fact == CPUHintsAsked("u", "c", 2, CPUMask(0b10100), NO_CPUS, mismatch=False)
-    assert hints == Hints((NUMAMask(0b1),), (NUMAMask(0b11),))
-
-
 def test_a_set_of_another_size_makes_everything_impossible() -> None:
     hints, fact = asked(CPUState("static", ALL & ~0b10100, {"u": {"c": CPUMask(0b10100)}}), need=3)
     assert hints == IMPOSSIBLE
     assert fact is not None
     assert fact.mismatch
-
-
-def test_shared_and_left_out_containers_have_no_opinion() -> None:
-    state = CPUState("static", ALL, {})
-    policy = static_policy("2S12", reserved="0")
-    shared = guaranteed("u", container("c", "1500m"))
-    left_out = pod_level("u", "2", container("c", "2"))
-    for pod in (shared, left_out):
-        assert container_hints(policy, state, Reusable(), pod, pod.containers[0]) is None
-        assert pod_hints(policy, state, Reusable(), pod) is None
-
-
-def test_without_pod_level_resources_the_gate_of_the_managers_does_not_help() -> None:
-    gates = PodLevelGates(resources=False, managers=True)
-    policy = replace(static_policy("2S12", reserved="0"), gates=gates)
-    pod = pod_level("u", "2", container("c", "2"))
-    assert container_hints(policy, CPUState("static", ALL, {}), Reusable(), pod, pod.containers[0]) is None
-
-
-# Pod scope.
-
-
-def pod_asked(held: dict[str, CPUMask], reusable: Reusable = NOTHING) -> CPUHintsAsked:
-    facts: list[object] = []
-    policy = static_policy("2S12", reserved="0")
-    init = container("i", "3", kind=ContainerKind.INIT)
-    pod = guaranteed("u", init, container("a", "2"), container("b", "1"))
-    used = 0
-    for cpus in held.values():
-        used |= cpus
-    pod_hints(policy, CPUState("static", ALL & ~used, {"u": held}), reusable, pod, facts.append)
-    (fact,) = facts
-    assert isinstance(fact, CPUHintsAsked)
-    return fact
-
-
-def test_a_pod_asks_for_its_peak() -> None:
-    assert pod_asked({}) == CPUHintsAsked("u", "", 3, ALL & ~1, NO_CPUS, mismatch=False)
-
-
-def test_a_pod_that_holds_its_peak_gets_hints_for_just_that() -> None:
-    fact = pod_asked({"i": mask("2,4,6"), "a": mask("2,4"), "b": mask("6")}, Reusable("u", CPUMask(0b10)))
-    assert fact == CPUHintsAsked("u", "", 3, mask("2,4,6"), NO_CPUS, mismatch=False)
-
-
-def test_a_pod_that_holds_a_part_keeps_its_nodes() -> None:
-    fact = pod_asked({"a": mask("2,4")}, Reusable("u", CPUMask(0b10)))
-    assert fact == CPUHintsAsked("u", "", 3, ALL & ~1 & ~mask("2,4"), mask("1,2,4"), mismatch=False)
-
-
-def test_one_container_with_a_set_of_another_size_spoils_the_pod() -> None:
-    assert pod_asked({"i": mask("2,4,6"), "a": mask("2")}).mismatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.cpumanager.machines import mask
-from tests.cpumanager.pods import container, guaranteed, pod_level, static_policy
+from tests.cpumanager.pods import container, pod_level, static_policy
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.pod import Pod, PodLevelGates
@@ -20,9 +20,9 @@ from mooring.engine.cpumanager.facts import (
 from mooring.engine.cpumanager.hints import pod_hints
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.pod_allocation import allocate_pod
-from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
+from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import Allocated, allocate, remove
+from mooring.engine.cpumanager.static import Allocated, remove
 
 BOTH = PodLevelGates(resources=True, managers=True)
 POLICY = replace(static_policy("2S12", reserved="0"), gates=BOTH)
@@ -39,11 +39,6 @@ def served(policy: StaticPolicy, pod: Pod, state: CPUState = EMPTY) -> tuple[CPU
     return left, facts
 
 
-def test_a_pod_without_a_whole_number_of_cpus_changes_nothing() -> None:
-    for policy in (POLICY, SANE):
-        assert served(policy, pod_level("u", "1500m", container("a"))) == (EMPTY, [])
-
-
 def test_the_record_of_init_containers_is_passed_on_and_other_entries_of_the_pod_stay() -> None:
     state = replace(EMPTY, default=mask("0-10"), assignments={"u": {"gone": mask("11")}})
     left, facts = served(POLICY, WHOLE, state)
@@ -54,13 +49,6 @@ def test_the_record_of_init_containers_is_passed_on_and_other_entries_of_the_pod
     assert CPUsAssigned("u", "", bubble, state.held, state) in facts
     sets = {name: left.assignments["u"][name] for name in ("a", "b")}
     assert facts[-1] == PodPartitioned("u", bubble, sets)
-
-
-def test_too_few_cpus_for_the_pod_are_refused_in_the_kubelets_words() -> None:
-    state = replace(EMPTY, default=mask("0-3"))
-    left, answer = allocate_pod(POLICY, state, LEFT, WHOLE, None)
-    assert left is state
-    assert answer == AllocationError("not enough cpus available to satisfy request: requested=4, available=3")
 
 
 def test_a_partition_that_is_kept_is_reported_and_so_are_its_hints() -> None:
@@ -88,12 +76,3 @@ def test_a_partition_stays_until_the_last_container_goes() -> None:
     assert (half.default, half.pods) == (state.default, state.pods)
     assert remove(POLICY, half, "u", "b", facts.append) == EMPTY
     assert facts == [PartitionKept("u", "a"), CPUsReleased("u", "b", state.pods["u"], EMPTY.held, EMPTY)]
-
-
-def test_observers_are_told_whose_cpus_were_taken() -> None:
-    facts: list[object] = []
-    whole = guaranteed("u", container("c", "2"))
-    answer = allocate(POLICY, EMPTY, Reusable(), whole, whole.containers[0], None, facts.append)
-    assert isinstance(answer, Allocated)
-    taken = answer.state.assignments["u"]["c"]
-    assert facts[-1] == CPUsAssigned("u", "c", taken, answer.state.held, answer.state)

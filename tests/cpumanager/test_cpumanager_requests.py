@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS, StatusSizes
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, StatusSizes
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 
 OFF = PodLevelGates()
@@ -47,16 +47,6 @@ def test_whole_numbers_of_cpus_are_exclusive(cpu: str, expected: int) -> None:
     assert count(guaranteed("u", container("c", cpu))) == expected
 
 
-@pytest.mark.parametrize("qos", [QoS.BURSTABLE, QoS.BEST_EFFORT])
-def test_only_guaranteed_pods_have_exclusive_cpus(qos: QoS) -> None:
-    assert count(guaranteed("u", container("c", "2"), qos=qos)) == 0
-
-
-def test_the_request_counts_and_not_the_limit() -> None:
-    pod = guaranteed("u", Container("c", requests=amounts("2"), limits=amounts("3")))
-    assert count(pod) == 2
-
-
 @pytest.mark.parametrize(
     ("requests", "limits", "expected"),
     [
@@ -77,14 +67,6 @@ def test_in_a_pod_with_its_own_resources_limits_must_equal_requests(
     assert count(pod, OFF) == 2
 
 
-def test_a_pod_with_its_own_resources_asks_for_these_when_they_are_managed() -> None:
-    pod = pod_level("u", "4", container("c", "2"))
-    assert exclusive_cpus_of_pod(pod, ON) == 4
-    assert exclusive_cpus_of_pod(pod, OFF) == 2
-    assert exclusive_cpus_of_pod(pod_level("u", "2500m", container("c", "2")), ON) == 0
-    assert exclusive_cpus_of_pod(replace(pod, qos=QoS.BURSTABLE), ON) == 0
-
-
 @pytest.mark.parametrize("kind", [SIDECAR, APP])
 def test_a_pod_counts_only_containers_whose_specification_requests_cpu(kind: ContainerKind) -> None:
     """Up to v1.34 a status decides the number, but not whether the container counts (v1.33, podGuaranteedCPUs)."""
@@ -93,26 +75,6 @@ def test_a_pod_counts_only_containers_whose_specification_requests_cpu(kind: Con
     pod = pod_level("u", "4", container("a", "1"), silent)
     assert exclusive_cpus(pod, silent, gates) == 3
     assert exclusive_cpus_of_pod(pod, gates) == 1
-
-
-@pytest.mark.parametrize(
-    ("containers", "expected"),
-    [
-        ([(APP, "2"), (APP, "3")], 5),
-        ([(APP, "2"), (APP, "500m")], 2),
-        ([(INIT, "4"), (APP, "2"), (APP, "1")], 4),
-        ([(INIT, "2"), (INIT, "3"), (APP, "1")], 3),
-        ([(SIDECAR, "1"), (INIT, "3"), (APP, "2")], 4),
-        ([(INIT, "3"), (SIDECAR, "1"), (APP, "2")], 3),
-        ([(SIDECAR, "1"), (INIT, "1"), (SIDECAR, "2"), (INIT, "1"), (APP, "1")], 4),
-        ([(SIDECAR, "1"), (SIDECAR, "1"), (APP, "3")], 5),
-        ([(SIDECAR, "1"), (INIT, ""), (APP, "500m")], 1),
-        ([(INIT, ""), (APP, "")], 0),
-    ],
-)
-def test_a_pod_needs_its_peak(containers: list[tuple[ContainerKind, str]], expected: int) -> None:
-    made = [container(f"c{index}", cpu, kind=kind) for index, (kind, cpu) in enumerate(containers)]
-    assert exclusive_cpus_of_pod(guaranteed("u", *made), OFF) == expected
 
 
 @given(st.lists(st.tuples(st.sampled_from([INIT, SIDECAR]), st.integers(0, 4)), max_size=4), st.integers(0, 9))

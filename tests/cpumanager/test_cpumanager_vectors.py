@@ -3,84 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.cpumanager.machines import FIXTURES, fixture, mask, text
-from tests.cpumanager.pods import container, guaranteed, static_policy
+from tests.cpumanager.machines import fixture, mask, text
 
 from mooring.engine.core.decision import Endless
-from mooring.engine.cpumanager.options import TakeError, TakeRules
-from mooring.engine.cpumanager.policy import AllocationError
-from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import Allocated, allocate
+from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.take import take
-
-# fixture: declared cpus, cores, sockets, nodes, uncores; CPUs per core on average; whether NUMA nodes come first.
-DECLARED = {
-    "1S8": (8, 4, 1, 0, 0, 2, True),
-    "2S12": (12, 6, 2, 0, 1, 2, True),
-    "2S8": (8, 8, 2, 0, 0, 1, True),
-    "3S18": (18, 9, 3, 0, 0, 2, True),
-    "2S4N80": (80, 40, 2, 4, 0, 2, False),
-    "2S4N80b": (80, 40, 2, 4, 0, 2, False),
-    "2S8N256": (256, 128, 2, 8, 0, 2, False),
-    "U1": (16, 16, 1, 0, 4, 1, True),
-    "U2": (16, 16, 2, 0, 4, 1, True),
-    "UM": (16, 16, 1, 0, 4, 1, True),
-    "US": (16, 8, 1, 0, 2, 2, True),
-    "S384": (384, 192, 2, 2, 24, 2, True),
-    "S128": (128, 64, 1, 1, 16, 2, True),
-    "N128": (128, 64, 1, 1, 16, 2, True),
-    "N64": (64, 64, 2, 2, 8, 1, True),
-    "N32": (32, 32, 1, 1, 4, 1, True),
-    "S256": (256, 128, 1, 1, 16, 2, True),
-    "M192": (192, 192, 2, 4, 24, 1, False),
-    "SNC240": (240, 120, 2, 4, 2, 2, False),
-    "PE24": (24, 16, 1, 1, 1, 1, True),
-    "L128": (128, 128, 1, 1, 16, 1, True),
-    "L64": (64, 64, 1, 1, 1, 1, True),
-}
-
-
-@pytest.mark.parametrize("name", FIXTURES)
-def test_fixtures_declare_what_the_kubelets_do(name: str) -> None:
-    topology = fixture(name)
-    assert DECLARED[name] == (
-        topology.num_cpus,
-        topology.num_cores,
-        topology.num_sockets,
-        topology.num_numa_nodes,
-        topology.num_uncores,
-        topology.cpus_per_core,
-        topology.numa_first,
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "level", "element", "cpus"),
-    [
-        ("2S12", "numa", 1, "1,3,5,7,9,11"),
-        ("3S18", "sockets", 1, "0-5"),
-        ("3S18", "cores", 4, "4-5"),
-        ("2S4N80", "numa", 2, "20-29,60-69"),
-        ("2S4N80", "sockets", 1, "20-39,60-79"),
-        ("2S4N80b", "numa", 1, "1,5,9,13,17,21,25,29,33,37,41,45,49,53,57,61,65,69,73,77"),
-        ("2S8N256", "numa", 7, "112-127,240-255"),
-        ("2S8N256", "sockets", 0, "0-63,128-191"),
-        ("US", "uncores", 1, "4-7,12-15"),
-        ("UM", "numa", 1, "8-15"),
-        ("S384", "numa", 0, "0-95,192-287"),
-        ("S384", "uncores", 23, "184-191,376-383"),
-        ("M192", "cores", 1, "1,97"),
-        ("M192", "numa", 3, "144-191"),
-        ("SNC240", "numa", 3, "90-119,210-239"),
-        ("SNC240", "uncores", 1, "60-119,180-239"),
-        ("PE24", "cores", 7, "7"),
-        ("PE24", "cores", 8, "8,16"),
-        ("PE24", "cores", 15, "15,23"),
-    ],
-)
-def test_fixtures_are_laid_out_as_the_kubelets_are(name: str, level: str, element: int, cpus: str) -> None:
-    assert text(getattr(fixture(name), level)[element]) == cpus
-
 
 SPREAD = TakeRules(spread=True)
 UNCORE = TakeRules(uncore=True)
@@ -123,16 +50,6 @@ def test_packed_spread_and_uncore_placements(
     name: str, available: str, need: int, rules: TakeRules, expected: str
 ) -> None:
     assert text(take(fixture(name), mask(available), need, rules)) == expected
-
-
-def test_more_than_there_is_is_refused() -> None:
-    message = "not enough cpus available to satisfy request: requested=5, available=4"
-    assert take(fixture("1S8"), mask("0,2,4,6"), 5, TakeRules()) == TakeError(message)
-
-
-@pytest.mark.skip(reason="vectors.md does not give the table of CPU ids of the fixture 4S288")
-def test_spread_on_four_threads_a_core() -> None:
-    raise AssertionError
 
 
 ONE = TakeRules(distribute=True)
@@ -182,77 +99,8 @@ def test_distributed_placements(name: str, available: str, need: int, rules: Tak
     assert text(take(fixture(name), mask(available), need, rules)) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "available", "need", "expected"),
-    [
-        (name, available, need, expected)
-        for name, available, need, rules, expected in PACKED
-        if rules == TakeRules()
-        and (name, available, need) not in {("2S12", "1-5,7-11", 1), ("2S12", "0-11", 8), ("2S4N80", "0-79", 64)}
-    ],
-)
-def test_small_requests_are_distributed_as_they_are_packed(name: str, available: str, need: int, expected: str) -> None:
-    assert text(take(fixture(name), mask(available), need, ONE)) == expected
-
-
-def test_saved_combo_does_not_touch_the_published_large_placement() -> None:
-    fixed = TakeRules(distribute=True, fixed_defects=frozenset({"saved-combo"}))
-    assert take(fixture("2S8N256"), mask(LARGE), 28, fixed) == take(fixture("2S8N256"), mask(LARGE), 28, ONE)
-
-
 def test_the_published_endless_loop_is_reported_and_its_fix_places_whole_cores() -> None:
     available = mask("0-4,10-14,20-24,30-34")
     assert take(fixture("2S4N80"), available, 14, TWO) == Endless("group-loop")
     fixed = TakeRules(distribute=True, whole_cores=True, fixed_defects=frozenset({"group-loop"}))
     assert text(take(fixture("2S4N80"), available, 14, fixed)) == "0-3,10-13,20-23,30-31"
-
-
-# Admission: fixture, rules, reserved, shared pool, request, CPUs.
-
-STRICT_UNCORE = TakeRules(uncore=True, whole_cores=True)
-
-ADMITTED = [
-    ("S128", UNCORE, "0,1,64,65", "0-127", 3, "2-3,66"),
-    ("S128", UNCORE, "0,1,64", "0-127", 3, "2,65-66"),
-    ("S128", UNCORE, "0,1,64", "0-127", 4, "4-5,68-69"),
-    ("S128", UNCORE, "0,1,64", "0-127", 11, "2,4-7,65-66,68-71"),
-    ("SNC240", STRICT_UNCORE, "0,1,120,121", "0-239", 6, "2-4,122-124"),
-    ("SNC240", UNCORE, "0,1,120", "0-127", 5, "2-3,121-123"),
-    ("SNC240", UNCORE, "0,1,120", "0-127", 4, "2-3,122-123"),
-    ("PE24", STRICT_UNCORE, "0,1", "0-3,8-23", 6, "2-3,8-9,16-17"),
-]
-
-
-@pytest.mark.parametrize(("name", "rules", "reserved", "default", "need", "expected"), ADMITTED)
-def test_admitted_placements(
-    name: str, rules: TakeRules, reserved: str, default: str, need: int, expected: str
-) -> None:
-    pod = guaranteed("u", container("c", str(need)))
-    state = CPUState("static", mask(default), {})
-    answer = allocate(
-        static_policy(name, rules=rules, reserved=reserved), state, Reusable(), pod, pod.containers[0], None
-    )
-    assert isinstance(answer, Allocated)
-    assert text(answer.state.assignments["u"]["c"]) == expected
-    assert answer.state.default == mask(default) & ~mask(expected)
-
-
-def test_an_existing_set_wins_over_the_check_of_whole_cores() -> None:
-    pod = guaranteed("u", container("c", "6"))
-    held = {"u": {"c": mask("2-4,8-10")}}
-    state = CPUState("static", mask("0,1,5,6,7,11"), held)
-    policy = static_policy("2S12", rules=TakeRules(whole_cores=True), reserved="0,1,6,7")
-    answer = allocate(policy, state, Reusable(), pod, pod.containers[0], None)
-    assert isinstance(answer, Allocated)
-    assert answer.state is state
-
-
-def test_whole_cores_beside_reserved_cpus_do_not_count() -> None:
-    pod = guaranteed("u", container("c", "10"))
-    policy = static_policy("2S12", rules=TakeRules(whole_cores=True), reserved="0,1,6,7")
-    answer = allocate(policy, CPUState("static", mask("0-11"), {}), Reusable(), pod, pod.containers[0], None)
-    assert answer == AllocationError(
-        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 8, requested CPUs = 10, "
-        "CPUs per core = 2",
-        "SMTAlignmentError",
-    )

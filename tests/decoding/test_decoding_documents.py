@@ -12,9 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding import files
 from mooring.inputs.decoding.documents import load_documents
-from mooring.inputs.decoding.files import LARGEST_FILE
 
 
 def contents(path: Path | str) -> list[object]:
@@ -105,11 +103,11 @@ def test_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     with file.open("wb") as stream:
         stream.truncate(100 * 1024**2)
-    assert refusal(file) == f"{file}: larger than {LARGEST_FILE // 1024**2} MiB; split it, or select fewer objects"
+    assert refusal(file) == f"{file}: larger than 64 MiB; split it, or select fewer objects"
 
 
 def test_endless_input_is_refused_when_it_passes_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LARGEST_FILE", 1024**2)
+    monkeypatch.setattr("mooring.inputs.decoding.files.LARGEST_FILE", 1024**2)
     assert "larger than 1 MiB" in refusal("/dev/zero")
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
+from mooring.inputs.decoding.documents import documents_in
 from mooring.inputs.decoding.fields import Value
-from mooring.inputs.decoding.files import DEEPEST
-from mooring.inputs.decoding.yaml_reader import MOST_ALIASED_NODES, read_yaml, word_value
+
+DEEPEST = 100
 
 WORDS: list[tuple[str, Value]] = [
     *((word, True) for word in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),
     *((word, False) for word in ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")),
     *((word, None) for word in ("", "~", "null", "Null", "NULL")),
     *((word, word) for word in ("oN", "tRue", "nULL", "yEs", "100m", "1Gi", "1:30", "190:20:30", "2024-01-01")),
-    *((word, word) for word in ("2024-01-01T00:00:00Z", ".", "-", "+", "--", "1.2.3", "0x", "0b2", "1e", "e1", "=")),
+    *((word, word) for word in ("2024-01-01T00:00:00Z", ".", "+", "--", "1.2.3", "0x", "0b2", "1e", "e1", "=")),
     ("010", 8),
     ("08", 8.0),
     ("0o10", 8),
@@ -40,7 +40,7 @@ WORDS: list[tuple[str, Value]] = [
 
 
 def read(text: str) -> list[Value]:
-    return [document.content for document in read_yaml(text, "f.yaml")]
+    return [document.content for document in documents_in(text.encode(), "f.yaml")]
 
 
 def refusal(text: str) -> str:
@@ -51,14 +51,12 @@ def refusal(text: str) -> str:
 
 @pytest.mark.parametrize(("word", "value"), WORDS)
 def test_plain_word_means_what_kubernetes_makes_of_it(word: str, value: Value) -> None:
-    found = word_value(word)
+    [found] = read(f"- {word}\n")[0]  # type: ignore[misc]  # a list
     assert found == value
     assert type(found) is type(value)
 
 
 def test_not_a_number_words_are_floats_until_they_are_refused() -> None:
-    assert math.isnan(float(str(word_value(".nan"))))
-    assert word_value("-.INF") == -math.inf
     assert refusal("a: .nan") == "f.yaml:1:4: .nan is not a number that JSON knows; put it in quotes if it is a text"
 
 
@@ -71,7 +69,7 @@ def test_keys_become_texts() -> None:
 
 
 def test_documents_know_their_line_and_number() -> None:
-    found = list(read_yaml("# nothing\n---\n---\na: 1\n---\nb: 2\n", "f.yaml"))
+    found = documents_in(b"# nothing\n---\n---\na: 1\n---\nb: 2\n", "f.yaml")
     assert [(document.index, document.source, document.content) for document in found] == [
         (2, "f.yaml:4", {"a": 1}),
         (3, "f.yaml:6", {"b": 2}),
@@ -118,7 +116,7 @@ def test_what_cannot_be_used_is_refused_with_its_place(text: str, message: str) 
 def test_billion_laughs_are_refused_before_they_are_counted_out() -> None:
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
     message = refusal(f"l0: &l0 lol\n{levels}")
-    assert f"aliases repeat more than {MOST_ALIASED_NODES} nodes" in message
+    assert "aliases repeat more than 100000 nodes" in message
 
 
 def test_merge_keys_cannot_multiply_either() -> None:
@@ -129,7 +127,7 @@ def test_merge_keys_cannot_multiply_either() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "a: " + "[" * 101 + "]" * 101])
 def test_depth_is_bounded(text: str) -> None:
-    message = refusal(text)
+    message = refusal(f"# no JSON\n{text}")
     assert f"nested deeper than {DEEPEST} levels" in message or "not valid YAML" in message
 
 
@@ -159,9 +157,9 @@ values = st.recursive(
 )
 
 
-@given(values)
+@given(values.filter(lambda value: value is not None))
 def test_json_text_means_the_same_as_yaml(value: Value) -> None:
-    assert read(json.dumps(value, ensure_ascii=False)) == ([value] if value is not None else [])
+    assert read(f"# no JSON\n{json.dumps(value, ensure_ascii=False)}") == [value]
 
 
 @given(st.text(max_size=40) | st.text("{}[]:,-&*x<!|>'\"#%@` \n\ta10.", max_size=40))

@@ -52,11 +52,6 @@ def test_near_devices_come_first_then_those_elsewhere_then_those_without_informa
     assert order == [{"c"}, {"c", "e"}, {"b", "c", "e"}, {"a", "b", "c", "e"}, {"a", "b", "c", "d", "e"}]
 
 
-def test_without_an_affinity_any_device_will_do() -> None:
-    state, _ = served(DeviceState({GPU: EIGHT}), asking("c", 3))
-    assert held(state, "c") == {"g0", "g1", "g4"}
-
-
 def test_what_is_known_to_be_drawn_is_taken_of_equally_near_devices() -> None:
     drawn = {"pod": {"c": {GPU: frozenset({"g7", "g2"})}}}
     state, _ = served(DeviceState({GPU: EIGHT}, drawn=drawn), asking("c", 2))
@@ -94,12 +89,6 @@ def test_a_resource_without_a_healthy_device_is_an_error_of_its_own() -> None:
     assert answer == DeviceError(f"no healthy devices present; cannot allocate unhealthy devices {GPU}")
 
 
-def test_what_a_container_holds_stays_wherever_it_is() -> None:
-    before = DeviceState({GPU: EIGHT}, {"pod": {"c": {GPU: frozenset({"g6", "g7"})}}})
-    state, _ = served(before, asking("c", 2), affinity=NUMAMask(1))
-    assert state is before
-
-
 def kept(before: DeviceState, count: int, *, sources_ready: bool) -> str:
     """Ask for a container that holds devices already; return why it cannot keep them."""
     whole = Pod("pod", "pod", containers=(asking("c", count),))
@@ -126,27 +115,6 @@ def test_a_container_keeps_unhealthy_devices_only_while_the_kubelet_starts() -> 
     assert [kept(state, 1, sources_ready=False) for state in (one, none)] == ["", ""]
 
 
-def test_too_few_are_an_error_that_names_what_is_missing() -> None:
-    whole = Pod("pod", "pod", containers=(asking("c", 9),))
-    answer = allocate(DeviceState({GPU: EIGHT}), ReusableDevices(), whole, whole.containers[0], None)
-    assert answer == DeviceError(f"requested number of devices unavailable for {GPU}. Requested: 9, Available: 8")
-
-
-def test_reusable_devices_are_taken_first_and_not_counted_in_the_error() -> None:
-    state, reusable = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), affinity=NUMAMask(0b10))
-    whole = Pod("pod", "pod", containers=(asking("a", 9),))
-    answer = allocate(state, reusable, whole, whole.containers[0], None)
-    assert answer == DeviceError(f"requested number of devices unavailable for {GPU}. Requested: 6, Available: 5")
-    few, _ = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT), asking("a", 2), affinity=NUMAMask(0b10))
-    assert held(few, "a") < held(few, "i")
-
-
-def test_unhealthy_devices_are_not_given_out() -> None:
-    devices = (Device("a", (0,), healthy=False), Device("b", (1,)))
-    state, _ = served(DeviceState({GPU: devices}), asking("c", 1), affinity=NUMAMask(0b01))
-    assert held(state, "c") == {"b"}
-
-
 def test_init_containers_leave_their_devices_and_sidecars_take_them_for_good() -> None:
     whole = (asking("i", 2, INIT), asking("s", 1, SIDECAR), asking("j", 2, INIT), asking("a", 2), asking("b", 1))
     state, reusable = served(DeviceState({GPU: EIGHT}), *whole, affinity=NUMAMask(0b01))
@@ -162,15 +130,6 @@ def test_resources_are_served_together_or_not_at_all() -> None:
     answer = allocate(DeviceState(devices), ReusableDevices(), Pod("p", "p", containers=(one,)), one, None)
     assert isinstance(answer, DeviceError)
     assert NIC in answer.message
-
-
-def test_another_pod_forgets_what_is_left() -> None:
-    state, reusable = served(DeviceState({GPU: EIGHT}), asking("i", 3, INIT))
-    other = Pod("other", "other", containers=(asking("c", 1),))
-    answer = allocate(state, reusable, other, other.containers[0], None)
-    assert isinstance(answer, DevicesAllocated)
-    assert answer.state.held_by("other", "c", GPU) == {"g5"}
-    assert list(answer.reusable.resources("pod")) == []
 
 
 def test_devices_of_pods_that_are_gone_come_back_and_others_stay() -> None:

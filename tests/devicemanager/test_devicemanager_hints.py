@@ -9,13 +9,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.devicemanager.plain_devices import Nodes, PlainHints, generated, plain_device_hints
 
+import mooring.engine.devicemanager.hints as engine
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.devicemanager import hints as engine
 from mooring.engine.devicemanager.hints import container_hints, generate_hints, pod_device_requests, pod_hints
 from mooring.engine.devicemanager.state import Device, DeviceState, ReusableDevices
-from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.engine.topologymanager.hints import Hints
 from mooring.engine.topologymanager.wide import AnyHints, Family
 
 GPU = "vendor.example/gpu"
@@ -141,59 +141,8 @@ def gpus(*places: int | None) -> tuple[Device, ...]:
     return tuple(Device(f"g{n}", None if place is None else (place,)) for n, place in enumerate(places))
 
 
-def hints_of(devices: tuple[Device, ...], count: int, nodes: int = 2) -> PlainHints | None:
-    whole = Pod("pod", "pod", containers=(asking("c", count),))
-    hints = container_hints(DeviceState({GPU: devices}), ReusableDevices(), range(nodes), whole, whole.containers[0])
-    assert hints is not None
-    return as_pairs(hints[GPU])
-
-
 def sets(*nodes: int) -> Nodes:
     return frozenset(nodes)
-
-
-def test_devices_without_any_numa_information_have_no_opinion_however_many_are_asked_for() -> None:
-    assert hints_of(gpus(None, None), 1) is None
-    assert hints_of(gpus(None, None), 5) is None
-    assert hints_of((Device("g", ()),), 1) is None
-
-
-def test_a_container_that_wants_no_device_has_no_entry() -> None:
-    assert container_hints(DeviceState({}), ReusableDevices(), [0], Pod("p", "p"), asking("c", 1)) is None
-    assert pod_hints(DeviceState({}), [0], Pod("p", "p", containers=(asking("c", 1),))) is None
-
-
-def test_devices_without_information_do_not_count_where_others_have_some() -> None:
-    assert hints_of(gpus(0, None), 2) == []
-    assert hints_of(gpus(0, None), 1) == [(sets(0), True)]
-
-
-def test_only_nodes_with_a_device_take_part_and_all_of_them_when_none_is_known() -> None:
-    assert hints_of(gpus(0, 0), 1, nodes=3) == [(sets(0), True)]
-    assert hints_of(gpus(7), 0, nodes=2) == [(sets(0), True), (sets(1), True), (sets(0, 1), False)]
-
-
-def test_preferred_is_what_all_devices_would_allow_also_unhealthy_and_taken_ones() -> None:
-    broken = (Device("a", (0,), healthy=False), Device("b", (0,)), Device("c", (1,)))
-    assert hints_of(broken, 2) == [(sets(0, 1), False)]
-
-
-def test_a_device_counts_on_each_of_its_nodes_and_once() -> None:
-    shared = (Device("a", (0, 1)), Device("b", (1,)))
-    assert hints_of(shared, 1) == [(sets(0), True), (sets(1), True), (sets(0, 1), False)]
-    assert hints_of(shared, 2) == [(sets(1), True), (sets(0, 1), False)]
-
-
-def test_reusable_devices_count_for_a_container_and_bind_it_to_their_nodes() -> None:
-    whole = Pod("pod", "pod", containers=(asking("c", 1),))
-    state = DeviceState({GPU: gpus(0, 1)}, {"pod": {"i": {GPU: frozenset({"g1"})}}})
-    left = ReusableDevices("pod", {GPU: frozenset({"g1"})})
-    hints = container_hints(state, left, [0, 1], whole, whole.containers[0])
-    assert hints is not None
-    assert as_pairs(hints[GPU]) == [(sets(1), True), (sets(0, 1), False)]
-    assert container_hints(state, ReusableDevices("other", left.devices), [0, 1], whole, whole.containers[0]) == {
-        GPU: Hints((NUMAMask(0b01),), (NUMAMask(0b11),))
-    }
 
 
 @pytest.mark.parametrize(
@@ -217,11 +166,3 @@ def test_limits_count_and_unregistered_resources_do_not() -> None:
     asked = Container("c", APP, {}, limits)
     hints = container_hints(DeviceState({GPU: gpus(0)}), ReusableDevices(), [0], Pod("p", "p"), asked)
     assert hints == {GPU: Hints((NUMAMask(1),))}
-
-
-def test_too_few_are_impossible() -> None:
-    assert hints_of(gpus(0, 1), 3) == []
-    whole = Pod("pod", "pod", containers=(asking("c", 2),))
-    held = DeviceState({GPU: gpus(0, 1)}, {"pod": {"c": {GPU: frozenset({"g0"})}}})
-    assert container_hints(held, ReusableDevices(), [0, 1], whole, whole.containers[0]) == {GPU: IMPOSSIBLE}
-    assert pod_hints(held, [0, 1], whole) == {GPU: IMPOSSIBLE}

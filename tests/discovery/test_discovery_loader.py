@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.machines import loader
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.machines.machine_document import machine_document
 from mooring.inputs.machines.machineinfo_json import machine_info_json
@@ -174,7 +173,7 @@ def test_a_named_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 
 
 def test_a_description_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "MAX_DESCRIPTION_BYTES", 10)
+    monkeypatch.setattr("mooring.inputs.machines.loader.MAX_DESCRIPTION_BYTES", 10)
     (tmp_path / "big.json").write_text(" " * 11)
     with pytest.raises(InputError, match="is larger than 10 bytes"):
         load_machine(str(tmp_path / "big.json"))

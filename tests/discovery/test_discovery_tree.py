@@ -17,9 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.machines import archive as archive_module
-from mooring.inputs.machines import tree as tree_module
-from mooring.inputs.machines.archive import ArchiveTree, read_archive
+from mooring.inputs.machines.archive import MAX_ARCHIVE_BYTES, ArchiveTree, read_archive
 from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
 
 FILES = {"sys/b/one": b"1\n", "sys/b/bytes": b"\xff\n", "sys/b/empty": b"", "proc/meminfo": b"MemTotal: 4 kB\n"}
@@ -183,7 +181,7 @@ def test_garbage_between_members_is_noticed(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_module, "MAX_UNPACKED_BYTES", 100_000)
+    monkeypatch.setattr("mooring.inputs.machines.archive.MAX_UNPACKED_BYTES", 100_000)
     bomb = tarfile.TarInfo("sys/bomb")
     bomb.size = 10_000_000
     with pytest.raises(InputError, match="unpacks to more than 100000 bytes"):
@@ -191,7 +189,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
 
 
 def test_an_archive_with_a_too_large_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_module, "MAX_FILE_BYTES", 5000)
+    monkeypatch.setattr("mooring.inputs.machines.archive.MAX_FILE_BYTES", 5000)
     large = tarfile.TarInfo("sys/large")
     large.size = 5001
     with pytest.raises(InputError, match="sys/large is larger than 5000 bytes"):
@@ -199,7 +197,7 @@ def test_an_archive_with_a_too_large_file_is_refused(tmp_path: Path, monkeypatch
 
 
 def test_an_archive_with_too_many_members_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_module, "MAX_MEMBERS", 3)
+    monkeypatch.setattr("mooring.inputs.machines.archive.MAX_MEMBERS", 3)
     with pytest.raises(InputError, match="more than 3 members"):
         open_tree(stored(tmp_path, packed()))
 
@@ -207,14 +205,14 @@ def test_an_archive_with_too_many_members_is_refused(tmp_path: Path, monkeypatch
 def test_a_too_large_archive_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "large.tar"
     with path.open("wb") as file:
-        file.truncate(archive_module.MAX_ARCHIVE_BYTES + 1)
+        file.truncate(MAX_ARCHIVE_BYTES + 1)
     with pytest.raises(InputError, match="larger than"):
         open_tree(path)
 
 
 @pytest.mark.parametrize("size", [5001, 100_000])
 def test_a_too_large_file_of_a_folder_is_refused(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_module, "MAX_FILE_BYTES", 5000)
+    monkeypatch.setattr("mooring.inputs.machines.tree.MAX_FILE_BYTES", 5000)
     (tmp_path / "large").write_bytes(bytes(size))
     (tmp_path / "largest").write_text("x" * 5000)
     assert FolderTree(str(tmp_path)).read("largest") == "x" * 5000

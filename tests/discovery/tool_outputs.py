@@ -10,7 +10,6 @@ from mooring.engine.core.bits import mask_of
 from mooring.engine.core.hardware import Hardware, HardwareCPU
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Cache
-from mooring.inputs.machines.formats.description import mask_text
 
 
 def hardware_of(machine: Machine) -> Hardware:
@@ -203,6 +202,7 @@ def _cache(cache: Cache, cpus: int) -> str:
 
 
 def _object(kind: str, cpus: int, *, os_index: int | None = 0, more: str = "", complete: bool = False) -> str:
-    words = ",".join(f"0x{word}" for word in mask_text(cpus).split(","))
+    digits = f"{cpus:0{max(cpus.bit_length() + 31, 32) // 32 * 8}x}"
+    words = ",".join(f"0x{digits[start : start + 8]}" for start in range(0, len(digits), 8))
     offline = f" complete_cpuset={quoteattr(words)} allowed_cpuset={quoteattr(words)}" if complete else ""
     return f'<object type="{kind}" os_index="{os_index}" cpuset={quoteattr(words)}{offline} {more}>'

@@ -17,19 +17,19 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.documents.validation import complaints
 
+import mooring.engine.cpumanager.facts as cpu_facts
+import mooring.engine.devicemanager.facts as device_facts
+import mooring.engine.extensions.facts as extension_facts
+import mooring.engine.memorymanager.facts as memory_facts
+import mooring.engine.node.facts as node_facts
+import mooring.engine.plugins.facts as plugin_facts
+import mooring.engine.topologymanager.facts as topology_facts
 from mooring.answers.doctor.lint import IsolationDocument
 from mooring.documents.facts import fact_members, fact_types
 from mooring.documents.plan import FindingPart, finding_parts
 from mooring.documents.schemas import document_type, kinds, schema
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.engine.cpumanager import facts as cpu_facts
-from mooring.engine.devicemanager import facts as device_facts
-from mooring.engine.extensions import facts as extension_facts
-from mooring.engine.memorymanager import facts as memory_facts
-from mooring.engine.node import facts as node_facts
-from mooring.engine.plugins import facts as plugin_facts
-from mooring.engine.topologymanager import facts as topology_facts
 
 
 @pytest.mark.parametrize("kind", kinds())

@@ -119,8 +119,7 @@ def held_already(told: Told, say: Say) -> bool:
 def mismatch(told: Told, say: Say) -> bool:
     held = told.after.cpu.assignments[told.pod.uid]
     if say["container"]:
-        size = held[say["container"]].bit_count()
-        return int(say["holds"]) == size != told.need(say["container"])
+        return int(say["holds"]) == held[say["container"]].bit_count() != told.need(say["container"])
     return any(cpus.bit_count() != told.need(name) for name, cpus in held.items())
 
 

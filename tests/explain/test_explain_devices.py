@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from tests.explain.situations import TWO_NODES, planned, pod, policy, told
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.explain.situations import TWO_NODES, planned, pod, policy, simple, told, with_memory
+from tests.explain.situations import container as container_forms
 from tests.plans import started_plan
 
-from mooring.answers.base.plan import Question
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.pods import find, first_refused, pods_of
 from mooring.answers.explain.document import explanation_document
-from mooring.answers.explain.text import helps_of
+from mooring.answers.explain.text import helps_of, without_details
+from mooring.documents.explanation import StoryLinePart
+from mooring.documents.facts import fact_members
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.cpumanager import facts as cpu_facts
+from mooring.engine.devicemanager import facts as device_facts
 from mooring.engine.devicemanager.state import Device
+from mooring.explanations import reason
+from mooring.explanations.codes import all_codes, is_code, page
+from mooring.explanations.remarks import all_remarks
 from mooring.explanations.story import Story
+from mooring.inputs.machines.compact import parse_compact
+from mooring.views.decision import SIGNS, Mark, decision_view
+from mooring.views.svg.decision import decision_svg
 
 GPU, NIC = "vendor.example/gpu", "vendor.example/nic"
 SINGLE = policy("single-numa-node")
@@ -117,3 +137,163 @@ def test_devices_without_a_numa_node_that_a_pod_holds_are_not_another_number() -
     found = told(started_plan(replace(question, held=held)))
     assert found.why.code == "MOOR-138"
     assert "it holds 2, but only 1 is on a known NUMA node" in found.why.sentence
+
+
+# Devices of a container that are farther from one another than as many others of the machine.
+
+
+GPU_DEVICES = "nvidia.com/gpu"
+
+
+def remarks_on(homes: dict[str, int], count: int, *, distances: bool = True) -> list[str]:
+    """Return what is said about a pod that gets the first devices by name, whatever their nodes."""
+    machine = parse_compact("sockets=2 numa=4 cores=16 threads=1 memory=64Gi")
+    if not distances:
+        bare = tuple(replace(node, distances=None) for node in machine.info.topology)
+        machine = replace(machine, info=replace(machine.info, topology=bare))
+    amount = {GPU_DEVICES: Quantity.parse(str(count))}
+    pod = Pod("u", "d", "train", (Container("main", requests=amount, limits=amount),))
+    devices = {GPU_DEVICES: tuple(Device(name, (node,)) for name, node in homes.items())}
+    (answer,) = make_plan(Question(machine, KubeletConfig(), pods=(pod,), devices=devices)).answers
+    return [remark.sentence for remark in all_remarks(answer.decision, answer.circumstances)]
+
+
+@pytest.mark.parametrize(
+    ("homes", "remark"),
+    [
+        ({"a": 0, "b": 2, "c": 3}, "0,2 (distance 32); on an empty machine NUMA nodes 2-3 (distance 12) have"),
+        ({"a": 0, "b": 2, "c": 2}, "0,2 (distance 32); on an empty machine NUMA node 2 (distance 10) has"),
+        ({"a": 0, "b": 1, "c": 2}, ""),
+        ({"a": 0, "b": 0}, ""),
+    ],
+    ids=["other nodes are closer", "one node has them", "the closest pair", "one node"],
+)
+def test_devices_are_judged_by_the_distance_of_their_nodes(homes: dict[str, int], remark: str) -> None:
+    sentences = [f"main has 2 GPUs (nvidia.com/gpu) on NUMA nodes {remark} as many"] if remark else []
+    assert remarks_on(homes, 2) == sentences
+
+
+def test_without_distances_only_the_number_of_nodes_counts() -> None:
+    assert remarks_on({"a": 0, "b": 2, "c": 3}, 2, distances=False) == []
+    (said,) = remarks_on({"a": 0, "b": 2, "c": 2}, 2, distances=False)
+    assert said.endswith("on NUMA nodes 0,2; on an empty machine NUMA node 2 has as many")
+
+
+def test_one_device_is_not_judged() -> None:
+    assert remarks_on({"a": 0}, 1) == []
+
+
+# Forms of an explanation: facts as documents, codes in the reference, marks of the picture, names.
+
+
+def test_a_fact_becomes_lists_and_texts() -> None:
+    assert fact_members(cpu_facts.DistributionChosen((0, 1), (0, 1), 4, 1, (0,), 1))["takers"] == [0]
+    taken = device_facts.DevicesTaken("p", "c", "example.com/nic", 1, None, ("nic-0",), NUMAMask(0b1), "")
+    assert fact_members(taken) == {
+        "fact": "DevicesTaken",
+        "pod": "p",
+        "container": "c",
+        "resource": "example.com/nic",
+        "need": 1,
+        "affinity": None,
+        "taken": ["nic-0"],
+        "near": "0",
+        "error": "",
+    }
+
+
+def test_every_code_of_a_reason_is_given_once() -> None:
+    codes = [value for name, value in vars(reason).items() if name.isupper() and name[0] != "_"]
+    assert sorted(codes) == sorted(set(codes)) == [code for code in all_codes() if code.startswith("MOOR-1")]
+
+
+def test_the_picture_says_what_hints_allow_and_what_was_chosen() -> None:
+    plan = planned(policy("restricted"), [simple("one", "4"), simple("two", "7")])
+    view = decision_view(told(plan), (0, 1), plan.kubelet.settings.topology)
+    [panel] = view.panels
+    marks = {row.name: [cell.mark for cell in row.cells] for row in panel.rows}
+    assert marks["cpu"] == [Mark.POSSIBLE, Mark.PREFERRED]
+    assert marks["merged: restricted"] == marks["CPUs allocated"] == [Mark.LEFT, Mark.CHOSEN]
+    assert [cell.text for cell in panel.rows[0].cells] == ["2 free", "8 free"]
+    assert not panel.refused
+
+
+def test_the_picture_of_a_refusal_marks_the_best_that_could_be_reached() -> None:
+    plan = planned(with_memory(policy("restricted")), [simple("wide", "2", "20Gi")])
+    view = decision_view(told(plan), (0, 1), None, ["do something"])
+    [panel] = view.panels
+    assert [cell.mark for cell in panel.rows[-1].cells] == [Mark.REFUSED, Mark.REFUSED]
+    assert panel.refused
+    picture = decision_svg(view)
+    assert "Help: do something" in picture
+    assert all(SIGNS[mark] in picture for mark in (Mark.PREFERRED, Mark.WITH_OTHERS, Mark.REFUSED))
+
+
+def test_a_pod_is_found_before_a_container_of_the_same_name() -> None:
+    pods = [simple("web", "1"), pod("default", container_forms("web", "1"))]
+    assert find(pods, "default/web").pod.name == "web"
+    assert find(pods, "default/default/web").container == "web"
+    with pytest.raises(InputError, match="there is no pod 'elsewhere'; there are default/web, default/default"):
+        find(pods, "elsewhere")
+
+
+def test_the_first_pod_that_does_not_run_is_the_one_in_question() -> None:
+    plan = planned(policy("restricted"), [simple("one", "2"), simple("large", "20"), simple("larger", "30")])
+    refused = first_refused(plan)
+    assert refused is not None
+    assert refused.name == "large"
+    assert first_refused(planned(policy("restricted"), [simple("one", "2")])) is None
+    assert len(pods_of(plan)) == 3
+
+
+def test_details_are_left_out_with_everything_below_them() -> None:
+    tree = [line("a", line("b", line("c"), detail=True), line("d"))]
+    assert without_details(tree) == [line("a", line("d"))]
+
+
+def line(text: str, *below: StoryLinePart, detail: bool = False) -> StoryLinePart:
+    return StoryLinePart(text, "", detail, list(below))
+
+
+# Codes: each that is used has its page, and each page is about something that is used.
+
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "mooring"
+CODE = re.compile(r'"(MOOR-\d{3})"')
+
+
+def used() -> set[str]:
+    return {code for file in SOURCE.rglob("*.py") for code in CODE.findall(file.read_text(encoding="utf-8"))}
+
+
+def test_every_code_in_use_has_a_page_and_every_page_is_in_use() -> None:
+    assert used() == set(all_codes())
+
+
+@pytest.mark.parametrize("code", all_codes())
+def test_a_page_names_its_code_and_says_what_it_means_what_to_do_and_from_where(code: str) -> None:
+    found = page(code)
+    assert found.title
+    assert found.text.startswith(f"# {code}: {found.title}\n\n")
+    for section in ("## What it means\n", "## What to do\n", "## Source\n"):
+        assert section in found.text
+    assert found.text.endswith(".\n")
+    assert set(re.findall(r"MOOR-\d{3}", found.text)) <= set(all_codes())
+
+
+def test_codes_are_found_in_either_case() -> None:
+    assert page("moor-261") == page("MOOR-261")
+
+
+def test_an_unknown_code_is_bad_input_that_names_a_near_one() -> None:
+    with pytest.raises(InputError, match=r"MOOR-26[0-9]"):
+        page("MOOR-269")
+
+
+@given(st.text(max_size=12))
+def test_no_other_text_is_a_code(text: str) -> None:
+    assert is_code(text) == (re.fullmatch(r"(?i)moor-[0-9]{3}", text) is not None)
+
+
+def test_a_finding_without_a_code_is_still_a_finding() -> None:
+    assert Finding("info", "a", "b").code == ""

@@ -6,24 +6,30 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from itertools import islice
 from types import FrameType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from tests.explain.refused_starts import recorded_starts
 from tests.explain.situations import container, planned, pod, policy, simple, told, with_memory
 
 from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.decision import Cause, Fault, StartRefusal
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node.facts import HintsGiven
 from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
+from mooring.explanations import opinions
 from mooring.explanations.lines import story_lines
 from mooring.explanations.opinions import opinions_of
+from mooring.explanations.reason import remedy
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.decision import decision_view
 
@@ -106,3 +112,107 @@ def test_a_provider_suffices_alone_when_a_merge_of_its_hints_alone_is_admitted(n
     if opinion.suffices and not opinion.indifferent and name == "restricted":
         assert alone.hint.mask is not None
         assert opinion.together & alone.hint.mask == alone.hint.mask
+
+
+# A preferred set around a NUMA node is sought among the sizes that can be preferred only.
+
+
+@given(st.data(), st.integers(2, 7))
+def test_no_larger_set_is_preferred(data: st.DataObject, count: int) -> None:
+    nodes = st.integers(1, (1 << count) - 1)
+    sockets = tuple(data.draw(st.lists(nodes, min_size=1, max_size=3)))
+    weights = tuple(data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count)))
+    family = Family(
+        NUMAMask((1 << count) - 1),
+        (Demand(data.draw(st.integers(1, 9)), weights),),
+        data.draw(st.integers(1, count)),
+        sockets=SocketRule(sockets, data.draw(st.integers(1, 3))),
+    )
+    for node in range(count):
+        every = [
+            mask
+            for size in range(1, count + 1)
+            for mask in islice(family.of_size(size, 1 << node), opinions.MOST_TRIED)
+            if family.prefers(mask)
+        ]
+        assert list(opinions.preferred_around(family, 1 << node)) == every
+
+
+# Advice about kubelets that do not start: for every recorded text that can be mended, and with nothing left open.
+
+
+WITHOUT_ADVICE = (
+    "unknown policy",  # the text says all there is
+    "is not available for platform",
+    "must be one of",
+    "unrecognized feature gate",
+    "cannot set feature gate",
+    "but depends on features that are disabled",
+    "unable to convert policy option to integer",
+    "the minimum value of",
+    "unable to parse reservedSystemCPUs",
+    "eviction percentage threshold",
+    "eviction threshold",
+    "failed to parse quantity",
+    "quantities must match the regular expression",
+    "cannot be negative",
+    "duplicate value for NUMA node",
+    "is not supported, only [memory hugepages-<HugePageSize>] is accepted",
+    "reserved memory may not be zero",
+)
+"""Texts that say themselves what is wrong with one field."""
+
+FILES = (
+    "admission-config-errors",
+    "state-files",
+    "admission-numa-large",
+    "admission-lifecycle-restart",
+    "real-kubelet",
+)
+
+
+@cache
+def refusals(name: str) -> tuple[StartRefusal, ...]:
+    return tuple(start.refusal for start in recorded_starts(f"{name}.jsonl.gz") if start.error)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_recorded_refusal_says_itself_what_is_wrong_or_has_advice(name: str) -> None:
+    silent = {
+        refusal.message
+        for refusal in refusals(name)
+        if not remedy(refusal) and not any(text in refusal.message for text in WITHOUT_ADVICE)
+    }
+    assert silent == set()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_advice_is_whole_sentences_that_name_the_manager(name: str) -> None:
+    for refusal in refusals(name):
+        text = remedy(refusal)
+        assert text == "" or (text[0].isupper() and text.endswith("."))
+        assert "{noun}" not in text
+        assert "{what}" not in text
+        for manager, other in (("cpu", "memory"), ("memory", "cpu")):
+            if refusal.message.startswith(f"start {manager} manager error"):
+                assert f"{other}_manager_state" not in text
+
+
+@pytest.mark.parametrize(
+    ("fault", "advice"),
+    [
+        (Fault("", Cause.UNKNOWN_TOPOLOGY_OPTION, names=("x",)), "Known are prefer-closest-numa-nodes and"),
+        (Fault("", Cause.CPUS_NOT_ONLINE), "Name only CPUs that are online"),
+        (
+            Fault("", Cause.POLICY_CHANGED, names=("memory",)),
+            "Another policy wrote the state file. Drain the node and delete the memory manager's state file",
+        ),
+        (Fault("", Cause.FILE_CONTRADICTS, names=("cpu",)), "The state file contradicts itself"),
+        (Fault("", Cause.CPUS_CHANGED, names=("cpu",)), "The CPUs or the reservation differ"),
+        (Fault("the sky is falling"), ""),
+    ],
+)
+def test_advice(fault: Fault, advice: str) -> None:
+    text = remedy(StartRefusal.of("start", fault))
+    assert text.startswith(advice)
+    assert bool(text) == bool(advice)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import to_builtins
 from tests.explain.situations import (
     FOUR_CACHES,
     STATIC,
@@ -20,19 +24,34 @@ from tests.explain.situations import (
     with_memory,
     with_pod_level,
 )
-from tests.plans import refused_plan
+from tests.planner.doctor_nodes import CONFIG, MACHINE
+from tests.plans import refused_plan, started_plan
 
-from mooring.answers.base.plan import Question
+from mooring.answers.base.plan import Question, make_plan
+from mooring.answers.base.pods import explain
+from mooring.answers.explain.document import explanation_document
+from mooring.engine.checkpoint.cpu_file import cpu_state_text
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import (
+    CPU_HOTPLUG,
+    DEVICE_ALIGNMENT,
+    DeviceAlignment,
+    DeviceAlignments,
+    KubeletConfig,
+    MooringConfig,
+)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
-from mooring.engine.core.pod import Container, ContainerKind, QoS
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.facts import CPUPinningFailed, PodShareCut, WholeCoresChecked
+from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.extensions.owners import claim_key, entry_of
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint
@@ -316,3 +335,237 @@ def test_a_burstable_pod_with_its_own_resources_is_not_told_about_containers_alo
     found = told(planned(config, [burstable]))
     assert found.why.code == "MOOR-164"
     assert remedy in found.why.remedy
+
+
+# Which device ties a pod to which NUMA node, and why CPUs and memory could not follow it.
+
+
+NIC = "example.com/nic"
+FOLLOW, REQUIRE = DeviceAlignment.FOLLOW, DeviceAlignment.REQUIRE
+
+
+def story(
+    config: KubeletConfig,
+    pods: Sequence[Pod],
+    *nodes: int,
+    default: DeviceAlignment = FOLLOW,
+    machine: Machine = TWO_NODES,
+) -> Story:
+    """Tell the story of the last pod on a node whose NICs are on these NUMA nodes."""
+    mooring = MooringConfig(frozenset({DEVICE_ALIGNMENT}), device_alignments=DeviceAlignments(default))
+    nics = tuple(Device(f"nic-{number}", (node,)) for number, node in enumerate(nodes))
+    return told(started_plan(Question(machine, config, mooring, tuple(pods), devices={NIC: nics})))
+
+
+def lines(found: Story) -> list[str]:
+    return [line.text for one in story_lines(found, None) for line in (one, *one.children) if not line.detail]
+
+
+def test_an_admitted_pod_says_which_device_it_followed() -> None:
+    found = story(policy("restricted"), [simple("a", "4", nics="1")], 1)
+    assert found.why.sentence == (
+        "Its 4 exclusive CPUs come from NUMA node 1. It gets nic-0 of example.com/nic on NUMA node 1, which CPUs and "
+        "memory follow."
+    )
+    assert f"{NIC}: nic-0 on NUMA node 1, which CPUs and memory follow" in lines(found)
+
+
+def test_cpus_are_not_free_where_the_device_is() -> None:
+    found = story(policy("single-numa-node"), [simple("big", "6"), simple("a", "4", nics="1")], 0)
+    assert found.why.code == "MOOR-136"
+    assert found.why.sentence == (
+        "Container app holds example.com/nic nic-0 on NUMA node 0, but can get 4 exclusive CPUs only on node 1; "
+        "single-numa-node requires one place for all of them."
+    )
+    assert "topologyManagerPolicy best-effort" in found.why.remedy
+
+
+def test_what_requires_alignment_is_refused_under_none_in_the_words_of_restricted() -> None:
+    found = story(STATIC, [simple("big", "6"), simple("a", "4", nics="1")], 0, default=REQUIRE)
+    assert (found.why.code, found.verdict) == ("MOOR-136", "rejected")
+    assert "restricted requires one place" in found.why.sentence
+    assert found.why.remedy.endswith("(deviceAlignment follow instead of require).")
+
+
+def test_what_follows_is_admitted_elsewhere_under_none_and_says_so() -> None:
+    found = story(STATIC, [simple("big", "6"), simple("a", "4", nics="1")], 0)
+    assert found.verdict == "admitted"
+    assert found.why.sentence.endswith(
+        "on NUMA node 0, which CPUs and memory cannot all follow; best-effort admits that."
+    )
+
+
+def test_too_few_cpus_on_any_node_are_no_matter_of_devices() -> None:
+    found = story(policy("single-numa-node"), [simple("big", "6"), simple("a", "8", nics="1")], 1)
+    assert found.why.code != "MOOR-136"
+
+
+def test_held_devices_without_a_common_node_are_named_with_their_nodes() -> None:
+    drivers = {"gpu.example.org": (Device("pool/0", (0,)),), "nic.example.org": (Device("pool/7", (1,)),)}
+    claimed = {"a": {"app": {driver: frozenset({found[0].id}) for driver, found in drivers.items()}}}
+    mooring = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
+    question = Question(TWO_NODES, policy("single-numa-node"), mooring, (simple("a", "2"),), devices=drivers)
+    found = told(started_plan(replace(question, claimed=claimed)))
+    assert found.why.code == "MOOR-137"
+    assert found.why.sentence == (
+        "Container app holds gpu.example.org pool/0 on NUMA node 0 and nic.example.org pool/7 on NUMA node 1: no set "
+        "of NUMA nodes suits all of them, which single-numa-node requires."
+    )
+    assert told(started_plan(replace(question, mooring=MooringConfig(), claimed=claimed))).verdict == "admitted"
+
+
+def test_cpus_away_from_a_device_are_remarked_with_what_helps() -> None:
+    drivers = {"gpu.example.org": (Device("pool/1", (1,)),)}
+    claimed = {"a": {"app": {"gpu.example.org": frozenset({"pool/1"})}}}
+    asked = Question(TWO_NODES, STATIC, MooringConfig(), (simple("a", "2"),), devices=drivers, claimed=claimed)
+    kubelet = told(started_plan(asked))
+    [remark] = [one for one in kubelet.remarks if one.code == "MOOR-190"]
+    assert remark.sentence == "app is not beside pool/1 on NUMA node 1 (gpu.example.org)"
+    assert "--devices follow" in remark.remedy
+    follows = told(started_plan(replace(asked, mooring=MooringConfig(frozenset({DEVICE_ALIGNMENT})))))
+    assert [one.code for one in follows.remarks if one.code == "MOOR-190"] == []
+
+
+# Claims of dynamic resource allocation in a story: those in the way of a refused pod, and those of the pod.
+
+
+NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
+"""CPU 0 is reserved; 1 to 3 can be had."""
+
+
+def pod_claims(cpus: int, *, claims: tuple[str, ...] = (), uid: str = "asked") -> Pod:
+    amounts = {"cpu": Quantity.parse(str(cpus)), "memory": Quantity.parse("64Mi")}
+    app = Container("app", requests=amounts, limits=amounts)
+    return Pod(uid, uid, "shop", (app,), QoS.GUARANTEED, claims=claims)
+
+
+def claims_state(**held: int) -> CPUState:
+    """Return a state in which claims, by name, hold CPUs."""
+    taken = reduce(int.__or__, held.values(), 0)
+    entries = {
+        claim_key(f"uid-{name}"): {entry_of("shop", name, "numa0", "fast"): CPUMask(cpus)}
+        for name, cpus in held.items()
+    }
+    return CPUState("static", CPUMask(0b1111 & ~taken), entries)
+
+
+def story_claims(state: CPUState, asked: Pod, *, config: KubeletConfig = NODE, before: tuple[Pod, ...] = ()) -> Story:
+    files = StateTexts(cpu_state_text(state, pod_level=False, baselines=False))
+    plan = make_plan(Question(Machine("small", MACHINE), config, pods=(*before, asked), files=files))
+    return explain(plan, asked)
+
+
+def told_claims(found: Story) -> list[str]:
+    return [line.text for line in walk(story_lines(found, None))]
+
+
+def test_a_plan_names_claims_of_which_nothing_tells_what_they_get() -> None:
+    files = StateTexts(cpu_state_text(claims_state(known=0b0010), pod_level=False, baselines=False))
+    pods = (
+        pod_claims(0, claims=("known",), uid="one"),
+        pod_claims(0, claims=("known", "other"), uid="two"),
+        pod_claims(9, claims=("no",)),
+    )
+    more = (
+        replace(pod_claims(0, claims=("a",), uid="three"), unmade_claims=("made",)),
+        *(pod_claims(0, claims=(uid,), uid=uid) for uid in ("gpu.example", "cpu.mooring.dev")),
+    )
+    claimed = {one.uid: {"app": {one.uid: frozenset({"n/d"})}} for one in more[1:]}
+    question = Question(Machine("small", MACHINE), NODE, pods=(*pods, *more), files=files, claimed=claimed)
+    found = [one for one in make_plan(question).findings if one.code == "MOOR-549"]
+    assert [(one.subject, one.message.partition(":")[0]) for one in found] == [
+        ("shop/two", "claims other"),
+        ("shop/three", "claims a, made"),
+        ("shop/cpu.mooring.dev", "claims cpu.mooring.dev"),
+    ]
+
+
+def test_a_refused_pod_is_told_the_claims_without_which_it_would_be_admitted() -> None:
+    found = story_claims(claims_state(one=0b0010, two=0b0100), pod_claims(3))
+    assert found.verdict == "rejected"
+    assert [claim.name for claim in found.claims.in_the_way] == ["one", "two"]
+    lines = told_claims(found)
+    assert "2 claims hold CPUs that the pod needs: it would be admitted without them" in lines
+    assert "claim shop/one holds CPUs 1" in lines
+
+
+def test_only_as_many_claims_are_in_the_way_as_have_to_go() -> None:
+    found = story_claims(claims_state(one=0b0010, two=0b1100), pod_claims(2))
+    assert [claim.name for claim in found.claims.in_the_way] == ["two"]
+    assert "1 claim holds CPUs that the pod needs: it would be admitted without that claim" in told_claims(found)
+
+
+def test_claims_are_not_blamed_for_a_pod_that_would_never_fit() -> None:
+    found = story_claims(claims_state(one=0b0010), pod_claims(4))
+    assert found.verdict == "rejected"
+    assert found.claims.in_the_way == ()
+    assert not any("needs" in line for line in told_claims(found))
+    assert "claims hold 1 CPU of the node" in told_claims(found)
+
+
+def test_claims_are_not_blamed_for_what_other_pods_took_when_their_own_cpus_do_not_suffice() -> None:
+    found = story_claims(claims_state(one=0b0010), pod_claims(2), before=(pod_claims(2, uid="first"),))
+    assert found.verdict == "rejected"
+    assert found.claims.in_the_way == ()
+
+
+def test_a_pod_is_told_what_it_has_by_its_claims_and_which_hold_nothing_here() -> None:
+    found = story_claims(claims_state(one=0b0110), pod_claims(1, claims=("one", "gpu")))
+    assert found.admitted
+    lines = told_claims(found)
+    assert "its claim shop/one holds CPUs 1-2" in lines
+    assert "request fast: CPUs 1-2 of numa0" in lines
+    assert "no CPUs of this node are held for shop/gpu, which the pod names as claims" in lines
+    document = to_builtins(explanation_document(found, "small", None))
+    assert document["claims"] == {
+        "own": [{"uid": "uid-one", "namespace": "shop", "name": "one", "cpus": "1-2"}],
+        "inTheWay": [],
+    }
+
+
+def test_a_claim_of_the_same_name_in_another_namespace_is_not_the_pods() -> None:
+    asked = replace(pod_claims(1, claims=("one",)), namespace="other")
+    found = story_claims(claims_state(one=0b0110), asked)
+    assert (found.claims.own, found.claims.nowhere) == ((), ("one",))
+
+
+def test_cpus_that_are_offline_stay_so_while_claims_are_thought_away() -> None:
+    files = StateTexts(cpu_state_text(claims_state(one=0b0010), pod_level=False, baselines=False))
+    mooring = MooringConfig(extensions=frozenset({CPU_HOTPLUG}), replace_offline="never")
+    question = Question(
+        Machine("small", MACHINE), NODE, mooring, pods=(pod_claims(2),), files=files, offline=CPUSet.of(3)
+    )
+    assert [claim.name for claim in explain(make_plan(question), pod_claims(2)).claims.in_the_way] == ["one"]
+
+
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(1, 3))
+def test_without_the_claims_in_the_way_the_pod_is_admitted_and_with_any_of_them_it_is_not(
+    owners: list[int], need: int
+) -> None:
+    held: dict[str, int] = {}
+    for cpu, owner in enumerate(owners):
+        if owner and cpu:
+            held[f"c{owner}"] = held.get(f"c{owner}", 0) | 1 << cpu
+    state = claims_state(**held)
+    found = story_claims(state, pod_claims(need))
+    start = start_kubelet(MACHINE, NODE, Question(Machine("small", MACHINE), NODE).mooring, StateTexts(_text(state)))
+    assert isinstance(start, Kubelet)
+    free = start
+    for claim in found.claims.in_the_way:
+        free = free.release(claim.uid)
+    if found.claims.in_the_way:
+        assert not found.admitted
+        assert free.decide(pod_claims(need))[1].admitted
+        for spared in found.claims.in_the_way:
+            rest = start
+            for claim in found.claims.in_the_way:
+                rest = rest if claim is spared else rest.release(claim.uid)
+            assert not rest.decide(pod_claims(need))[1].admitted
+    elif not found.admitted:
+        for name in held:
+            free = free.release(f"uid-{name}")
+        assert not free.decide(pod_claims(need))[1].admitted
+
+
+def _text(state: CPUState) -> str:
+    return cpu_state_text(state, pod_level=False, baselines=False)

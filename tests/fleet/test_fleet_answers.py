@@ -4,32 +4,60 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import zlib
+from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import dask
 import distributed
 import pytest
+from rich.console import Group
+from tests.fleet.clusters import ALIGNED as ALIGNED_REPORT
 from tests.fleet.clusters import LOOSE, SIX, arrival, asked, cluster, group, some_trials
+from tests.render.html_page import Page
 
 from mooring.command.main import run
+from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
+from mooring.engine.kubelet.events import Restart
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet import commands, trials
-from mooring.fleet.answer import answer_of, with_pods
-from mooring.fleet.cluster import NodeAction, NodeEvent, work_of
+from mooring.fleet.answer import admitted, answer_of, with_pods
+from mooring.fleet.cluster import (
+    ControllerKind,
+    NodeAction,
+    NodeChange,
+    NodeCluster,
+    NodeEvent,
+    PodArrival,
+    PodPhase,
+    Work,
+    Workload,
+    work_of,
+)
 from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
+from mooring.fleet.page import SCRIPTS, fleet_page_text, heat_svg
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation
+from mooring.fleet.text import fleet_parts
 from mooring.fleet.trials import Digests, Figures, FinishedTrials, FleetTrial, run_trial, run_trials
+from mooring.inputs.pods.scheduling_fields import scheduling_fields
+from mooring.views.console import plain
+from mooring.views.html.document import script_text
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -145,6 +173,31 @@ def test_the_document_says_why_pods_wait() -> None:
         (["default/p", "default/q"], [("More CPUs than any NUMA node has", "MOOR-102", 2)]),
         (["default/huge"], [("too little free cpu", "", 2)]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature"),
+    [
+        ({"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport"),
+        ({"restartPolicyRules": [{"action": "RestartAllContainers"}]}, "RestartAllContainersOnContainerExits"),
+        ({"volumeMounts": [{"name": "v", "bindMountOptions": ["noexec"]}]}, "VolumeBindMountOptions"),
+    ],
+)
+def test_a_pod_waits_for_a_node_that_declares_what_it_needs(spec: dict[str, Any], feature: str) -> None:
+    of_pod = {name: spec[name] for name in spec if name.startswith("host")}
+    fields = scheduling_fields({"containers": [{"name": "main", **spec}], **of_pod})
+    assert fields.features == {feature}
+    asks = replace(asked("1"), fields=fields)
+    old, new = group("old", 1, gpus=0), group("new", 1, replace(ALIGNED.config, feature_gates={feature: True}), gpus=0)
+    old = replace(old, mooring=MooringConfig(release=release_of("1.34")))
+    result = Simulation(cluster(old, new), work_of("w", [arrival("p", asks)])).run()
+    assert [one.admitted for one in answer_of(result).groups] == [0, 1]
+    result = Simulation(cluster(old), work_of("w", [arrival("p", asks)])).run()
+    [waits] = with_pods(answer_of(result), result).waits
+    assert [one.text for one in waits.causes] == [f"does not declare {feature}"]
+    # What a live node declares counts, not what its release can.
+    shown = replace(new, features=frozenset())
+    assert not answer_of(Simulation(cluster(shown), work_of("w", [arrival("p", asks)])).run()).pods.runs
 
 
 def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,6 +372,268 @@ def test_a_setting_that_is_none_is_named(setting: str, words: str) -> None:
 def test_a_release_to_upgrade_to_that_is_none_is_named(
     release: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    live = str(ROOT / "examples/fleet/live.yaml")
-    assert run(["fleet", "upgrade", release, "--cluster", live]) == 2
+    assert run(["fleet", "upgrade", release, "--cluster", str(ROOT / "examples/fleet/live.yaml")]) == 2
     assert capsys.readouterr().err.startswith(f"mooring: {words}")
+
+
+# The report of a simulation: what it draws and explains is what the simulation decided.
+
+
+SIX_REPORT = asked("6")
+"""More than one NUMA node has."""
+WORK = [
+    arrival("a", asked("3"), runs=50.0),
+    arrival("b", asked("2", gpus=1), at=10.0, runs=20.0),
+    arrival("six", SIX_REPORT, at=20.0, owner="web"),
+    arrival("late", asked("9"), at=30.0),
+    arrival("last", asked("1"), at=100.0),
+]
+
+
+def report(nodes: NodeCluster, work: Work, strategy: Strategy | None = None) -> Page:
+    """Return the page of a simulation."""
+    history = NodeHistory()
+    result = Simulation(nodes, work, strategy, history=history).run()
+    return Page(fleet_page_text(answer_of(result), result, history))
+
+
+def seen() -> Page:
+    return report(cluster(group("n", 2), group("m", 1, gpus=0)), work_of("w", WORK))
+
+
+def unpacked(text: str) -> bytes:
+    return zlib.decompress(b64decode(text))
+
+
+def pods_of(page: Page) -> list[list[Any]]:
+    found: list[list[Any]] = json.loads(unpacked(page.data()["pods"]))
+    return found
+
+
+def test_periods_add_up_to_the_answer() -> None:
+    answer = answer_of(Simulation(cluster(group("n", 2), group("m", 1, LOOSE)), work_of("w", WORK)).run())
+    assert sum(one.admitted for one in answer.periods) == admitted(answer.pods)
+    refused = [one for period in answer.periods for one in period.refused]
+    assert sum(one.pods for one in refused) == answer.pods.refused
+    assert {one.group for one in refused} == {one.name for one in answer.groups if one.refused}
+    assert max(one.waited.most for one in answer.periods) == answer.waited.most
+
+
+def test_a_pod_over_two_numa_nodes_is_not_aligned() -> None:
+    loose = Simulation(cluster(group("m", 1, LOOSE, gpus=0)), work_of("w", [arrival("six", SIX_REPORT)])).run()
+    tight = Simulation(cluster(group("n", 1)), work_of("w", [arrival("one", asked("2", gpus=1))])).run()
+    shared = Simulation(cluster(group("n", 1)), work_of("w", [arrival("s", asked("2", guaranteed=False))])).run()
+    assert [dict(answer_of(one).aligned) for one in (loose, tight, shared)] == [{"2": 1}, {"1": 1}, {}]
+
+
+def test_a_node_that_refuses_is_drawn_as_it_was_and_the_refusal_explained() -> None:
+    page = seen()
+    refusals = page.data()["refusals"]
+    [story] = (one for one in refusals if one["first"] == "default/six")
+    assert story["code"] == "MOOR-102"
+    assert b"MOOR-102 \xc2\xb7 default/six is rejected" in unpacked(story["decision"])
+    assert 0 < story["picture"] <= len(page.data()["pictures"])
+    explained = Counter(pod[-1] for pod in pods_of(page) if pod[0].startswith("default/six"))
+    assert [explained[number] for number in range(len(refusals))] == [one["count"] for one in refusals]
+    assert explained.total() == 101
+
+
+def test_letters_of_a_picture_are_those_of_the_pods_on_the_node() -> None:
+    page = seen()
+    data = page.data()
+    pod = next(one for one in pods_of(page) if one[0] == "default/a")
+    start = pod[2] * len(data["moments"]) * 2
+    assert pod[3] in data["marks"][int.from_bytes(unpacked(data["states"])[start : start + 2], "little") - 1]
+
+
+def test_a_waiting_pod_is_explained_by_every_node() -> None:
+    page = seen()
+    assert page.data()["waits"] == [[["too little free cpu", 3]]]
+    assert [pod[0] for pod in pods_of(page) if pod[1] == "waits"] == ["default/late"]
+
+
+def test_pictures_beyond_the_most_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.fleet.page.MOST_STATES", 1)
+    page = seen()
+    assert len(page.data()["pictures"]) == 1
+    assert page.data()["refusals"][0]["picture"] == 1
+    assert re.search(r"draws 1 of \d+ states", page.text)
+
+
+def test_every_fate_has_words_on_the_page() -> None:
+    history = NodeHistory()
+    result = Simulation(cluster(group("n", 1)), work_of("w", WORK), history=history).run()
+    answer = answer_of(result)
+    answer.pods = FatesPart(*[1] * len(PodPhase))
+    assert len(Page(fleet_page_text(answer, result, history)).named("dt")) > len(PodPhase)
+    script = script_text(SCRIPTS)
+    assert all(re.search(rf"^  {fate.value}: ", script, re.MULTILINE) for fate in PodPhase)
+
+
+def test_the_page_is_well_formed_and_holds_its_pictures() -> None:
+    page = seen()
+    root = ET.fromstring(unpacked(page.data()["pictures"][0]))  # noqa: S314 - our own text
+    assert root.tag.endswith("svg")
+    assert not [one for one in root.iter() if one.tag.endswith(("style", "script"))]
+    assert not [attributes for _, attributes in page.elements if "style" in attributes or "onclick" in attributes]
+
+
+def test_hostile_names_are_texts() -> None:
+    hostile = "</script><script>window.hacked=1</script>"
+    text = report(cluster(group("n", 1)), work_of(hostile, [arrival(hostile, SIX_REPORT)])).text
+    assert text.count("<script") == 2
+    assert "window.hacked" in text
+
+
+def test_the_heat_map_of_many_nodes_has_bounded_rows() -> None:
+    history = NodeHistory()
+    result = Simulation(cluster(group("n", 700, gpus=0)), work_of("w", WORK), history=history).run()
+    root = ET.fromstring(heat_svg(result, history))  # noqa: S314 - our own text
+    assert len(root.attrib["data-tops"].split()) == 240
+    assert "n: 700 nodes, about 3 in a row" in [one.text for one in root.iter()]
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        (["simulate", "--extender"], "html"),
+        (["compare", "--strategy", "LeastAllocated+extender"], "html"),
+        (["size", "--group", "one-socket", "--within", "9999"], "svg"),
+    ],
+    ids=str,
+)
+def test_each_question_is_drawn(words: list[str], form: str, tmp_path: Path) -> None:
+    to = tmp_path / "drawn"
+    assert run(["fleet", words[0], *EXAMPLE, *words[1:], "-o", form, "--to", str(to)]) == 0
+    text = to.read_text(encoding="utf-8")
+    assert ("<!DOCTYPE html>" in text) == (form == "html")
+    assert "<svg" in text
+
+
+def test_the_document_has_periods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "simulate", *EXAMPLE, "-o", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (
+        sum(one["pods"] for period in document["periods"] for one in period["refused"]) == document["pods"]["refused"]
+    )
+    assert set(document["aligned"]) == {"1"}
+
+
+def test_nodes_that_are_drained_and_get_another_configuration_are_drawn(tmp_path: Path) -> None:
+    events, to = str(ROOT / "examples/fleet/upgrade-day.yaml"), tmp_path / "drawn.html"
+    assert run(["fleet", "simulate", *EXAMPLE, "--events", events, "--extender", "-o", "html", "--to", str(to)]) in (
+        0,
+        1,
+    )
+    assert "evicted: drained" in to.read_text(encoding="utf-8")
+
+
+def test_the_report_has_evicted_and_held_pods_and_nodes_of_another_configuration() -> None:
+    changes: dict[float, NodeChange] = {5.0: NodeAction.DRAIN, 6.0: NodeAction.UNCORDON, 40.0: Restart(ALIGNED_REPORT)}
+    nodes = replace(cluster(group("n", 1)), events=tuple(NodeEvent(at, "n", one) for at, one in changes.items()))
+    work = work_of(
+        "w", [arrival("a", asked("3")), arrival("six", SIX_REPORT, at=20.0), arrival("last", asked("1"), at=60.0)]
+    )
+    page = report(nodes, work, Strategy(agent=True))
+    assert [pod[1] for pod in pods_of(page)] == ["evicted", "held", "runs"]
+    assert "<dt>evicted: drained, removed or preempted</dt><dd>1</dd>" in page.text
+    assert "<dt>held on a node by its agent</dt><dd>1</dd>" in page.text
+
+
+def test_the_text_says_why_pods_wait_and_on_how_many_nodes_where_causes_differ() -> None:
+    work = work_of("w", [arrival("large", asked("9")), arrival("six", asked("6", gpus=1), at=1.0)])
+    result = Simulation(cluster(group("n", 2), group("m", 1, gpus=0)), work, Strategy(extender=True)).run()
+    text = " ".join(plain(Group(*fleet_parts(answer_of(result), result, wide=False)), 100).split())
+    assert "default/large 0 s waits too little free cpu default/six" in text
+    assert re.search(r"default/six 1 s waits .*\(MOOR-\d+\): 2 nodes; too little free example.com/gpu: 1 node", text)
+
+
+@pytest.mark.parametrize(
+    ("pods", "words"),
+    [
+        ([arrival("a", asked("1"))], "The only pod found a node that admitted it. pods 1 running at the end"),
+        ([arrival(name, asked("1")) for name in "ab"], "All 2 pods found a node that admitted them. pods 2 running"),
+        ([arrival("six", SIX_REPORT)], "0 of 1 pod was admitted; 1 refused by kubelets. pods 1 refused by a kubelet"),
+        (
+            [replace(arrival("large", asked("9")), leaves=5.0)],
+            "No pod found a node before it was deleted. pods 1 deleted while waiting for a node",
+        ),
+    ],
+)
+def test_the_text_counts_pods_in_plain_english(pods: list[PodArrival], words: str) -> None:
+    result = Simulation(cluster(group("n", 2, gpus=0)), work_of("w", pods)).run()
+    assert words in " ".join(plain(Group(*fleet_parts(answer_of(result), result, wide=False)), 100).split())
+
+
+# Controllers: what they create, when they create another pod, and when they give up.
+
+
+SIX_CONTROLLERS = asked("6")
+"""More than one NUMA node has: the sums of a node take it, and single-numa-node does not."""
+ONE = cluster(group("a", 1, gpus=0))
+
+
+def run_controllers(workload: Workload, nodes: NodeCluster = ONE) -> Simulation:
+    return Simulation(nodes, work_of("w", [], (), [workload])).run()
+
+
+def created(result: Simulation) -> list[tuple[str, float]]:
+    return [(record.arrival.name, record.arrival.at) for record in result.records]
+
+
+def test_a_deployment_replaces_refused_pods_without_back_off_until_they_count_as_runaways() -> None:
+    result = run_controllers(Workload("default/web", ControllerKind.DEPLOYMENT, SIX_CONTROLLERS, pods=2))
+    assert created(result)[:4] == [
+        ("default/web-0", 0.0), ("default/web-1", 0.0), ("default/web-0~1", 1.0), ("default/web-1~1", 1.0)
+    ]  # fmt: skip
+    assert answer_of(result).runaways == {"default/web-0": MOST_REMADE, "default/web-1": MOST_REMADE}
+    assert answer_of(result).pods.refused == 2 * (MOST_REMADE + 1)
+
+
+def test_a_stateful_set_creates_a_pod_when_those_before_it_run() -> None:
+    ordered = Workload("default/db", ControllerKind.STATEFUL_SET, asked("3"), pods=3, ordered=True, first=5)
+    result = run_controllers(ordered)
+    assert created(result) == [("default/db-5", 0.0), ("default/db-6", 0.0), ("default/db-7", 0.0)]
+    assert [record.fate for record in result.records] == [PodPhase.RUNS, PodPhase.RUNS, PodPhase.WAITS]
+    refused = run_controllers(replace(ordered, asked=SIX_CONTROLLERS))
+    assert {name.partition("~")[0] for name, _ in created(refused)} == {"default/db-5"}
+
+
+def test_a_job_runs_so_many_pods_side_by_side_until_all_have_ended() -> None:
+    result = run_controllers(Workload("default/j", ControllerKind.JOB, asked("1"), 0.0, 5, 2, runs=10.0))
+    assert [at for _, at in created(result)] == [0.0, 0.0, 10.0, 10.0, 20.0]
+    assert answer_of(result).pods.ran == 5
+    assert not answer_of(result).failed_jobs
+
+
+def test_a_job_waits_longer_after_each_failure_and_gives_up() -> None:
+    result = run_controllers(Workload("default/j", ControllerKind.JOB, SIX_CONTROLLERS, 0.0, 1, backoff_limit=3))
+    assert created(result) == [
+        ("default/j-0", 0.0), ("default/j-0~1", 10.0), ("default/j-0~2", 30.0), ("default/j-0~3", 70.0)
+    ]  # fmt: skip
+    assert answer_of(result).failed_jobs == ["default/j"]
+    assert not answer_of(result).runaways
+
+
+def test_a_job_that_gives_up_deletes_the_pods_that_run() -> None:
+    nodes = cluster(group("a", 1, gpus=0), group("b", 1, LOOSE, gpus=0))
+    result = run_controllers(
+        Workload("default/j", ControllerKind.JOB, SIX_CONTROLLERS, 0.0, 3, backoff_limit=0, runs=1000.0), nodes
+    )
+    assert PodPhase.RUNS not in {record.fate for record in result.records}
+    assert answer_of(result).failed_jobs == ["default/j"]
+
+
+def test_evicted_pods_of_a_deployment_come_back_elsewhere() -> None:
+    nodes = replace(cluster(group("a", 2, gpus=0)), events=(NodeEvent(50.0, "a-0", NodeAction.DRAIN),))
+    workload = Workload("default/web", ControllerKind.DEPLOYMENT, asked("2"), pods=2)
+    result = run_controllers(workload, nodes)
+    assert sorted(record.fate.value for record in result.records) == ["evicted", "runs", "runs"]
+    assert [len(pods) for pods in result.nodes.pods] == [0, 2]
+
+
+def test_a_deployment_that_is_deleted_takes_its_pods_with_it() -> None:
+    result = run_controllers(Workload("default/web", ControllerKind.DEPLOYMENT, asked("3"), pods=3, leaves=30.0))
+    assert [(record.fate, record.ended) for record in result.records] == [
+        (PodPhase.RAN, 30.0), (PodPhase.RAN, 30.0), (PodPhase.LEFT, 30.0)
+    ]  # fmt: skip

@@ -100,8 +100,7 @@ def test_an_urgent_pod_preempts_the_least_important_ones_alone() -> None:
     result = run(pods)
     assert fates(result) == {"low": "runs", "middle": "runs", "low2": "evicted", "high": "runs"}
     assert result.preempted == 1
-    never = replace(high, preempts=False)
-    assert fates(run([*pods[:3], arrival("high", never, at=5)]))["high"] == "waits"
+    assert fates(run([*pods[:3], arrival("high", replace(high, preempts=False), at=5)]))["high"] == "waits"
 
 
 EVENTS: dict[str, Any] = {"apiVersion": "mooring/v1alpha1", "kind": "ClusterEvents"}
@@ -160,8 +159,7 @@ def test_an_event_that_is_none_is_one_line(tmp_path: Path, event: Any, words: st
 
 
 def test_the_answer_counts_evicted_pods_as_admitted() -> None:
-    result = run([arrival("p", FOUR)], NodeEvent(10.0, "a", NodeAction.DRAIN))
-    assert admitted(answer_of(result).pods) == 1
+    assert admitted(answer_of(run([arrival("p", FOUR)], NodeEvent(10.0, "a", NodeAction.DRAIN))).pods) == 1
 
 
 def test_the_agent_holds_a_pod_on_its_node_until_another_one_leaves() -> None:

@@ -201,8 +201,7 @@ def test_the_same_seed_gives_the_same_records(work: Work, seed: int, happening: 
 @LAW
 @given(works())
 def test_with_the_extender_no_kubelet_refuses(work: Work) -> None:
-    result = simulated(work, Strategy(extender=True))
-    assert answer_of(result).pods.refused == 0
+    assert answer_of(simulated(work, Strategy(extender=True))).pods.refused == 0
 
 
 @LAW

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,23 +11,33 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
+from tests.documents.validation import complaints
 from tests.fleet.clusters import asked
-from tests.fleet.live_clusters import live, node, pod
+from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
 
+from mooring.cli.output import json_text
+from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import admit
+from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet.command import fit_question
 from mooring.fleet.documents import FleetFitDocument
-from mooring.fleet.live_cluster import LiveCluster
-from mooring.fleet.live_objects import requirements_of_text
+from mooring.fleet.event_files import load_cluster
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import named_machines, requirements_of_text
 from mooring.fleet.nodes import Nodes
+from mooring.fleet.relocation.drain import drain, is_clean, upgrade
 from mooring.fleet.relocation.fit import FitQuestion, fit
 from mooring.fleet.relocation.moves import room
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
+from mooring.inputs.configuration.kubelet_config import kubelet_config
+from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.pods.pod_relations import PodAffinityTerm, PodRelations, PodSelector, SpreadConstraint
-from mooring.inputs.pods.scheduling_fields import Operator, Requirement
+from mooring.inputs.pods.scheduling_fields import Operator, Requirement, scheduling_fields
+from mooring.published.cluster_archive import ABOUT, ClusterArchive, ClusterObjects, load_objects, objects_of_archive
 
 LAW = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 TRIALS = 300
@@ -252,3 +263,214 @@ def test_a_workload_that_is_scaled_to_0_is_no_second_kind_of_pods(tmp_path: Path
     )
     found = fit_question((str(file),), None, "", moves=False)
     assert (found.name, found.replicas) == ("default/web", 3)
+
+
+# Drains and upgrades of live clusters: which pods find a place, which do not, and why.
+
+
+EXACT, BLIND = Strategy(extender=True), Strategy()
+
+
+def outcomes(found: Any) -> dict[str, tuple[str, str]]:
+    return {one.pod.partition("/")[2]: (one.outcome, one.target) for one in found.pods}
+
+
+def test_pods_of_a_drained_node_find_places_on_others_and_daemonsets_stay() -> None:
+    pods = pod("p0", "n0", "4"), pod("p1", "n0", "2", second=1), pod("d", "n0", "1", owner="DaemonSet")
+    answer = drain(live(node("n0"), node("n1"), *pods), ["n0"], EXACT)
+    assert outcomes(answer) == {"p0": ("moves", "n1"), "p1": ("moves", "n1"), "d": ("stays", "")}
+    assert is_clean(answer.pods)
+
+
+def test_a_pod_that_fits_by_sums_but_on_no_numa_node_waits_for_that_cause() -> None:
+    # n1 has three free CPUs: one on one NUMA node, two on the other.
+    pods = pod("p0", "n0", "3"), pod("p1", "n1", "2"), pod("p2", "n1", "2", second=1)
+    [waits] = drain(live(node("n0"), node("n1"), *pods), ["n0"], EXACT).pods
+    assert [(cause.code or cause.text, cause.nodes) for cause in waits.causes] == [
+        ("MOOR-103", ["n1"]),
+        ("drained", ["n0"]),
+    ]
+
+
+def test_without_the_extender_a_kubelet_refuses_what_another_node_would_admit() -> None:
+    found = live(
+        node("n0"),
+        node("n1"),
+        node("n2", labels={"small": "yes"}),
+        pod("p0", "n0", "3"),
+        *(pod(f"a{number}", "n1", "2", second=number) for number in (1, 2)),
+        *(pod(f"b{number}", "n2", cpus, second=number) for number, cpus in ((3, "3"), (4, "1"))),
+    )
+    assert outcomes(drain(found, ["n0"], EXACT))["p0"] == ("moves", "n2")
+    placed = {seed: outcomes(drain(found, ["n0"], BLIND, seed))["p0"] for seed in range(6)}
+    assert ("refused", "n1") in placed.values()
+
+
+def test_pods_without_a_controller_and_pods_of_a_budget_that_allows_nothing_are_failures() -> None:
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"namespace": "default"},
+        "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["held"]}]}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    found = live(node("n0"), node("n1"), pod("alone", "n0", "1", owner=""), pod("held", "n0", "1", second=1), budget)
+    answer = drain(found, ["n0"], EXACT)
+    assert outcomes(answer) == {"alone": ("lost", ""), "held": ("held", "")}
+    assert not is_clean(answer.pods)
+
+
+def test_a_node_that_is_not_there_is_named_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"a node 'node-0'.*"):
+        drain(live(node("node-1")), ["node-0"], EXACT)
+
+
+def test_an_upgrade_without_a_difference_lets_all_pods_run_on() -> None:
+    found = live(node("n0"), node("n1"), pod("p0", "n0", "4"), pod("p1", "n1", "2", second=1))
+    answer = upgrade(found, ["n0", "n1"], Restart(release=release_of("1.37")), EXACT)
+    assert [(one.name, one.turn, one.drained, dict(one.refused)) for one in answer.nodes] == [
+        ("n0", 1, "", {}),
+        ("n1", 2, "", {}),
+    ]
+    assert not answer.pods
+
+
+def test_nodes_whose_kubelet_would_not_start_are_drained_one_after_another() -> None:
+    config = kubelet_config({**ALIGNED, "reservedSystemCPUs": "0-1"}, source="new")
+    found = live(node("n0"), node("n1"), pod("p0", "n0", "3"), pod("p1", "n0", "2", second=1))
+    answer = upgrade(found, ["n0", "n1"], Restart(config), EXACT)
+    assert "reserved cpus" in answer.nodes[0].drained
+    # The pods of n0 go to n1, whose kubelet then does not start on its state files either.
+    assert [one.source for one in answer.pods] == ["n0", "n0", "n1", "n1"]
+    assert is_clean(answer.pods)
+
+
+def test_a_restart_that_refuses_pods_names_them_and_their_new_place() -> None:
+    loose = {**ALIGNED, "topologyManagerPolicy": "none", "cpuManagerPolicy": "none", "reservedSystemCPUs": ""}
+    found = live(node("n0"), node("n1"), pod("p0", "n0", "5"), pod("p1", "n1", "1", second=1), config=loose)
+    config = kubelet_config({**loose, "systemReserved": {"cpu": "4"}}, source="new")
+    answer = upgrade(found, ["n0"], Restart(config), EXACT)
+    assert set(answer.nodes[0].refused) == {"default/p0"}
+    assert outcomes(answer)["p0"] == ("moves", "n1")
+
+
+def test_nodes_of_one_turn_take_no_pods_of_one_another() -> None:
+    config = kubelet_config({**ALIGNED, "reservedSystemCPUs": "0-1"}, source="new")
+    found = live(node("n0"), node("n1"), pod("p0", "n0", "3"))
+    together = upgrade(found, ["n0", "n1"], Restart(config), EXACT, unavailable=2)
+    assert outcomes(together)["p0"] == ("waits", "")
+    assert {one.turn for one in together.nodes} == {1}
+
+
+# Archives of clusters: the same answers as from the objects, the same bytes, and nothing that is secret.
+
+
+WHEN = "2026-11-01T12:00:00Z"
+HIDDEN = "hunter2"
+
+
+def cluster_archive() -> ClusterObjects:
+    secretive = pod("p0", "n0", "2", nodeSelector={"kubernetes.io/hostname": "n0"}, serviceAccountName=HIDDEN)
+    secretive["metadata"]["annotations"] = {"token": HIDDEN, "mooring/spread-group": "web"}
+    [container] = secretive["spec"]["containers"]
+    container |= {
+        "env": [{"name": "PASSWORD", "value": HIDDEN}],
+        "args": [HIDDEN],
+        "image": HIDDEN,
+        "command": [HIDDEN],
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"values": [HIDDEN]}}],
+        "volumeMounts": [{"name": HIDDEN, "bindMountOptions": ["noexec"]}],
+    }
+    secretive["spec"]["volumes"] = [{"name": "data", "secret": {"secretName": HIDDEN}}]
+    secretive["status"] |= {"podIP": HIDDEN, "message": HIDDEN}
+    told = node("n0", taints=[{"key": "x", "effect": "PreferNoSchedule"}])
+    told["metadata"]["annotations"] = {"note": HIDDEN}
+    told["status"] |= {
+        "declaredFeatures": ["VolumeBindMountOptions"],
+        "addresses": [{"address": HIDDEN}],
+        "images": [{"names": [HIDDEN]}],
+    }
+    budget = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "default", "annotations": {"note": HIDDEN}},
+        "spec": {"selector": {"matchLabels": {"app": "p1"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    found = objects(told, node("n1"), secretive, pod("p1", "n1", "3", second=1), pod("p2", "n1", "1", second=2), budget)
+    configz = {name: {"kubeletconfig": {**ALIGNED, "tlsPrivateKeyFile": HIDDEN}} for name in ("n0", "n1")}
+    return ClusterObjects(found.source, found.found, configz)
+
+
+def written(folder: Path, packed: bytes) -> str:
+    path = folder / "cluster.tar.gz"
+    path.write_bytes(packed)
+    return str(path)
+
+
+def answer(found: ClusterObjects) -> dict[str, Any]:
+    live = live_cluster(found, named_machines([MACHINE]))
+    document = fit(live, FitQuestion("default/new", asked("4"), 4))
+    return {name: getattr(document, name) for name in ("now", "causes", "after", "plan", "fixed", "assumed")}
+
+
+def test_an_archive_gives_the_answers_of_the_objects_that_it_was_made_of(tmp_path: Path) -> None:
+    read = load_objects(written(tmp_path, ClusterArchive(cluster_archive(), WHEN).packed()))
+    assert read.captured == WHEN
+    assert answer(read) == answer(cluster_archive())
+    both = read, cluster_archive()
+    needed = [[len(scheduling_fields(one["spec"]).features) for one in found.of("Pod")] for found in both]
+    assert needed == [[2, 0, 0]] * 2
+    assert read.of("Node")[0]["status"]["declaredFeatures"] == ["VolumeBindMountOptions"]
+
+
+def test_no_value_that_is_not_on_a_list_gets_into_an_archive(tmp_path: Path) -> None:
+    read = load_objects(written(tmp_path, ClusterArchive(cluster_archive(), WHEN).packed()))
+    text = json.dumps([read.found, read.configz])
+    assert HIDDEN not in text
+    assert "spread-group" in text
+
+
+def test_the_order_of_objects_does_not_change_the_bytes() -> None:
+    found = cluster_archive()
+    turned = ClusterObjects(found.source, {kind: items[::-1] for kind, items in found.found.items()}, found.configz)
+    assert ClusterArchive(found, WHEN).packed() == ClusterArchive(turned, WHEN).packed()
+
+
+def test_what_an_archive_says_of_itself_is_what_its_schema_says() -> None:
+    about = ClusterArchive(cluster_archive(), WHEN).about
+    assert complaints("ClusterArchive", json.loads(json_text(about))) == []
+    assert {part.name: part.objects for part in about.parts if part.objects} == {
+        "Node": 2,
+        "Pod": 3,
+        "PodDisruptionBudget": 1,
+        "configz": 2,
+    }
+
+
+def test_what_could_not_be_read_is_said_again_by_every_answer(tmp_path: Path) -> None:
+    found = cluster_archive()
+    less = ClusterObjects(found.source, found.found, found.configz, unread=("nodestates cannot be read",))
+    read = load_objects(written(tmp_path, ClusterArchive(less, WHEN).packed()))
+    assert live_cluster(read, named_machines([MACHINE])).cluster.findings[0] == "nodestates cannot be read"
+
+
+def test_simulations_take_an_archive_with_its_nodes_as_they_are(tmp_path: Path) -> None:
+    path = written(tmp_path, ClusterArchive(cluster_archive(), WHEN).packed())
+    found = load_cluster(path, machines=(MACHINE,)).cluster
+    assert [len(now.pods) for now in found.now.values()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, f"is not an archive of a cluster: {ABOUT} is missing"),
+        ({ABOUT: b"{}"}, "None of None is not ClusterArchive"),
+        ({ABOUT: b"["}, ABOUT),
+        ({ABOUT: b"1"}, "must be a mapping"),
+        ({ABOUT: b'{"kind": "ClusterArchive", "apiVersion": "mooring/v1alpha1"}'}, "has no Node object"),
+    ],
+)
+def test_what_is_no_archive_is_one_line_that_names_the_file(files: dict[str, bytes], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        objects_of_archive(ArchiveTree("cluster.tar.gz", files))
+    assert said in str(raised.value)
+    assert "cluster.tar.gz" in str(raised.value)

@@ -36,8 +36,7 @@ def published(name: str, *, named: tuple[str, ...]) -> list[dict[str, Any]]:
         kubelet, answer = admit(kubelet, wanted)
         assert answer.admitted
     keys = tuple(PodKey("default", uid.removeprefix("uid-"), uid) for uid in named)
-    state = NodeState(name, digest_of(facts), kubelet.files, pods=keys)
-    return [facts_document(facts), state_document(state)]
+    return [facts_document(facts), state_document(NodeState(name, digest_of(facts), kubelet.files, pods=keys))]
 
 
 def test_a_published_state_decides_which_cpus_a_pod_has() -> None:
@@ -85,8 +84,7 @@ def test_every_instance_type_is_a_machine_on_which_a_kubelet_starts() -> None:
 def test_a_core_without_a_second_thread_is_read_from_the_number_of_cpus() -> None:
     one = node("n0", labels={"node.kubernetes.io/instance-type": "m7i.2xlarge"})
     one["status"]["capacity"]["cpu"] = "4"
-    found = live_cluster(objects(one))
-    assert kubelet_of(found, "n0").info.num_cores == 4
+    assert kubelet_of(live_cluster(objects(one)), "n0").info.num_cores == 4
 
 
 @pytest.mark.parametrize(
@@ -121,6 +119,13 @@ def test_extended_resources_of_a_node_are_devices_on_its_numa_nodes_in_turn() ->
     found = live(node("n0", devices={"example.com/gpu": "2"}))
     devices = kubelet_of(found, "n0").node.providers.devices.devices["example.com/gpu"]
     assert [one.numa for one in devices] == [(0,), (1,)]
+
+
+def test_a_live_node_has_the_features_that_it_declares() -> None:
+    shown = node("n0")
+    shown["status"]["declaredFeatures"] = ["VolumeBindMountOptions"]
+    assert [one.declared for one in live(shown).cluster.groups] == [{"VolumeBindMountOptions"}]
+    assert [one.declared for one in live(node("n0")).cluster.groups] == [set()]
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
@@ -177,5 +182,4 @@ def test_kubectls_list_on_standard_input_is_a_cluster() -> None:
     command = [sys.executable, "-m", "mooring", "fleet", "drain", "n0", "--cluster", "-", "--machine", MACHINE]
     given = json.dumps(listed).encode()
     ran = subprocess.run([*command, "-o", "json"], input=given, capture_output=True, check=False)
-    answer = json.loads(ran.stdout)
-    assert (ran.returncode, answer["pods"][0]["outcome"]) == (1, "waits")
+    assert (ran.returncode, json.loads(ran.stdout)["pods"][0]["outcome"]) == (1, "waits")

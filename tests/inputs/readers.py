@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.agent.nri import recordings
-from tests.cli.test_cli_pasted import ALLOCATABLE, HELD
+from tests.cli.test_cli_vendors import ALLOCATABLE, HELD
 from tests.configuration.test_configuration_embedded import GIVEN
 from tests.discovery import tool_outputs
 from tests.discovery.test_discovery_pasted import PASTED

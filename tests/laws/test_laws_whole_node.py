@@ -336,3 +336,17 @@ def test_every_break_has_its_defect(hard: Hardware, config: KubeletConfig, story
     together, known = first_break(started(hard, config, FIXABLE_DEFECTS), story)
     event(f"{found.kind}: {', '.join(sorted(known)) if together == found else 'several'}")
     assert together != found or known
+
+
+@given(hard=hardware(), config=configurations(), data=st.data())
+def test_a_container_that_an_empty_node_refuses_is_refused_by_one_with_pods(
+    hard: Hardware, config: KubeletConfig, data: st.DataObject
+) -> None:
+    node = empty = started(hard, config, frozenset())
+    for number in range(data.draw(st.integers(1, 4))):
+        node, _ = node.decide(data.draw(pods(f"p{number}")))
+    if node.active and data.draw(st.booleans()):
+        node, _ = node.remove(data.draw(st.sampled_from(sorted(node.active))))
+    asked = data.draw(pods("asked"))
+    asked = replace(asked, containers=asked.containers[-1:])
+    assert empty.decide(asked)[1].admitted or not node.decide(asked)[1].admitted

@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
+import mooring.engine.cpumanager.hints as cpu_hints
+import mooring.engine.devicemanager.hints as device_hints
+import mooring.engine.memorymanager.hints as memory_hints
 from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machineinfo import Core, HugePages, MachineInfo, NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.cpumanager import hints as cpu_hints
-from mooring.engine.devicemanager import hints as device_hints
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.memorymanager import hints as memory_hints
 from mooring.engine.node import Node
 from mooring.engine.node.settings import Settings, build_settings
 

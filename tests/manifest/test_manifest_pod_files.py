@@ -11,7 +11,6 @@ import pytest
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import QoS
-from mooring.inputs.pods import pod_files
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_files import load_pods
 
@@ -228,6 +227,6 @@ def test_lists_without_end_are_refused(tmp_path: Path) -> None:
 
 
 def test_number_of_pods_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_files, "MOST_PODS", 50)
+    monkeypatch.setattr("mooring.inputs.pods.pod_files.MOST_PODS", 50)
     message = refusal(tmp_path, workload("Deployment", "apps/v1", replicas=2_000_000_000))
     assert message == "f.json: spec.template: more than 50 pods; lower the replicas"

@@ -19,7 +19,6 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import QoS
 from mooring.engine.kubelet.events import Admit, Remove, Restart
-from mooring.inputs.pods import scenario as scenario_file
 from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios, scenario
 
 CORPORA = sorted((Path(__file__).parents[1] / "corpora").glob("*.jsonl.gz"))
@@ -170,7 +169,7 @@ def test_damaged_files_are_refused(tmp_path: Path, data: bytes, message: str) ->
 
 
 def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenario_file, "LONGEST_LINE", 1024**2)
+    monkeypatch.setattr("mooring.inputs.pods.scenario.LONGEST_LINE", 1024**2)
     file = tmp_path / "bomb.jsonl.gz"
     file.write_bytes(gzip.compress(b'{"id":"' + b"x" * 2**21, mtime=0))
     assert refusal(file) == f"{file}:1: a line longer than 1 MiB"

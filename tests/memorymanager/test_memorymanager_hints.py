@@ -9,9 +9,9 @@ from tests.memorymanager.plain_hints import Nodes, generous_hints, plain_hints
 from tests.memorymanager.small_memory import HUGE, empty_nodes, table
 from tests.memorymanager.strategies_memory import TYPES, Situation, situations
 
+import mooring.engine.memorymanager.hints as engine
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.memorymanager import hints as engine
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints
 from mooring.engine.memorymanager.reuse import Leftover
 from mooring.engine.memorymanager.state import NUMANodeState, charge
@@ -99,48 +99,6 @@ def test_the_best_hint_around_a_set_is_preferred_then_narrow_then_small(
         assert (None if best is None else (not best.preferred, best.mask)) == (
             (min(fitting)[0], min(fitting)[2]) if fitting else None
         )
-
-
-def masks(nodes: dict[int, NUMANodeState], requests: dict[str, int]) -> list[Nodes]:
-    return [chosen for chosen, _ in as_pairs(calculate_hints(nodes, requests))]
-
-
-def test_preferred_is_the_smallest_size_on_an_empty_machine_also_when_it_is_full_now() -> None:
-    nodes = charge(empty_nodes(8, 8), (0,), "memory", 4)
-    nodes = charge(nodes, (1,), "memory", 4)
-    assert calculate_hints(nodes, {"memory": 6}) is None  # both nodes serve others, so they form no group
-    empty = calculate_hints(empty_nodes(8, 8), {"memory": 6})
-    assert as_pairs(empty) == [(frozenset({0}), True), (frozenset({1}), True), (frozenset({0, 1}), False)]
-
-
-def test_nobody_is_preferred_when_the_smallest_size_is_taken() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), (0,), "memory", 8)
-    nodes = charge(nodes, (1,), "memory", 8)
-    assert as_pairs(calculate_hints(nodes, {"memory": 4})) == [(frozenset({2}), True)]
-    nodes = charge(nodes, (2,), "memory", 5)
-    assert calculate_hints(nodes, {"memory": 4}) is None
-
-
-def test_all_nodes_are_the_preferred_size_when_no_set_could_ever_serve() -> None:
-    assert calculate_hints(empty_nodes(4, 4), {"memory": 9}) is None
-
-
-def test_groups_in_use_are_kept_together() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), (0, 1), "memory", 10)
-    assert masks(nodes, {"memory": 2}) == [{2}, {0, 1}]
-    assert masks(nodes, {"memory": 12}) == []
-    assert masks(nodes, {"memory": 0}) == [{2}, {0, 1}]
-
-
-def test_a_node_with_an_assignment_of_its_own_forms_no_group() -> None:
-    nodes = charge(empty_nodes(8, 8, 8), (0,), "memory", 1)
-    assert masks(nodes, {"memory": 1}) == [{0}, {1}, {2}, {1, 2}]
-
-
-def test_every_requested_type_has_to_fit_and_gets_the_same_sets() -> None:
-    nodes = empty_nodes(8, 8, M2=(0, 4))
-    assert masks(nodes, {"memory": 1, HUGE: 2}) == [{1}, {0, 1}]
-    assert masks(nodes, {HUGE: 5}) == []
 
 
 @pytest.mark.parametrize("memory", [(8, 8), (8,) * 9])

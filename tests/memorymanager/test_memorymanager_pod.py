@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,11 +11,8 @@ from tests.memorymanager.small_memory import (
     BOTH,
     HUGE,
     INIT,
-    SIDECAR,
-    amounts,
     block,
     container,
-    counts,
     empty_nodes,
     fresh,
     on,
@@ -26,15 +22,14 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+import mooring.engine.memorymanager.hints as policy_hints
+import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
-from mooring.engine.memorymanager import hints as policy_hints
-from mooring.engine.memorymanager import static as engine
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
 from mooring.engine.memorymanager.pod_allocation import allocate_pod
 from mooring.engine.memorymanager.pod_partition import (
     EMPTY_SHARED_POOL,
-    partition,
     restored_blocks,
     shared_pool_error,
     without_orphans,
@@ -64,40 +59,10 @@ def served(policy: MemoryPolicy, whole: Pod, hint: Hint = ANYWHERE, state: Memor
 
 # The check of the shared pool.
 
-NO_INIT = "pod rejected, pod has shared init containers but no memory available for them"
 NO_SHARED = (
     "pod rejected, sum of exclusive container memory requests equals pod budget, "
     "leaving no memory for shared containers"
 )
-
-
-@pytest.mark.parametrize(
-    ("containers", "text"),
-    [
-        ([container("a", 5), container("b", 5)], ""),
-        ([container("a", 5), shared("b")], ""),
-        ([container("a", 10), shared("b")], NO_SHARED),
-        ([container("a", 11), shared("b")], NO_SHARED),
-        ([container("a", 11)], ""),
-        ([container("s", 10, SIDECAR), shared("i", INIT), container("a", 1)], NO_INIT),
-        ([shared("i", INIT), container("s", 10, SIDECAR)], ""),
-        ([container("i", 10, INIT), shared("a")], ""),
-        ([container("s", 4, SIDECAR), container("a", 6), shared("t", SIDECAR)], NO_SHARED),
-        ([shared("t", SIDECAR), container("a", 10)], NO_SHARED),
-    ],
-)
-def test_who_shares_must_find_something(containers: Sequence[Container], text: str) -> None:
-    whole = pod_level(*containers, memory=10)
-    assert shared_pool_error(whole, {"memory": 10}, BOTH)[0] == text
-
-
-def test_every_type_is_checked_and_memory_is_said_for_huge_pages_too() -> None:
-    whole = pod_level(container("a", 4, M2=6), shared("b"), memory=10, M2=6)
-    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH)[0] == NO_SHARED.replace(
-        "memory requests", f"{HUGE} requests"
-    )
-    init = pod_level(container("s", 4, SIDECAR, M2=6), shared("i", INIT), memory=10, M2=6)
-    assert shared_pool_error(init, {"memory": 10, HUGE: 6}, BOTH)[0] == NO_INIT.replace("memory", HUGE)
 
 
 def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
@@ -106,35 +71,7 @@ def test_a_container_with_requests_of_other_types_only_shares_nothing() -> None:
     assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH)[0] == ""
 
 
-def test_a_container_without_huge_pages_takes_none_of_them() -> None:
-    whole = pod_level(container("a", 4), container("b", 2, M2=5), shared("c"), memory=10, M2=6)
-    assert shared_pool_error(whole, {"memory": 10, HUGE: 6}, BOTH)[0] == ""
-
-
 # The partition.
-
-
-def test_shares_follow_the_specification() -> None:
-    whole = pod_level(
-        shared("i", INIT),
-        container("s", 2, SIDECAR),
-        shared("j", INIT),
-        shared("t", SIDECAR),
-        container("k", 7, INIT),
-        container("a", 3, M2=1),
-        shared("b"),
-        memory=10,
-        M2=4,
-    )
-    assert partition(whole, {"memory": 10, HUGE: 4}, BOTH) == {
-        "i": {"memory": 10, HUGE: 4},
-        "s": {"memory": 2},
-        "j": {"memory": 8, HUGE: 4},
-        "t": {"memory": 5, HUGE: 3},
-        "k": {"memory": 7},
-        "a": {"memory": 3, HUGE: 1},
-        "b": {"memory": 5, HUGE: 3},
-    }
 
 
 def test_the_record_of_init_containers_is_passed_on() -> None:
@@ -159,16 +96,6 @@ def test_observers_are_told_of_the_whole_pod_and_why_it_failed() -> None:
     assert (fact.pod, fact.container, fact.requests, {"memory": fact.hints}) == ("pod", "", {"memory": 5}, hints)
 
 
-def test_the_machine_is_charged_once_and_containers_get_their_blocks() -> None:
-    whole = pod_level(container("a", 4), shared("b"), memory=10, M2=3)
-    state = served(POLICY, whole, on(0, 1))
-    assert state.pods["pod"] == (block([0, 1], 3, HUGE), block([0, 1], 10))
-    assert state.assignments["pod"]["a"] == (block([0, 1], 4),)
-    assert set(state.assignments["pod"]["b"]) == {block([0, 1], 6), block([0, 1], 3, HUGE)}
-    assert (reserved(state), reserved(state, HUGE), counts(state)) == ([10, 0], [3, 0], [2, 2])
-    assert start(POLICY, state) is state
-
-
 def test_amounts_of_zero_are_not_written_down() -> None:
     whole = pod_level(container("a", 10, M2=3), container("c", 1, M2=0), memory=11, M2=3)
     assert served(POLICY, whole).assignments["pod"]["c"] == (block([0], 1),)
@@ -183,34 +110,6 @@ def test_nothing_is_reused_from_init_containers() -> None:
     assert allocate_pod(POLICY, answer.state, left, whole, on(0)) == MemoryRefusal(engine.NO_EXTENSION)
 
 
-@pytest.mark.parametrize(
-    "whole",
-    [
-        replace(pod_level(container("a", 4), memory=10), qos=QoS.BURSTABLE),
-        pod_level(container("a", 4), memory=0),
-    ],
-)
-def test_pods_that_ask_for_nothing_get_nothing(whole: Pod) -> None:
-    assert served(POLICY, whole) == fresh(POLICY)
-
-
-def test_unreadable_requests_are_no_requests() -> None:
-    whole = pod_level(container("a", 4), memory=10)
-    asked = amounts("0.5", cpu=1)
-    assert whole.resources is not None
-    unreadable = replace(whole, resources=replace(whole.resources, requests=asked, limits=asked))
-    assert served(POLICY, unreadable) == fresh(POLICY)
-
-
-def test_refusals_of_a_whole_pod() -> None:
-    empty = pod_level(container("a", 10), shared("b"), memory=10)
-    assert allocate_pod(POLICY, fresh(POLICY), ReusableMemory(), empty, ANYWHERE) == MemoryRefusal(
-        NO_SHARED, EMPTY_SHARED_POOL
-    )
-    large = pod_level(container("a", 41), memory=41)
-    assert allocate_pod(POLICY, fresh(POLICY), ReusableMemory(), large, ANYWHERE) == MemoryRefusal(engine.NO_DEFAULT)
-
-
 # Restart.
 
 WHOLE = pod_level(container("i", 3, INIT), container("a", 4), shared("b"), memory=10)
@@ -219,18 +118,6 @@ WHOLE = pod_level(container("i", 3, INIT), container("a", 4), shared("b"), memor
 def started(policy: MemoryPolicy, whole: Pod = WHOLE, hint: Hint = ANYWHERE) -> MemoryState:
     """Return the state after the pod's containers started: init containers are gone."""
     return remove(policy, served(policy, whole, hint), whole.uid, "i")
-
-
-def test_the_kubelet_charges_a_running_pod_again_and_then_refuses_its_own_file() -> None:
-    state = started(POLICY)
-    again = served(POLICY, WHOLE, ANYWHERE, state)
-    assert reserved(again) == [20, 0]
-    after = again
-    for name in ("i", "a", "b"):
-        after = remove(POLICY, after, "pod", name)
-    assert after.assignments == {}
-    assert reserved(after) == [10, 0]
-    assert start(POLICY, after) == DIFFERENT
 
 
 @pytest.mark.parametrize("whole", [WHOLE, pod_level(container("a", 4, M2=1), container("b", 6), memory=10, M2=1)])

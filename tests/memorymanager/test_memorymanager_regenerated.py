@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import pytest
 from tests.memorymanager.small_memory import (
-    APP,
-    BOTH,
     HUGE,
     INIT,
-    SIDECAR,
     block,
     container,
     empty_nodes,
     fresh,
     pod,
-    pod_level,
     static,
 )
 
+import mooring.engine.memorymanager.hints as policy_hints
 from mooring.engine.core.bits import NUMAMask
-from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS
-from mooring.engine.memorymanager import hints as policy_hints
+from mooring.engine.core.pod import Pod
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.reuse import ReusableMemory
@@ -44,14 +40,6 @@ def of_container(policy: MemoryPolicy, whole: Pod, state: MemoryState, name: str
 
 def of_pod(policy: MemoryPolicy, whole: Pod, state: MemoryState) -> ResourceHints | None:
     return policy_hints.pod_hints(policy, state, ReusableMemory(), whole)
-
-
-@pytest.mark.parametrize("policy", [POLICY, SANE])
-def test_blocks_that_fit_the_request_are_one_preferred_hint_each(policy: MemoryPolicy) -> None:
-    whole = pod(container("c", 5, M2=2))
-    held = holding(c=(block([0, 1], 5), block([1], 2, HUGE)))
-    expected = {"memory": ON_BOTH, HUGE: ON_ONE}
-    assert of_container(policy, whole, held) == expected
 
 
 @pytest.mark.parametrize(
@@ -120,38 +108,6 @@ def test_in_pod_scope_every_container_is_held_against_itself_when_the_defect_is_
     }
     assert of_pod(SANE, whole, holding(a=(block([1], 5),), b=(block([1], 7),))) == {"memory": ON_ONE}
     assert of_pod(SANE, whole, holding(a=(block([0], 12),), b=(block([0], 7),))) == {"memory": IMPOSSIBLE}
-
-
-def test_an_entry_of_another_pod_or_container_is_nothing_held() -> None:
-    whole = pod(container("c", 5))
-    state = MemoryState("Static", POLICY.default_nodes, {"other": {"c": (block([0], 9),)}, "pod": {"x": ()}})
-    expected = {"memory": Hints(preferred=(NUMAMask(0b01), NUMAMask(0b10)), others=(NUMAMask(0b11),))}
-    assert of_container(POLICY, whole, state) == of_pod(POLICY, whole, state) == expected
-
-
-def test_who_has_no_opinion() -> None:
-    burstable = pod(container("c", 5), qos=QoS.BURSTABLE)
-    left_out = pod_level(container("c", 5), memory=5)
-    fractional = pod(container("c", "0.5"))
-    without = pod(container("c", None))
-    for whole in (burstable, left_out, fractional, without):
-        assert of_container(POLICY, whole, fresh(POLICY)) is None
-        assert of_pod(POLICY, whole, fresh(POLICY)) is None
-
-
-def test_nothing_fits_is_no_opinion_too() -> None:
-    assert of_container(SANE, pod(container("c", 41)), fresh(POLICY)) is None
-
-
-@pytest.mark.parametrize("kind", [APP, SIDECAR])
-def test_a_managed_pod_whose_sharers_would_have_nothing_is_impossible(kind: ContainerKind) -> None:
-    policy = static(POLICY.default_nodes, gates=BOTH)
-    shared = container("shared", None, kind)
-    whole = pod_level(container("own", 8), shared, memory=8, M2=4)
-    assert of_pod(policy, whole, fresh(policy)) == {"memory": IMPOSSIBLE, HUGE: IMPOSSIBLE}
-    assert of_container(policy, whole, fresh(policy), "own") is not None
-    off = static(POLICY.default_nodes, gates=PodLevelGates())
-    assert of_pod(off, whole, fresh(off)) is None
 
 
 def test_the_observer_learns_what_the_hints_were_made_from() -> None:

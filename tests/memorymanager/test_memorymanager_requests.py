@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from tests.faults import text_of
-from tests.memorymanager.small_memory import APP, BOTH, HUGE, INIT, LARGE, SIDECAR, container, pod, pod_level
+from tests.memorymanager.small_memory import BOTH, HUGE, SIDECAR, container, pod, pod_level
 
 from mooring.engine.core.config import ReservedMemory
-from mooring.engine.core.machineinfo import HugePages, MachineInfo, NUMANode
-from mooring.engine.core.pod import ContainerKind, PodLevelGates
+from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.core.pod import PodLevelGates
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.memorymanager.policy import (
     NOT_INT64,
@@ -23,18 +23,6 @@ from mooring.engine.memorymanager.policy import (
 )
 
 OFF = PodLevelGates()
-
-
-def test_only_memory_and_huge_pages_count_and_zero_is_kept() -> None:
-    asked = container("c", 0, M2=7)
-    limits = {**asked.limits, "vendor.example/gpu": Quantity.parse("1")}
-    asked = replace(asked, requests=limits, limits=limits)
-    assert container_requests(pod(asked), asked, OFF) == {"memory": 0, HUGE: 7}
-
-
-def test_requests_count_and_not_limits() -> None:
-    asked = replace(container("c", 5), limits={"memory": Quantity.parse("9")})
-    assert container_requests(pod(asked), asked, OFF) == {"memory": 5}
 
 
 @pytest.mark.parametrize("text", ["0.5", "100m", "1e30", "9223372036854775808"])
@@ -54,51 +42,8 @@ def test_a_container_of_a_managed_pod_asks_only_when_requests_equal_limits() -> 
     assert container_requests(pod_level(no_cpu, memory=10), no_cpu, BOTH) == {}
 
 
-def test_a_managed_pod_asks_for_its_own_numbers_without_zeros() -> None:
-    whole = pod_level(container("c", 4, G1=9), memory=10, M2=0, G1=5)
-    assert pod_requests(whole, BOTH) == {"memory": 10, LARGE: 5}
-    assert pod_requests(whole, OFF) == {"memory": 4, LARGE: 9}
-
-
-@pytest.mark.parametrize(
-    ("containers", "expected"),
-    [
-        ([("a", 4, APP), ("b", 3, APP)], 7),
-        ([("i", 9, INIT), ("a", 4, APP)], 9),
-        ([("i", 3, INIT), ("j", 2, INIT), ("a", 4, APP)], 4),
-        ([("s", 5, SIDECAR), ("a", 4, APP)], 9),
-        ([("s", 5, SIDECAR), ("i", 6, INIT), ("a", 4, APP)], 11),
-        ([("i", 6, INIT), ("s", 5, SIDECAR), ("a", 4, APP)], 9),
-        ([("s", 1, SIDECAR), ("t", 2, SIDECAR), ("i", 6, INIT), ("a", 4, APP)], 9),
-    ],
-)
-def test_a_pod_asks_for_what_runs_at_once(containers: list[tuple[str, int, ContainerKind]], expected: int) -> None:
-    whole = pod(*[container(name, size, kind) for name, size, kind in containers])
-    assert pod_requests(whole, OFF) == {"memory": expected}
-
-
-def test_types_that_no_app_asks_for_are_not_asked_for_by_the_pod() -> None:
-    whole = pod(container("i", 1, INIT, M2=9), container("s", 1, SIDECAR, G1=3), container("a", 4, M2=2))
-    assert pod_requests(whole, OFF) == {"memory": 5, HUGE: 9}
-
-
 def machine(*nodes: NUMANode) -> MachineInfo:
     return MachineInfo(1, 1, sum(node.memory for node in nodes), nodes)
-
-
-def test_the_default_state_takes_reservation_and_huge_pages_off_memory() -> None:
-    info = machine(
-        NUMANode(0, 8 << 30, (HugePages(1048576, 2), HugePages(2048, 3))),
-        NUMANode(4, 1 << 30),
-    )
-    state = default_machine_state(info, {0: {"memory": 1 << 30, HUGE: 4096}})
-    memory, large, huge = (state[0].memory[name] for name in ("memory", LARGE, HUGE))
-    assert (memory.total, memory.system_reserved) == (8 << 30, 1 << 30)
-    assert memory.allocatable == memory.free == (5 << 30) - 3 * (2 << 20)
-    assert (large.total, large.allocatable, large.reserved) == (2 << 30, 2 << 30, 0)
-    assert (huge.total, huge.system_reserved, huge.free) == (6 << 20, 4096, (6 << 20) - 4096)
-    assert set(state[4].memory) == {"memory"}
-    assert [(node, one.assignments, one.cells) for node, one in state.items()] == [(0, 0, (0,)), (4, 0, (4,))]
 
 
 def test_reservations_above_a_nodes_memory_wrap_around_and_are_named() -> None:
@@ -107,12 +52,6 @@ def test_reservations_above_a_nodes_memory_wrap_around_and_are_named() -> None:
     )
     assert state[0].memory["memory"].allocatable == state[0].memory["memory"].free == 2**64 - 1
     assert (state[0].memory["memory"].total, state[0].memory["memory"].system_reserved) == (1024, 1025)
-    assert wrapped_nodes(state) == (0,)
-
-
-def test_huge_pages_above_a_nodes_memory_wrap_around() -> None:
-    state = default_machine_state(machine(NUMANode(0, 1 << 20, (HugePages(2048, 1),))), {})
-    assert state[0].memory["memory"].free == 2**64 - (1 << 20)
     assert wrapped_nodes(state) == (0,)
 
 
@@ -131,13 +70,6 @@ def test_pools_are_named_by_page_size_in_binary_units(kib: int, name: str) -> No
 def reserve(*entries: ReservedMemory, node: str = "100", fixed: frozenset[str] = frozenset()) -> object:
     amounts = {"memory": Quantity.parse(node), "cpu": Quantity.parse("1")}
     return text_of(reserved_table(entries, [0, 1], amounts, fixed))
-
-
-def test_reserved_memory_is_kept_by_node() -> None:
-    assert reserve(ReservedMemory(0, {"memory": "60"}), ReservedMemory(1, {"memory": "40"})) == {
-        0: {"memory": 60},
-        1: {"memory": 40},
-    }
 
 
 def test_a_node_may_be_named_without_ordinary_memory() -> None:

@@ -23,14 +23,14 @@ from tests.memorymanager.small_memory import (
     static,
 )
 
+import mooring.engine.memorymanager.hints as policy_hints
+import mooring.engine.memorymanager.start as replay
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
-from mooring.engine.memorymanager import hints as policy_hints
-from mooring.engine.memorymanager import start as replay
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.pod_partition import without_pod
 from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.start import DIFFERENT, EMPTY_WITH_ASSIGNMENTS, Containers, start
+from mooring.engine.memorymanager.start import DIFFERENT, Containers, start
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
 from mooring.engine.memorymanager.static import MemoryAllocated, allocate, remove
 
@@ -46,29 +46,6 @@ def charged(nodes: Nodes, *blocks: Block) -> Nodes:
 
 def on_file(nodes: Nodes, assignments: Assignments) -> MemoryState:
     return MemoryState("Static", nodes, assignments)
-
-
-def test_a_fresh_state_gets_the_machine() -> None:
-    policy = static(empty_nodes(8, 8))
-    assert start(policy, MemoryState("Static", {}, {})) == fresh(policy)
-
-
-def test_assignments_without_a_machine_are_refused() -> None:
-    state = MemoryState("Static", {}, {"pod": {}})
-    assert start(static(empty_nodes(8)), state) == EMPTY_WITH_ASSIGNMENTS
-
-
-@pytest.mark.parametrize(
-    ("held", "text"),
-    [
-        (block([0, 7], 1), "the NUMA that does not exist"),
-        (block([0], 1, HUGE), "memory resource that does not exist"),
-    ],
-)
-def test_blocks_of_unknown_nodes_and_types_are_refused(held: Block, text: str) -> None:
-    policy = static(empty_nodes(8, 8))
-    state = replace(fresh(policy), assignments={"pod": {"c": (held,)}})
-    assert start(policy, state) == f"[memorymanager] (pod: pod, container: c) the memory assignment uses {text}"
 
 
 def test_blocks_of_a_whole_pod_count_instead_of_its_containers_and_have_no_container_name() -> None:
@@ -105,10 +82,6 @@ def changed(node: int, **fields: object) -> MemoryState:
 def moved(node: int, resource: str, **fields: int) -> MemoryState:
     memory = STATE.nodes[node].memory
     return changed(node, memory={**memory, resource: replace(memory[resource], **fields)})
-
-
-def test_a_state_is_its_own_assignments() -> None:
-    assert start(RIGHT, STATE) is STATE
 
 
 @pytest.mark.parametrize(
@@ -249,21 +222,6 @@ def test_a_single_node_beside_its_group_starts_and_the_start_is_said_to_be_left_
     facts: list[object] = []
     assert start(policy, state, facts.append) is state
     assert facts == [StartLeftToChance((0,))]
-
-
-def test_an_order_that_is_not_left_to_chance_is_not_talked_about() -> None:
-    facts: list[object] = []
-    assert start(RIGHT, STATE, facts.append) is STATE
-    assert facts == []
-
-
-def test_a_group_that_a_removed_assignment_left_behind_starts_in_no_order() -> None:
-    # v1.37.1 writes this itself: the single one came, set the group of node 0 to itself, and went.
-    policy = static(empty_nodes(8, 8))
-    group, single = block([0, 1], 2), block([0], 6)
-    nodes = release(charged(policy.default_nodes, group, single), (single,))
-    assert nodes[0].cells == (0,)
-    assert start(policy, on_file(nodes, {"b": {"c": (group,)}})) == DIFFERENT
 
 
 def in_order(empty: Nodes, pods: Assignments, *order: str) -> MemoryState:

@@ -26,7 +26,6 @@ from tests.node.resizable import resized
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.config import ANYWHERE, NEVER
 from mooring.engine.core.errors import InputError
-from mooring.engine.extensions.facts import CPUsBroken, CPUsReplaced, CPUsRestored, CPUsWentOffline
 from mooring.engine.extensions.offline import effective_pool, usable
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
@@ -294,11 +293,10 @@ def test_facts_and_metrics_tell_what_was_done() -> None:
     node = with_pods(hotpluggable(), pod(7), pod(2, uid="q"))
     metrics = Metrics.initial(node.settings, node.cpu)
     after, _ = went_offline(node, cpus("2,8"), facts.append)
-    assert isinstance(facts[0], CPUsWentOffline)
-    assert [type(fact) for fact in facts[1:]] == [CPUsBroken, CPUsReplaced]
+    assert [type(fact).__name__ for fact in facts] == ["CPUsWentOffline", "CPUsBroken", "CPUsReplaced"]
     assert fold(metrics, facts).values == Metrics.initial(after.settings, after.cpu).values
     came_online(after, cpus("2,8"), facts.append)
-    assert [type(fact) for fact in facts[4:]] == [CPUsRestored, CPUsRestored]
+    assert [type(fact).__name__ for fact in facts[4:]] == ["CPUsRestored", "CPUsRestored"]
 
 
 def codes(node: Node) -> list[tuple[str, str]]:

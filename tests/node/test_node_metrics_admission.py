@@ -20,16 +20,16 @@ from tests.node.metered import (
     shared,
 )
 
+import mooring.engine.node.metrics.names as name
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.decision import Rejection, StartRefusal
 from mooring.engine.core.pod import Container, Pod, PodResources, QoS
 from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted
-from mooring.engine.node.metrics import names as name
+from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted
 from mooring.engine.node.metrics.metrics import Histogram, Metrics, fold, observe_duration, samples
-from mooring.engine.node.metrics.names import REASONS, labels, pod_admission, rejection
+from mooring.engine.node.metrics.names import labels, pod_admission, rejection
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"
@@ -74,26 +74,10 @@ def asking_for_a_nic(uid: str) -> Pod:
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_admission_is_a_request_under_every_policy(policy: str, scope: str) -> None:
-    metered = Metered(config(policy=policy, scope=scope))
-    change = metered.change(pod("a", shared("main"), qos=QoS.BEST_EFFORT))
-    assert change[REQUESTS] == 1
-    assert ERRORS not in change
-
-
-@pytest.mark.parametrize("scope", ["container", "pod"])
-@pytest.mark.parametrize("policy", POLICIES)
 def test_the_error_of_a_provider_is_an_error_but_under_policy_none(policy: str, scope: str) -> None:
     change = Metered(config(cpu="none", memory="Static", policy=policy, scope=scope)).change(UNREADABLE)
     assert change[rejections("UnexpectedAdmissionError")] == 1
     assert change.get(ERRORS, 0) == (0 if policy == "none" else 1)
-
-
-@pytest.mark.parametrize("scope", ["container", "pod"])
-@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
-def test_a_hint_that_the_policy_rejects_is_an_error(policy: str, scope: str) -> None:
-    change = Metered(config(policy=policy, scope=scope)).change(pod("a", container("one", "20")))
-    assert (change[ERRORS], change[rejections("TopologyAffinityError")]) == (1, 1)
 
 
 def test_a_failed_device_counts_as_any_other_provider() -> None:
@@ -102,18 +86,6 @@ def test_a_failed_device_counts_as_any_other_provider() -> None:
     assert of_admission(metered.change(asking_for_a_nic("a"))) == {REQUESTS: 1, admissions("container_level"): 1}
     change = of_admission(metered.change(asking_for_a_nic("b")))
     assert change == {REQUESTS: 1, ERRORS: 1, rejections("UnexpectedAdmissionError"): 1}
-
-
-def test_only_single_numa_node_counts_alignment() -> None:
-    for policy in ("none", "best-effort", "restricted"):
-        for scope in ("container", "pod"):
-            metered = Metered(config(policy=policy, scope=scope))
-            metered.admit(pod("a", container("one", "2")))
-            metered.admit(pod("b", container("one", "10")))
-            metered.admit(pod("c", container("one", "10")))
-            found = metered.numbers
-            of_nodes = [series(one) for one in ("container", "pod") for series in (aligned, not_aligned)]
-            assert not any(found.get(series) for series in of_nodes)
 
 
 def test_container_scope_counts_each_container() -> None:
@@ -146,16 +118,6 @@ def test_pod_scope_counts_the_pod_once() -> None:
     }
 
 
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_an_error_of_a_provider_is_no_failed_alignment(scope: str) -> None:
-    metered = Metered(config(cpu="none", memory="Static", policy="single-numa-node", scope=scope))
-    assert of_admission(metered.change(UNREADABLE)) == {
-        REQUESTS: 1,
-        ERRORS: 1,
-        rejections("UnexpectedAdmissionError"): 1,
-    }
-
-
 def test_pods_with_a_partition_count_as_pods() -> None:
     managers = {"PodLevelResourceManagers": True}
     metered = Metered(config(policy="single-numa-node", scope="pod", gates=managers))
@@ -164,11 +126,6 @@ def test_pods_with_a_partition_count_as_pods() -> None:
 
 
 # Rejections.
-
-
-@pytest.mark.parametrize("reason", sorted(REASONS))
-def test_known_reasons_are_counted_under_their_own_name(reason: str) -> None:
-    assert rejection(reason) == (("reason", reason),)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +144,6 @@ def test_other_reasons_are_counted_together(reason: str, label: str) -> None:
     assert rejection(reason) == (("reason", label),)
 
 
-def test_a_rejection_of_the_managers_is_counted_by_its_reason() -> None:
-    metered = Metered(config(options=("full-pcpus-only",)))
-    assert metered.change(pod("a", container("one", "3")))[rejections("Other")] == 1
-    assert metered.change(pod("b", container("one", "16")))[rejections("Other")] == 1
-
-
 def test_a_pod_that_another_handler_rejects_is_no_admitted_pod() -> None:
     metered = Metered(config(policy="best-effort"))
     metered.admit(pod("a", container("one", "2")))
@@ -209,13 +160,6 @@ def test_a_pod_that_another_handler_rejects_is_no_admitted_pod() -> None:
     # What it was given stays counted until the managers are asked again.
     assert change["cpu_manager_exclusive_cpu_allocation_count"] == 2
     assert metered.change_of_removal("")["cpu_manager_exclusive_cpu_allocation_count"] == -2
-
-
-def test_the_only_admitted_pod_leaves_no_series_behind_when_it_is_rejected_after_all() -> None:
-    metered = Metered(config())
-    metered.admit(pod("a", container("one", "2")))
-    metered.node = metered.node.withdraw("a", Rejection("OutOfcpu", ""), metered.observer)
-    assert admissions("container_level") not in metered.numbers
 
 
 def test_a_withdrawal_without_words_or_of_an_unknown_pod_counts_nothing() -> None:
@@ -250,10 +194,6 @@ def test_admitted_pods_are_counted_by_where_their_resources_are_declared(declare
     assert Metered(config()).change(declared)[admissions(mode, qos)] == 1
 
 
-def test_a_rejected_pod_is_not_counted_as_admitted() -> None:
-    assert not any("pod_level_" in series for series in Metered(config()).change(pod("a", container("one", "16"))))
-
-
 # An admission that never ends.
 
 
@@ -279,25 +219,7 @@ def test_an_endless_admission_keeps_its_counts_and_gives_its_gauges_back() -> No
     assert after.observer.metrics.before is None
 
 
-def test_an_end_without_a_beginning_changes_nothing() -> None:
-    metrics = Metered(config()).observer.metrics
-    assert metrics.after(AdmissionEndless("b", "group-loop")) is metrics
-
-
 # The value and its observers.
-
-
-def test_a_restart_begins_anew_and_counts_the_pods_that_are_admitted_again() -> None:
-    metered = Metered(config(policy="best-effort"))
-    for uid in ("a", "b"):
-        metered.admit(pod(uid, container("one", "2")))
-    metered.admit(pod("c", container("one", "16")))
-    assert isinstance(metered.node.restart(observer=metered.observer), tuple)
-    found = metered.numbers
-    assert (found[REQUESTS], found[ERRORS]) == (2, 0)
-    assert rejections("UnexpectedAdmissionError") not in found
-    assert found["cpu_manager_pinning_requests_total"] == 2
-    assert found["cpu_manager_exclusive_cpu_allocation_count"] == 4
 
 
 def test_a_start_is_reported_and_a_refused_one_is_not() -> None:
@@ -326,14 +248,6 @@ def test_an_observer_passes_everything_on() -> None:
 def test_facts_that_count_nowhere_leave_the_very_same_value() -> None:
     metrics = Metered(config()).observer.metrics
     assert metrics.after("a fact of somebody else") is metrics
-
-
-def test_metrics_are_values() -> None:
-    metrics = Metered(config()).observer.metrics
-    more = metrics.after(AdmissionBegun("a")).after(PodAdmitted("a", pod("a", container("one"))))
-    assert metrics.value(name.ADMISSION_REQUESTS) == 0
-    assert more.value(name.ADMISSION_REQUESTS) == 1
-    assert more.value(name.REJECTIONS, reason="Other") is None
 
 
 def test_samples_are_sorted_and_complete() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.node.metered import Metered, Numbers, config, container, init, numbers, pod, pod_level, shared
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
-from mooring.engine.core.pod import ContainerKind, QoS
+from mooring.engine.core.pod import ContainerKind
 from mooring.engine.cpumanager.facts import CPUsAssigned, CPUsReleased
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node.metrics.metrics import NUMA_GAUGE, fold
@@ -44,12 +44,6 @@ def of_cpus(change: Numbers) -> Numbers:
 # Containers.
 
 
-def test_a_container_without_a_claim_counts_nothing() -> None:
-    metered = Metered(config(gates=MANAGERS))
-    assert of_cpus(metered.change(pod("a", container("main", "1500m")))) == {}
-    assert of_cpus(metered.change(pod("b", container("main"), qos=QoS.BURSTABLE))) == {}
-
-
 def test_a_container_that_is_served_moves_both_gauges() -> None:
     assert of_cpus(Metered(config()).change(pod("a", container("main", "2")))) == {
         REQUESTS: 1,
@@ -57,14 +51,6 @@ def test_a_container_that_is_served_moves_both_gauges() -> None:
         SHARED_POOL: -2000,
         ON_NODE_0: 2,
         ONE_UNCORE: 1,
-    }
-
-
-def test_with_pod_level_managers_allocations_and_assignments_are_counted() -> None:
-    change = Metered(config(gates=MANAGERS)).change(pod("a", container("main", "2"), container("more", "4")))
-    assert {series: by for series, by in change.items() if series.startswith("resource_manager_")} == {
-        ALLOCATIONS_OF_NODE: 2,
-        NODE_EXCLUSIVE: 2,
     }
 
 
@@ -78,12 +64,6 @@ def test_cpus_of_two_uncore_caches_are_not_aligned_whatever_the_option() -> None
     assert ONE_UNCORE not in preferring.change(pod("b", container("main", "6")))
 
 
-def test_full_pcpus_only_counts_whole_cores() -> None:
-    change = Metered(config(options=("full-pcpus-only",))).change(pod("a", container("main", "2")))
-    assert change[WHOLE_CORES] == 1
-    assert NO_WHOLE_CORES not in change
-
-
 def test_a_refused_alignment_of_cores_is_an_error_and_a_failure() -> None:
     metered = Metered(config(options=("full-pcpus-only",), gates=MANAGERS))
     for uid, cpus in (("odd", "3"), ("many", "16")):
@@ -93,14 +73,6 @@ def test_a_refused_alignment_of_cores_is_an_error_and_a_failure() -> None:
             ERRORS_OF_NODE: 1,
             NO_WHOLE_CORES: 1,
         }
-
-
-def test_too_few_cpus_are_an_error_and_no_failed_alignment_without_the_option() -> None:
-    assert of_cpus(Metered(config(gates=MANAGERS)).change(pod("a", container("main", "16")))) == {
-        REQUESTS: 1,
-        ERRORS: 1,
-        ERRORS_OF_NODE: 1,
-    }
 
 
 def test_an_existing_set_counts_as_a_request_and_as_whole_cores_only() -> None:
@@ -114,27 +86,7 @@ def test_an_existing_set_counts_as_a_request_and_as_whole_cores_only() -> None:
     assert found[ONE_UNCORE] == 0
 
 
-def test_what_a_refused_pod_got_before_is_counted_and_given_back_later() -> None:
-    metered = Metered(config())
-    change = metered.change(pod("a", container("one", "2"), container("two", "16")))
-    assert (change[REQUESTS], change[ERRORS], change[EXCLUSIVE], change[SHARED_POOL]) == (2, 1, 2, -2000)
-    assert metered.change_of_removal("a") == {EXCLUSIVE: -2, SHARED_POOL: 2000}
-
-
-def test_pod_level_pods_that_are_left_out_count_nothing() -> None:
-    assert of_cpus(Metered(config()).change(pod_level("a", "4", "1Gi", container("main", "2")))) == {}
-
-
 # Removal.
-
-
-def test_removal_takes_both_gauges_back() -> None:
-    metered = Metered(config())
-    start = metered.numbers
-    metered.admit(pod("a", container("one", "2"), container("two", "4")))
-    metered.remove("a")
-    end = metered.numbers
-    assert (end[EXCLUSIVE], end[SHARED_POOL]) == (start[EXCLUSIVE], start[SHARED_POOL])
 
 
 def test_the_gauge_of_a_numa_node_keeps_its_last_count() -> None:
@@ -153,13 +105,6 @@ def test_without_the_defect_it_returns_to_0() -> None:
     metered.admit(pod("b", container("main", "8")))
     assert metered.change_of_removal("b") == {EXCLUSIVE: -8, SHARED_POOL: 8000, ON_NODE_1: -8}
     assert metered.numbers[ON_NODE_1] == 0
-
-
-def test_a_node_that_still_has_exclusive_cpus_is_counted_down() -> None:
-    metered = Metered(config())
-    metered.admit(pod("a", container("main", "2")))
-    metered.admit(pod("b", container("main", "4")))
-    assert metered.change_of_removal("b")[ON_NODE_0] == -4
 
 
 def test_a_released_cpu_that_another_pod_has_too_is_not_counted_per_node() -> None:
@@ -237,10 +182,6 @@ def test_the_count_per_numa_node_misses_a_pod_until_the_next_step() -> None:
     assert ON_NODE_0 not in metered.numbers
 
 
-def test_a_pod_without_whole_cpus_counts_nothing() -> None:
-    assert of_cpus(in_pod_scope().change(pod_level("a", "1500m", "1Gi", shared("one")))) == {}
-
-
 def test_every_error_of_a_whole_pod_is_one_error_and_no_request() -> None:
     greedy = pod_level("a", "4", "2Gi", container("one", "4"), shared("two"))
     assert of_cpus(in_pod_scope().change(greedy)) == {ERRORS: 1, ERRORS_OF_POD: 1}
@@ -264,11 +205,3 @@ def test_an_error_in_the_middle_leaves_the_partition_and_the_earlier_parts_count
         POD_EXCLUSIVE: 1,
         POD_SHARED: 1,
     }
-
-
-def test_a_partition_comes_back_with_the_last_container() -> None:
-    metered = in_pod_scope()
-    metered.admit(pod_level("b", "2", "1Gi", container("one", "2")))
-    metered.admit(pod_level("a", "8", "4Gi", container("one", "4"), shared("two")))
-    assert metered.numbers[ON_NODE_0] == 2
-    assert metered.change_of_removal("a") == {EXCLUSIVE: -8, SHARED_POOL: 8000}

@@ -50,10 +50,6 @@ def test_each_type_is_an_allocation_and_each_container_an_assignment() -> None:
     assert of_memory(change) == {REQUESTS: 2, ALLOCATIONS_OF_NODE: 3, NODE_EXCLUSIVE: 2}
 
 
-def test_without_the_gate_only_requests_are_counted() -> None:
-    assert of_memory(metered(managers=False).change(pod("a", container("one", pages="2Mi")))) == {REQUESTS: 1}
-
-
 def test_memory_that_no_node_has_is_an_error() -> None:
     assert of_memory(metered().change(pod("a", container("main", memory="64Gi")))) == {
         REQUESTS: 1,
@@ -67,17 +63,6 @@ def test_existing_blocks_count_as_a_request_only() -> None:
     node.admit(pod("a", container("main")))
     assert isinstance(node.node.restart(observer=node.observer), tuple)
     assert {series: value for series, value in of_memory(node.numbers).items() if value} == {REQUESTS: 1}
-
-
-def test_init_containers_count_as_others_do() -> None:
-    change = metered().change(pod("a", init("first"), container("main", memory="2Gi")))
-    assert of_memory(change) == {REQUESTS: 2, ALLOCATIONS_OF_NODE: 2, NODE_EXCLUSIVE: 2}
-
-
-def test_removal_counts_nothing() -> None:
-    node = metered()
-    node.admit(pod("a", container("main")))
-    assert node.change_of_removal("a") == {}
 
 
 # Whole pods.
@@ -99,21 +84,9 @@ def test_a_pod_counts_itself_its_init_containers_and_its_exclusive_apps() -> Non
     assert of_memory(change) == {REQUESTS: 1 + 3 + 1, ALLOCATIONS_OF_POD: 5, POD_EXCLUSIVE: 2, POD_SHARED: 3}
 
 
-def test_what_nobody_gets_has_no_series() -> None:
-    node = metered("best-effort", "pod")
-    node.admit(pod_level("a", "4", "2Gi", container("one"), container("two")))
-    assert node.numbers[POD_EXCLUSIVE] == 2
-    assert POD_SHARED not in node.numbers
-
-
 def test_an_empty_shared_pool_is_an_error_of_the_pod() -> None:
     greedy = pod_level("a", "4", "2Gi", container("one", "2", "2Gi"), shared("two"))
     assert of_memory(metered("best-effort", "pod").change(greedy)) == {REQUESTS: 1, ERRORS: 1, ERRORS_OF_POD: 1}
-
-
-def test_a_pod_that_no_node_can_hold_is_an_error_of_the_pod() -> None:
-    large = pod_level("a", "4", "64Gi", container("one", "2", "2Gi"), shared("two"))
-    assert of_memory(metered("best-effort", "pod").change(large)) == {REQUESTS: 1, ERRORS: 1, ERRORS_OF_POD: 1}
 
 
 def test_in_container_scope_the_containers_of_a_pod_level_pod_are_served_from_the_node() -> None:

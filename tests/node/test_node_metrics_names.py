@@ -81,13 +81,6 @@ def test_the_table_is_the_kubelets() -> None:
     assert [row(metric) for metric in METRICS if metric is not DEVICES] == expected
 
 
-def test_labels_are_ascending_and_every_metric_says_what_it_tells() -> None:
-    for metric in METRICS:
-        assert list(metric.labels) == sorted(metric.labels)
-        assert metric.help.endswith(".")
-        assert len(metric.help) > 20
-
-
 def test_histograms_and_only_they_have_ascending_buckets() -> None:
     for metric in METRICS:
         assert (metric.type is MetricType.HISTOGRAM) == bool(metric.buckets)
@@ -142,11 +135,6 @@ def test_every_topology_policy_but_none_creates_its_series(policy: str, scope: s
     assert Metered(config(cpu="none", policy=policy, scope=scope)).numbers == {**ALWAYS, **OF_TOPOLOGY}
 
 
-def test_strict_reservation_does_not_count_reserved_cpus_twice() -> None:
-    strict = Metered(config(options=("strict-cpu-reservation",)))
-    assert strict.numbers["cpu_manager_shared_pool_size_millicores"] == 14000
-
-
 def test_a_start_on_a_state_counts_what_it_holds() -> None:
     before = Metered(config())
     before.admit(pod("a", container("one", "2"), container("two", "8")))
@@ -159,13 +147,6 @@ def test_a_start_on_a_state_counts_what_it_holds() -> None:
     assert found["cpu_manager_shared_pool_size_millicores"] == 4000
     assert found['cpu_manager_allocation_per_numa{numa_node="0"}'] == 2
     assert found['cpu_manager_allocation_per_numa{numa_node="1"}'] == 8
-
-
-def test_without_their_gate_resource_manager_series_never_appear() -> None:
-    metered = Metered(config(memory="Static", policy="restricted"))
-    metered.admit(pod("a", container("main")))
-    metered.admit(pod("b", container("main", "16")))
-    assert not [series for series in metered.numbers if series.startswith("resource_manager_")]
 
 
 def test_without_pod_level_resources_admitted_pods_are_not_counted_by_them() -> None:

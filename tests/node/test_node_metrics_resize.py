@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.node.metered import MetricsObserver
 from tests.node.resizable import EXTENDED, SIXTEEN, config, pod
 
+import mooring.engine.node.metrics.names as name
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.node import Node
-from mooring.engine.node.metrics import names as name
 from mooring.engine.node.metrics.metrics import Metrics, pending_cpus
 from mooring.engine.node.resize.resizing import reconcile, resize
 

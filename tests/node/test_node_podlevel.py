@@ -7,19 +7,12 @@ from tests.cpumanager.pods import amounts
 from tests.node.nodes import machine
 from tests.node.podlevel_nodes import INIT, ONE_THREAD, SIDECAR, container, cpus_of, fresh, managed, shared, whole
 
-from mooring.engine.core.bits import NUMAMask
-from mooring.engine.core.pod import Container, Pod, QoS
+from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
-from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Decision, Node, StartRefusedError
-from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 
-GIB = 2**30
 MIXED = whole("4", container("own", "2"), shared("rest"))
-NO_CPUS_LEFT = (
-    "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers"
-)
 
 
 def admitted(node: Node, pod: Pod) -> Node:
@@ -53,87 +46,7 @@ def test_without_pod_level_resources_the_managers_gate_is_not_accepted() -> None
         fresh(managed(gates={"PodLevelResourceManagers": True, "PodLevelResources": False}))
 
 
-@pytest.mark.parametrize(("policy", "scope"), [("none", "pod"), ("none", "container"), ("restricted", "container")])
-def test_elsewhere_than_in_pod_scope_containers_are_served_one_by_one(policy: str, scope: str) -> None:
-    node = admitted(fresh(managed(policy, scope, memory=True)), MIXED)
-    assert cpus_of(node) == {"own": "1-2"}
-    assert node.memory.assignments == {"pod": {"own": (Block((0,), "memory", GIB),)}}
-    assert node.memory.pods == {}
-
-
-def test_the_pods_numbers_do_not_count_in_container_scope() -> None:
-    # 1 CPU for the pod as a whole would not do; nobody looks.
-    node = admitted(fresh(managed("restricted", "container")), whole("1", container("own", "2"), shared("rest")))
-    assert cpus_of(node) == {"own": "1-2"}
-
-
-def test_pods_that_are_not_guaranteed_share() -> None:
-    node = admitted(fresh(managed(memory=True)), whole("4", container("own", "2"), qos=QoS.BURSTABLE))
-    assert cpus_of(node) == {}
-    assert node.memory.assignments == {}
-
-
 # Allocation in pod scope.
-
-
-@pytest.mark.parametrize(
-    ("cpu", "containers", "expected"),
-    [
-        ("5", [container("c1", "3"), container("c2", "1"), container("c3", "1")], ["1-3", "4", "5"]),
-        ("5", [container("c1", "3"), shared("c2"), shared("c3")], ["1-3", "4-5", "4-5"]),
-        ("5", [shared("c1"), shared("c2")], ["1-5", "1-5"]),
-        ("4", [container("c1", "2")], ["1-2"]),
-        ("4", [container("c1", "500m"), container("c2", "2")], ["3-4", "1-2"]),
-        ("5", [shared("c1", INIT), container("c2", "2", kind=SIDECAR), shared("c3")], ["1-5", "1-2", "3-5"]),
-        ("5", [container("c1", "2", kind=SIDECAR), shared("c2", INIT), shared("c3")], ["1-2", "3-5", "3-5"]),
-        ("5", [container("c1", "4", kind=INIT), container("c2", "3"), shared("c3")], ["1-4", "1-3", "4-5"]),
-        ("5", [shared("c1", SIDECAR), container("c2", "2"), container("c3", "1")], ["4-5", "1-2", "3"]),
-    ],
-)
-@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
-def test_the_pods_cpus_are_divided(policy: str, cpu: str, containers: list[Container], expected: list[str]) -> None:
-    node = admitted(fresh(managed(policy)), whole(cpu, *containers))
-    found = cpus_of(node)
-    assert found.pop("") == f"1-{cpu}"
-    assert list(found.values()) == expected
-    assert list(found) == [one.name for one in containers]
-
-
-def test_a_pod_without_a_whole_number_gets_no_cpus_and_its_memory_all_the_same() -> None:
-    node = admitted(fresh(managed(memory=True)), whole("2500m", container("own", "2"), shared("rest")))
-    assert cpus_of(node) == {}
-    assert node.memory.pods == {"pod": (Block((0,), "memory", 4 * GIB),)}
-    assert node.memory.assignments["pod"] == {
-        "own": (Block((0,), "memory", GIB),),
-        "rest": (Block((0,), "memory", 3 * GIB),),
-    }
-
-
-@pytest.mark.parametrize(
-    ("policy", "reason", "message"),
-    [
-        ("best-effort", "EmptyPodSharedPoolError", NO_CPUS_LEFT),
-        (
-            "restricted",
-            "TopologyAffinityError",
-            "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
-        ),
-    ],
-)
-def test_who_shares_nothing_is_refused_by_the_merge_or_by_the_allocation(
-    policy: str, reason: str, message: str
-) -> None:
-    node = fresh(managed(policy))
-    pod = whole("5", container("c1", "3"), container("c2", "2"), shared("c3"))
-    assert refused(node, pod) == (reason, message)
-    _, decision = node.admit(pod)
-    assert decision.pod_hints == {"cpu": IMPOSSIBLE}
-
-
-def test_shared_init_containers_need_cpus_too() -> None:
-    pod = whole("2", container("s", "2", kind=SIDECAR), shared("i", INIT), container("a", "1"))
-    text = "pod rejected, pod has shared init containers but no cpus available for them"
-    assert refused(fresh(managed()), pod) == ("EmptyPodSharedPoolError", text)
 
 
 def test_more_than_the_pod_has_is_not_refused_where_nobody_shares() -> None:
@@ -143,35 +56,6 @@ def test_more_than_the_pod_has_is_not_refused_where_nobody_shares() -> None:
     assert refused(fresh(managed()), pod) == (
         "UnexpectedAdmissionError",
         f"Allocate failed due to {text}, which is unexpected",
-    )
-
-
-def test_whole_cores_are_asked_of_the_pod_and_not_of_its_containers() -> None:
-    info = machine(1, 4)
-    node = fresh(managed(options={"full-pcpus-only": "true"}, reserved="0,4"), info)
-    after = admitted(node, whole("4", container("a", "1"), shared("b")))
-    assert cpus_of(after) == {"a": "1", "b": "2,5-6", "": "1-2,5-6"}
-    reason, message = refused(node, whole("3", container("a", "2"), shared("b")))
-    assert (reason, message) == (
-        "SMTAlignmentError",
-        "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
-    )
-
-
-def test_the_hint_of_the_pod_holds_for_all_its_containers() -> None:
-    node, decision = fresh(managed("restricted"), machine(2, 4)).admit(MIXED)
-    assert decision.affinity == {"own": Hint(NUMAMask(0b01), True), "rest": Hint(NUMAMask(0b01), True)}
-    assert decision.pod_hints == {"cpu": Hints((NUMAMask(0b01), NUMAMask(0b10)), (NUMAMask(0b11),))}
-    assert node.stored_hints == {"pod": decision.affinity}
-
-
-def test_a_refused_pod_gets_the_text_of_its_scope() -> None:
-    info = machine(2, 4)
-    prefix = "Pod Scope pod with pod-level resources failed admission "
-    pod = whole("9", container("own", "9"))
-    assert refused(fresh(managed("single-numa-node"), info), pod)[1] == f"{prefix}under pod-scope topology manager"
-    assert refused(fresh(managed("single-numa-node", "container"), info), pod)[1] == (
-        f"{prefix}with a container-level topology manager"
     )
 
 

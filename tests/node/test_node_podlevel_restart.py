@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.node.nodes import machine
-from tests.node.podlevel_nodes import INIT, ONE_THREAD, SIDECAR, container, cpus_of, fresh, managed, shared, whole
+from tests.node.podlevel_nodes import INIT, SIDECAR, container, cpus_of, fresh, managed, shared, whole
 
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -15,13 +15,12 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import Pod
-from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.engine.memorymanager.start import DIFFERENT
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.settings import Settings, build_settings
-from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
+from mooring.engine.topologymanager.hints import Hints
 
 TWO = machine(2, 4)
 EIGHT = machine(1, 8, threads=1)
@@ -57,33 +56,6 @@ def refusal(node: Node, other: Settings | None = None) -> str:
 
 
 # The defect.
-
-
-def test_the_kubelet_takes_a_second_set_and_then_refuses_its_own_file() -> None:
-    node, (decision,) = restarted(running(managed(), MIXED))
-    assert decision.pod_hints == {"cpu": IMPOSSIBLE}
-    assert decision.admitted
-    assert str(decision.pod.cpus) == "2-3,10"  # 1, 8 and 9 were its own, and are nobody's now
-    assert refusal(node) == (
-        'start cpu manager error: current set of available CPUs "0-15" doesn\'t match with CPUs in state "0,2-7,10-15"'
-    )
-
-
-@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
-def test_the_kubelet_refuses_a_running_pod(policy: str) -> None:
-    node, (decision,) = restarted(running(managed(policy), MIXED))
-    assert decision.reason == "TopologyAffinityError"
-    assert decision.pod_hints == {"cpu": IMPOSSIBLE}
-    assert node.active == {}
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_pod_that_shares_nothing_passes_and_leaks_all_the_same(policy: str) -> None:
-    pod = whole("3", container("a", "2"), container("b", "1"))
-    node, (decision,) = restarted(running(managed(policy), pod))
-    assert decision.admitted
-    assert decision.pod_hints == {"cpu": Hints((NUMAMask(0b01),), (NUMAMask(0b11),))}
-    assert cpus_of(node)[""] == "2-3,10"
 
 
 def test_the_kubelet_charges_memory_twice_and_then_refuses_its_own_file() -> None:
@@ -271,62 +243,3 @@ def test_switched_off_the_pods_own_set_is_forgotten(fixed: tuple[str, ...]) -> N
     assert after.cpu.assignments == divided.cpu.assignments
     assert after.cpu.pods == {}
     assert after.remove("pod")[0].cpu == fresh(gate_off(), TWO).cpu
-
-
-@pytest.mark.parametrize("fixed", [(), FIX])
-def test_switched_off_with_cpus_that_only_the_pod_holds_the_start_fails(fixed: tuple[str, ...]) -> None:
-    node = running(managed("restricted"), SHAPES["less"], fixed=fixed)
-    assert refusal(node, settings(gate_off(), TWO, *fixed)) == (
-        'start cpu manager error: current set of available CPUs "0-15" '
-        'doesn\'t match with CPUs in state "0-1,3-9,11-15"'
-    )
-
-
-def test_switched_off_with_memory_that_containers_share_the_start_fails() -> None:
-    kubelet = managed("restricted", memory=True)
-    fits = running(kubelet, whole("3", container("a", "3", memory="4Gi")))
-    after, _ = restarted(fits, settings(gate_off(memory=True)))
-    assert after.memory.pods == {}
-    assert after.memory.assignments == fits.memory.assignments
-    node = running(kubelet, whole("3", container("a", "1"), shared("b"), shared("c")))
-    assert refusal(node, settings(gate_off(memory=True))) == f"start memory manager error: {DIFFERENT}"
-
-
-def without_baselines(state: CPUState) -> CPUState:
-    return replace(state, baselines={})
-
-
-def test_switched_off_and_read_from_files_it_is_the_same() -> None:
-    start = start_kubelet(TWO, managed("restricted", memory=True), MooringConfig(), StateTexts())
-    assert isinstance(start, Kubelet)
-    pod = whole("3", container("a", "3", memory="4Gi"))
-    kubelet, _ = start.admit(pod)
-    again = restart_kubelet(kubelet, gate_off(memory=True))
-    assert isinstance(again, Kubelet)
-    after, _ = again.readmit([pod])
-    node, _ = restarted(kubelet.node, settings(gate_off(memory=True)))
-    assert (without_baselines(after.node.cpu), after.node.memory) == (without_baselines(node.cpu), node.memory)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_switched_on_a_running_pod_gets_its_cpus(policy: str) -> None:
-    node = running(gate_off(policy, memory=True), MIXED)
-    assert cpus_of(node) == {}
-    after, (decision,) = restarted(node, settings(managed(policy, memory=True)))
-    assert decision.admitted
-    assert after.cpu == running(managed(policy), MIXED).cpu
-    assert after.memory == running(managed(policy, memory=True), MIXED).memory
-
-
-def test_switched_on_a_running_pod_that_finds_no_room_is_refused() -> None:
-    node = running(gate_off(), *[whole("3", shared("c"), uid=f"p{n}") for n in range(3)], info=ONE_THREAD)
-    after, decisions = restarted(node, settings(managed("restricted"), ONE_THREAD))
-    assert [decision.admitted for decision in decisions] == [True, False, False]
-    assert list(after.active) == ["p0"]
-
-
-def test_containers_with_sets_of_their_own_are_left_alone_when_the_gate_goes() -> None:
-    node = running(managed("restricted", "container", memory=True), MIXED)
-    after, (decision,) = restarted(node, settings(gate_off(scope="container", memory=True)))
-    assert decision.admitted
-    assert (after.cpu, after.memory) == (node.cpu, node.memory)

@@ -23,7 +23,6 @@ from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.extensions.cpu_resize import NOT_RESIZED
 from mooring.engine.node import Node
 from mooring.engine.node.resize.feasibility import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 from mooring.engine.node.resize.resizing import reconcile, resize, resize_state, retry
@@ -79,7 +78,7 @@ def test_growth_without_room_is_infeasible_and_what_was_there_stays() -> None:
         "ResizeAllocateCPUs Error: Skip resize, unable to resize container exclusively allocated pool, (podUID = p, "
         "containerName = a, topologyError = not enough cpus available to satisfy request: requested=14, available=13)"
     )
-    assert refused_with(node, pod(16)) == (INFEASIBLE, NOT_RESIZED, message)
+    assert refused_with(node, pod(16)) == (INFEASIBLE, "resizeAllocateCPUsError", message)
 
 
 def test_one_container_gives_and_the_next_takes() -> None:
@@ -93,7 +92,7 @@ def test_one_container_gives_and_the_next_takes() -> None:
 def test_a_failing_container_leaves_those_before_it_alone() -> None:
     node = with_pods(started(machine(1, 8, threads=1), config()), pod(2, 2))
     reason, detail, _ = refused_with(node, pod(4, 4))
-    assert (reason, detail) == (INFEASIBLE, NOT_RESIZED)
+    assert (reason, detail) == (INFEASIBLE, "resizeAllocateCPUsError")
 
 
 def test_cpus_left_by_an_init_container_are_the_pods_until_it_ends() -> None:

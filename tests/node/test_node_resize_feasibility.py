@@ -21,7 +21,6 @@ from tests.node.resizable import (
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.pod import PodResources, QoS
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.extensions.cpu_resize import INCONSISTENT, NO_BASELINE, PROHIBITED
 from mooring.engine.node import Node
 from mooring.engine.node.resize.feasibility import INFEASIBLE
 from mooring.engine.node.resize.resizing import resize
@@ -102,7 +101,7 @@ def test_exclusive_cpus_do_not_become_shared(node: Node) -> None:
         "inconsistentCPUAllocation Error: Skip resize, Not allowed to move a container from exclusively allocated pool "
         "to shared pool, not allowed (requested CPUs = 1500m, allocated CPUs = 2)"
     )
-    assert refused_with(node, pod("1500m")) == (INFEASIBLE, INCONSISTENT, message)
+    assert refused_with(node, pod("1500m")) == (INFEASIBLE, "inconsistentCPUAllocationError", message)
 
 
 def test_shared_cpus_do_not_become_exclusive(node: Node) -> None:
@@ -111,7 +110,7 @@ def test_shared_cpus_do_not_become_exclusive(node: Node) -> None:
         "inconsistentCPUAllocation Error: Skip resize, Not allowed to move a container from shared pool to exclusively "
         "allocated pool, (requested CPUs = 2, allocated CPUs = 1500m)"
     )
-    assert refused_with(node, pod(2, uid="q")) == (INFEASIBLE, INCONSISTENT, message)
+    assert refused_with(node, pod(2, uid="q")) == (INFEASIBLE, "inconsistentCPUAllocationError", message)
     resized(node, pod("2500m", uid="q"))
 
 
@@ -121,7 +120,7 @@ def test_nothing_goes_below_the_baseline(node: Node) -> None:
         "prohibitedCPUAllocation Error: Skip resize, Not allowed to reduce container exclusively allocated pool below "
         "original, (requested CPUs = 1, allocated CPUs = 4, original CPUs = 2, guaranteed CPUs = 1)"
     )
-    assert refused_with(node, pod(1)) == (INFEASIBLE, PROHIBITED, message)
+    assert refused_with(node, pod(1)) == (INFEASIBLE, "prohibitedCPUAllocationError", message)
     assert cpus(node) == "1-4"
 
 
@@ -132,7 +131,7 @@ def test_a_container_without_a_baseline_is_left_alone(node: Node) -> None:
         "getOriginalCPUSet Error: Skip resize, unable to get PromisedCPUSet, nothing to be done, "
         "(podUID = p, containerName a)"
     )
-    assert refused_with(node, pod(4)) == (INFEASIBLE, NO_BASELINE, message)
+    assert refused_with(node, pod(4)) == (INFEASIBLE, "getOriginalCPUSetError", message)
 
 
 def test_containers_that_stay_as_they_are_refuse_nothing(node: Node) -> None:

@@ -10,12 +10,10 @@ from tests.node.nodes import GIB, config, machine, refusal, settings_of
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.decision import StartRefusal
-from mooring.engine.core.gates import DECODE_PREFIX
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.node.settings import Settings, build_settings
 
 STATIC = "new static policy error: "
-TYPO = "Topolgy manager single-numa-node policy is incompatible with CPUManager align-by-socket policy option"
 
 
 def amount(cpu: str, **options: str) -> KubeletConfig:
@@ -55,11 +53,6 @@ def test_the_first_error_stops_in_the_kubelets_order() -> None:
     assert stages == ["decode", "validation", "reservation", "topologyManager", "cpuManager", "memoryManager"]
 
 
-def test_gate_errors_are_reported_as_the_decoder_tells_them() -> None:
-    found = refusal(KubeletConfig(feature_gates={"CPUManager": True}))
-    assert found == StartRefusal("decode", f"{DECODE_PREFIX}unrecognized feature gate: CPUManager")
-
-
 def test_empty_names_are_defaults() -> None:
     found = settings_of(
         KubeletConfig(
@@ -78,13 +71,6 @@ def topology_error(kubelet: KubeletConfig, **shape: object) -> str:
     return found.message
 
 
-def test_policy_none_looks_at_nothing() -> None:
-    options = {"nonsense": "", "prefer-closest-numa-nodes": "maybe"}
-    kubelet = KubeletConfig(topology_manager_policy_options=options)
-    found = settings_of(kubelet, machine(9, 1, distances=False))
-    assert (found.numa.nodes, found.numa.distances) == ((1 << 9) - 1, None)
-
-
 def test_more_than_eight_nodes_have_to_be_allowed() -> None:
     kubelet = KubeletConfig(topology_manager_policy="best-effort")
     assert settings_of(kubelet, machine(8, 1)).numa.nodes == 0xFF
@@ -93,15 +79,6 @@ def test_more_than_eight_nodes_have_to_be_allowed() -> None:
     allowed = replace(kubelet, topology_manager_policy_options={"max-allowable-numa-nodes": "9"})
     assert settings_of(allowed, machine(9, 1)).numa.nodes == 0x1FF
     assert topology_error(allowed, nodes=10, cores=1) == text.replace("8", "9")
-
-
-def test_missing_distances_come_before_too_many_nodes() -> None:
-    options = {"prefer-closest-numa-nodes": "true"}
-    kubelet = KubeletConfig(topology_manager_policy="restricted", topology_manager_policy_options=options)
-    text = "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
-    assert topology_error(kubelet, nodes=9, cores=1, distances=False) == text
-    off = replace(kubelet, topology_manager_policy_options={"prefer-closest-numa-nodes": "false"})
-    assert settings_of(off, machine(distances=False)).numa.distances is None
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("best-effort", True), ("restricted", True), ("single-numa-node", False)])
@@ -138,29 +115,10 @@ def test_unknown_policies() -> None:
     assert refusal(KubeletConfig(memory_manager_policy="BestEffort")) == StartRefusal("memoryManager", text)
 
 
-def test_policy_none_takes_no_options() -> None:
-    kubelet = KubeletConfig(cpu_manager_policy_options={"z": "1", "a": "x"})
-    assert cpu_error(kubelet) == "new none policy error: None policy: received unsupported options=map[a:x z:1]"
-
-
 @pytest.mark.parametrize("kubelet", [KubeletConfig(), KubeletConfig(cpu_manager_policy="other"), amount("1")])
 def test_a_machine_without_cpus_stops_the_kubelet_whatever_the_policy(kubelet: KubeletConfig) -> None:
     found = refusal(kubelet, replace(machine(), num_cores=0))
     assert found == StartRefusal("cpuManager", "could not detect number of cpus")
-
-
-@pytest.mark.parametrize("cpu", ["0", "0.0001"])
-def test_nothing_reserved_is_an_error(cpu: str) -> None:
-    text = "[cpumanager] unable to determine reserved CPU resources for static policy"
-    assert cpu_error(amount(cpu)) == text
-    assert cpu_error(KubeletConfig(cpu_manager_policy="static")) == text
-
-
-@pytest.mark.parametrize(("cpu", "reserved"), [("1m", "0"), ("1", "0"), ("1001m", "0,8"), ("3", "0-1,8")])
-def test_amounts_are_rounded_up_to_whole_cpus_and_taken_by_the_options(cpu: str, reserved: str) -> None:
-    policy = settings_of(amount(cpu)).cpu
-    assert policy is not None
-    assert policy.reserved == sum(1 << number for number in {"0": [0], "0,8": [0, 8], "0-1,8": [0, 1, 8]}[reserved])
 
 
 def test_reserved_amounts_follow_the_options_of_taking() -> None:
@@ -172,29 +130,9 @@ def test_reserved_amounts_follow_the_options_of_taking() -> None:
     assert [(distributed.reserved & node).bit_count() for node in distributed.topology.numa.values()] == [5, 5]
 
 
-def test_more_than_there_is_cannot_be_reserved() -> None:
-    text = f"{STATIC}[cpumanager] unable to reserve the required amount of CPUs (size of  did not equal 17)"
-    assert cpu_error(amount("17")) == text
-
-
-def test_option_errors_come_before_those_of_the_reservation() -> None:
-    assert cpu_error(amount("17", fast="true")) == f'{STATIC}unknown CPU Manager Policy option: "fast"'
-    text = "static policy options full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"
-    options = {"full-pcpus-only": "true", "distribute-cpus-across-cores": "true"}
-    assert cpu_error(amount("17", **options)) == f"{STATIC}{text}"
-
-
 def test_errors_of_the_amount_come_before_those_of_options() -> None:
     kubelet = KubeletConfig(cpu_manager_policy="static", cpu_manager_policy_options={"fast": "true"})
     assert cpu_error(kubelet) == "[cpumanager] unable to determine reserved CPU resources for static policy"
-
-
-def test_align_by_socket_is_refused_where_it_cannot_work() -> None:
-    kubelet = config("single-numa-node", options={"align-by-socket": "true"})
-    assert cpu_error(kubelet) == f"{STATIC}{TYPO}"
-    assert refusal(kubelet, machine(), "hint-typo").message == f"{STATIC}{TYPO.replace('Topolgy', 'Topology')}"
-    text = "Align by socket is not compatible with hardware where number of sockets are more than number of NUMA"
-    assert cpu_error(config(options={"align-by-socket": "true"}), sockets=3) == f"{STATIC}{text}"
 
 
 def test_an_endless_reservation_is_reported() -> None:

@@ -105,8 +105,7 @@ def test_every_changed_leaf_is_found_and_named(name: str) -> None:
         for path in paths[:: max(1, len(paths) // LEAVES)]:
             if gives_nothing(outcome, path):
                 continue
-            found = differences(outcome, with_change(outcome, path))
-            assert names_its_place(found, path), field_name(path)
+            assert names_its_place(differences(outcome, with_change(outcome, path)), path), field_name(path)
 
 
 def left_open(outcome: dict[str, Any], path: Path) -> bool:

@@ -6,25 +6,39 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from msgspec import to_builtins
+from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 from tests.planner.change_questions import guaranteed
 from tests.plans import refused_plan
 
 from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied, sentence
-from mooring.answers.base.changes.configuration import ConfigField, FreshState, config_field
-from mooring.answers.base.changes.devices import MoreDevices
-from mooring.answers.base.changes.nearest import nearest_changes, understood
+from mooring.answers.base.changes.configuration import ConfigField, FreshState, Guarantee, config_field
+from mooring.answers.base.changes.devices import MoreDevices, OtherDevices
+from mooring.answers.base.changes.nearest import (
+    alignment_words,
+    given_up_words,
+    nearest_changes,
+    price_words,
+    understood,
+)
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
 from mooring.answers.base.changes.requests import Amount
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
-from mooring.engine.core.config import KubeletConfig, ReservedMemory
+from mooring.answers.base.trace import trace_of
+from mooring.answers.compare.trial import run_trials
+from mooring.answers.compare.variant import Variant
+from mooring.answers.whatif.answer import differences
+from mooring.engine.core.config import DEVICE_ALIGNMENT, FIXABLE_DEFECTS, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
+from mooring.explanations.alignment import AlignmentLevel, Extent
 from mooring.inputs.machines.compact import parse_compact
 
 GIB = 2**30
@@ -277,8 +291,7 @@ def test_nobody_who_was_admitted_pays_for_a_proposal() -> None:
     before = make_plan(question)
     assert [answer.admitted for answer in before.answers] == [True, False, True]
     for proposal in found(question, "wider"):
-        after = make_plan(applied(question, proposal.changes))
-        assert after.answers[-1].admitted, proposal.text
+        assert make_plan(applied(question, proposal.changes)).answers[-1].admitted, proposal.text
 
 
 def test_a_running_pod_that_is_refused_gets_proposals_that_disturb_no_start() -> None:
@@ -370,8 +383,7 @@ def test_a_name_means_all_that_it_fits(option: str, value: str, text: tuple[str,
 
 
 def test_a_running_pod_ends_before_the_first_is_asked_and_another_is_not_asked_at_all() -> None:
-    runs = applied(QUESTION, [PodRemoval(ref("runs"))])
-    assert runs.leaving == {"default_a": ("default_runs",)}
+    assert applied(QUESTION, [PodRemoval(ref("runs"))]).leaving == {"default_a": ("default_runs",)}
     assert [pod.name for pod in applied(QUESTION, [PodRemoval(ref("a"))]).pods] == ["b"]
     assert [pod.name for pod in applied(QUESTION, [PodRemoval(ref("a"), comes_back=True)]).pods] == ["b", "a"]
     assert [pod.name for pod in applied(QUESTION, [EarlierTurn(ref("b"))]).pods] == ["b", "a"]
@@ -408,3 +420,224 @@ def test_a_sentence_names_every_change() -> None:
     assert sentence(changes, QUESTION) == (
         "Set topologyManagerScope to pod, delete the state file cpu_manager_state and ask default/b first."
     )
+
+
+# The nearest change knows other free devices, where CPUs and memory follow what was given first.
+
+
+GPU_DEVICES, NIC, DRIVER = "vendor.example/gpu", "vendor.example/nic", "gpu.vendor.example"
+FOLLOWING = MooringConfig(frozenset({DEVICE_ALIGNMENT}))
+TWO_NODES_DEVICES = replace(parse_compact("sockets=2 cores=8 memory=32Gi"), findings=())
+
+
+def wants(name: str, cpu: int, *containers: str, **devices: str) -> Pod:
+    amounts = {"cpu": str(cpu), "memory": "64Mi", **{f"vendor.example/{kind}": one for kind, one in devices.items()}}
+    limits = {resource: Quantity.parse(text) for resource, text in amounts.items()}
+    made = tuple(Container(one, requests=limits, limits=limits) for one in containers or ("app",))
+    return Pod(f"default_{name}", name, containers=made, qos=QoS.GUARANTEED)
+
+
+def asked_devices(pods: Sequence[Pod], mooring: MooringConfig = FOLLOWING, **devices: tuple[int, ...]) -> Question:
+    config = replace(SINGLE, reserved_system_cpus="0")
+    offered = {
+        f"vendor.example/{kind}": tuple(Device(f"{kind}-{number}", (node,)) for number, node in enumerate(nodes))
+        for kind, nodes in devices.items()
+    }
+    return Question(TWO_NODES_DEVICES, config, mooring, tuple(pods), devices=offered)
+
+
+def held(question: Question, name: str) -> list[Proposal]:
+    found = nearest_changes(question, f"default_{name}", limit=10)
+    return [one for one in found if one.changes[0].kind == "devices"]
+
+
+def test_a_free_device_beside_free_cpus_costs_nothing_and_is_nearest() -> None:
+    question = asked_devices([wants("big", 3), wants("train", 2, gpu="1")], gpu=(0, 0, 1))
+    assert not make_plan(question).is_yes
+    nearest = nearest_changes(question, "default_train")[0]
+    assert nearest.changes == (OtherDevices(ref("train"), "app", GPU_DEVICES, ("gpu-2",)),)
+    assert nearest.cost == Cost()
+    assert nearest.text == "Let default/train/app hold gpu-2 of vendor.example/gpu on NUMA node 1 instead of gpu-0."
+    assert make_plan(applied(question, nearest.changes)).is_yes
+
+
+def test_the_option_that_is_printed_makes_the_change() -> None:
+    question = asked_devices([wants("big", 3), wants("train", 2, gpu="1", nic="1")], gpu=(0, 1), nic=(0, 1))
+    [nearest] = held(question, "train")
+    assert {change.option for change in nearest.changes} == {
+        ("--hold", "default/train/app:vendor.example/gpu=gpu-1"),
+        ("--hold", "default/train/app:vendor.example/nic=nic-1"),
+    }
+    read = [change for option in nearest.options for change in understood(question, *option)]
+    assert tuple(read) == nearest.changes
+    assert make_plan(applied(question, read)).is_yes
+
+
+def test_what_others_hold_or_claim_is_not_free() -> None:
+    busy = asked_devices([wants("first", 1, gpu="1"), wants("big", 2), wants("train", 2, gpu="1")], gpu=(0, 0))
+    assert held(busy, "train") == []
+    claims = {
+        "default_other": {"app": {DRIVER: frozenset({"pool/1"})}},
+        "default_train": {"app": {DRIVER: frozenset({"pool/0"})}},
+    }
+    drivers = {DRIVER: (Device("pool/0", (0,)), Device("pool/1", (1,)))}
+    question = replace(asked_devices([wants("big", 3), wants("train", 2)]), devices=drivers, claimed=claims)
+    assert not make_plan(question).is_yes
+    assert held(question, "train") == []
+    [nearest] = held(replace(question, devices={DRIVER: (*drivers[DRIVER], Device("pool/2", (1,)))}), "train")
+    assert nearest.changes == (OtherDevices(ref("train"), "app", DRIVER, ("pool/2",)),)
+
+
+def test_one_merge_of_all_needs_no_other_device() -> None:
+    question = asked_devices([wants("big", 3), wants("train", 2, gpu="1")], MooringConfig(), gpu=(0, 0, 1))
+    assert make_plan(question).is_yes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train:vendor.example/gpu", "is incomplete; write POD"),
+        ("train=gpu-0", "is incomplete; write POD"),
+        ("train:vendor.example/gpu=gpu-7", "'gpu-7' is no device of vendor.example/gpu; known are gpu-0, gpu-1"),
+        ("train:vendor.example/fpga=x", "'x' is no device of vendor.example/fpga; known are none"),
+        ("nobody:vendor.example/gpu=gpu-0", "nobody"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_with_a_remedy(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        understood(asked_devices([wants("train", 2, gpu="1")], gpu=(0, 1)), "--hold", text)
+
+
+@given(hardware(), st.data())
+def test_every_proposal_admits_the_pod_when_a_plan_makes_it(hard: Hardware, data: st.DataObject) -> None:
+    mooring = replace(FOLLOWING, fixed_defects=FIXABLE_DEFECTS)
+    found = tuple(data.draw(pods(f"p{number}")) for number in range(3))
+    strict = replace(data.draw(configurations()), topology_manager_policy="single-numa-node")
+    question = Question(Machine("drawn", hard.info), strict, mooring, found, devices=hard.devices)
+    refused = [answer.pod.uid for answer in make_plan(question).answers if not answer.admitted]
+    assume(refused)
+    for one in nearest_changes(question, refused[0], limit=20):
+        if one.changes[0].kind == "devices":
+            after = make_plan(applied(question, one.changes))
+            assert any(answer.pod.uid == refused[0] and answer.admitted for answer in after.answers)
+
+
+def test_a_pod_that_comes_back_has_its_claims_still() -> None:
+    drivers = {DRIVER: (Device("pool/1", (1,)),)}
+    claims = {"default_infer": {"app": {DRIVER: frozenset({"pool/1"})}}}
+    running = replace(asked_devices([wants("infer", 2), wants("train", 3, gpu="1")], gpu=(1,)), claimed=claims)
+    question = replace(running, devices={**running.devices, **drivers})
+    moved = list(understood(question, "--move", "infer=train"))
+    after = make_plan(applied(question, moved))
+    back = next(answer for answer in after.answers if answer.pod.uid.endswith("_again"))
+    assert [device.id for device in back.decision.devices["app"][DRIVER]] == ["pool/1"]
+
+
+def test_compared_configurations_know_what_pods_claim() -> None:
+    claims = {"default_infer": {"app": {DRIVER: frozenset({"pool/1"})}}}
+    question = replace(asked_devices([wants("infer", 2)]), claimed=claims, devices={DRIVER: (Device("pool/1", (1,)),)})
+    variant = Variant("x", question.machine, question.config, question.mooring, question.devices)
+    [trial] = run_trials(trace_of(question), {0: variant})
+    [admission] = trial.admissions
+    assert str(admission.decision.containers["app"].cpus) == "4-5"
+
+
+# A proposal says what it costs: guarantees, alignment, pods that move, and what has to be bought.
+
+
+BEST_EFFORT = (ConfigField("topologyManagerPolicy", "best-effort"),)
+RESTRICTED = (ConfigField("topologyManagerPolicy", "restricted"),)
+
+
+def on_two_nodes(*pods: Pod, config: KubeletConfig = SINGLE, gpus: tuple[int, ...] = ()) -> Question:
+    """Return a question about nodes of CPUs 0-3 and 4-7, of which CPU 0 is reserved, with a GPU on each of some."""
+    machine = parse_compact("sockets=2 numa=2 cores=8 threads=1 memory=32Gi distances=10,20")
+    devices = {GPU: tuple(Device(f"gpu-{number}", (node,)) for number, node in enumerate(gpus))} if gpus else {}
+    return Question(replace(machine, findings=()), config, pods=pods, devices=devices)
+
+
+def trainer(cpus: str, gpus: str) -> Pod:
+    amounts = {"cpu": Quantity.parse(cpus), "memory": Quantity.parse("1Gi"), GPU: Quantity.parse(gpus)}
+    containers = (Container("app", requests=amounts, limits=amounts),)
+    return Pod("default_train", "train", containers=containers, qos=QoS.GUARANTEED)
+
+
+def proposals(question: Question, name: str) -> list[Proposal]:
+    return list(nearest_changes(question, f"default_{name}", 100))
+
+
+def with_policy(question: Question, name: str) -> Proposal:
+    return next(one for one in proposals(question, name) if one.changes == BEST_EFFORT)
+
+
+def test_a_guarantee_given_up_ranks_behind_a_pod_that_moves() -> None:
+    found = proposals(on_two_nodes(guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3)), "late")
+    kinds = [one.changes[0].kind for one in found]
+    policy = next(place for place, one in enumerate(found) if one.changes == BEST_EFFORT)
+    assert kinds.index("move") < policy
+    assert kinds.index("removal") < policy
+    assert max(place for place, one in enumerate(found) if not one.guarantees) < policy
+
+
+def test_best_effort_names_the_guarantee_and_the_alignment_that_are_lost() -> None:
+    proposal = with_policy(on_two_nodes(guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2)), "late")
+    assert Guarantee.ALIGNED in proposal.guarantees
+    assert proposal.alignment_lost == {AlignmentLevel.NUMA: 1, AlignmentLevel.SOCKET: 1}
+    assert given_up_words(proposal) == ["guarantee of NUMA alignment"]
+    assert alignment_words(proposal) == ["1 NUMA node", "1 socket"]
+    assert price_words(proposal) == (
+        "This gives up the guarantee of NUMA alignment and spreads containers over 1 NUMA node and 1 socket more than "
+        "needed."
+    )
+
+
+def test_devices_far_from_the_cpus_are_alignment_that_is_lost() -> None:
+    question = on_two_nodes(guaranteed("a", 4), trainer("2", "1"), gpus=(1,))
+    assert with_policy(question, "train").alignment_lost == {AlignmentLevel.DEVICES: 1}
+
+
+def test_devices_that_no_numa_node_has_together_need_several() -> None:
+    question = on_two_nodes(trainer("1", "2"), gpus=(0, 1))
+    found = proposals(question, "train")
+    policy = next(one for one in found if one.changes == BEST_EFFORT)
+    assert policy.alignment_lost == {}
+    assert given_up_words(policy) == ["guarantee of NUMA alignment", "GPUs on 2 NUMA nodes"]
+    assert price_words(policy) == ("This gives up the guarantee of NUMA alignment and places GPUs on 2 NUMA nodes.")
+    assert found[0].text == "Let container app of default/train request 1 vendor.example/gpu instead of 2."
+
+
+def test_cpus_and_devices_that_need_several_numa_nodes_are_not_aligned() -> None:
+    question = on_two_nodes(trainer("6", "2"), gpus=(0, 1))
+    policy = next(one for one in proposals(question, "train") if one.changes == RESTRICTED)
+    assert given_up_words(policy) == ["guarantee of one NUMA node", "CPUs on 2 NUMA nodes", "GPUs on 2 NUMA nodes"]
+    (train,) = differences(make_plan(question), make_plan(applied(question, RESTRICTED)))
+    extents = [
+        Extent(AlignmentLevel[one.level.upper()], one.held, one.needed)
+        for one in next(iter(train.after.containers.values())).alignment
+    ]
+    assert [(str(one), one.is_aligned) for one in extents] == [
+        ("2 NUMA nodes, 2 needed", False),
+        ("2 sockets, 2 needed", True),
+        ("2 NUMA nodes with its devices, 2 needed", False),
+    ]
+
+
+def test_a_pod_that_is_aligned_costs_no_alignment() -> None:
+    question = on_two_nodes(guaranteed("one", 1), guaranteed("three", 3), guaranteed("late", 3))
+    move = next(one for one in proposals(question, "late") if one.changes[0].kind == "move")
+    assert (move.guarantees, move.alignment_lost) == ((), {})
+
+
+def test_a_device_to_buy_is_not_given_up() -> None:
+    question = on_two_nodes(trainer("4", "1"), gpus=(0,))
+    more = next(one for one in proposals(question, "train") if one.changes[0].kind == "device")
+    assert more.cost == Cost(devices_added=1)
+    assert given_up_words(more) == []
+
+
+def test_before_and_after_say_how_a_container_is_aligned() -> None:
+    question = on_two_nodes(guaranteed("a", 2), guaranteed("b", 3), guaranteed("late", 2))
+    after = make_plan(applied(question, BEST_EFFORT))
+    late = next(one for one in differences(make_plan(question), after) if one.name == "late")
+    (placed,) = late.after.containers.values()
+    assert [(one.level, one.held, one.needed) for one in placed.alignment] == [("numa", 2, 1), ("socket", 2, 1)]

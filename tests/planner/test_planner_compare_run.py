@@ -228,8 +228,7 @@ def test_workers_that_are_killed_change_nothing_in_the_answer(monkeypatch: pytes
                     process.kill()
 
     variants = varied(machine(), STATIC, *ALL_OPTIONS)
-    found = compare(ASKED, variants, jobs=2, watch=killed)
-    assert found.document == compare(ASKED, variants).document
+    assert compare(ASKED, variants, jobs=2, watch=killed).document == compare(ASKED, variants).document
 
 
 def test_where_no_process_can_be_started_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

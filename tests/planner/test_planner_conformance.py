@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.planner.recordings import CORPORA, MACHINES, PARTS, lines, named, needs_cpu_manager_only, recorded, share
 
-from mooring.answers.base.agreement import replay_file
+from mooring.answers.base.agreement import differences, replay_file
+from mooring.answers.base.scenario import replay_scenario
+from mooring.answers.base.trace import load_machines
+from mooring.inputs.pods.scenario import scenario
 
 RECORDED = {
     "admission-config-errors.jsonl.gz": (800, 397),
@@ -38,8 +46,7 @@ def test_no_recording_is_left_out() -> None:
 @pytest.mark.parametrize("name", RECORDED)
 def test_each_file_has_its_number_of_lines_and_each_line_an_answer(name: str) -> None:
     contents = list(recorded(name))
-    alone = sum(needs_cpu_manager_only(content) for content in contents)
-    assert (len(contents), alone) == RECORDED[name]
+    assert (len(contents), sum(needs_cpu_manager_only(content) for content in contents)) == RECORDED[name]
     assert all(content.get("expect") or content.get("result") for content in contents)
 
 
@@ -67,3 +74,102 @@ def test_a_compressed_file_finds_the_machines_beside_it() -> None:
     outcomes = list(replay_file(CORPORA / "real-kubelet.jsonl.gz", (), compare=True))
     assert len(outcomes) == RECORDED["real-kubelet.jsonl.gz"][0]
     assert not any(outcome.standing in ("differ", "unsupported") for outcome in outcomes)
+
+
+# The recordings are those that were recorded.
+
+
+ROW = re.compile(r"^\| (\S+) \| (\d+) \|(?: [^|]+ \|)? `([0-9a-f]{64})` \|$", re.MULTILINE)
+LISTED = [
+    (f"{folder}{name}", count, digest)
+    for folder in ("", "releases/")
+    for name, count, digest in ROW.findall((CORPORA / folder / "README.md").read_text(encoding="utf-8"))
+]
+
+
+def test_every_file_is_listed_once() -> None:
+    listed = [name for name, _, _ in LISTED]
+    present = [path.relative_to(CORPORA) for path in CORPORA.rglob("*") if path.is_file()]
+    assert sorted(listed) == sorted(str(path) for path in present if path.name != "README.md")
+
+
+@pytest.mark.parametrize(("name", "count", "digest"), LISTED)
+def test_files_are_unmodified(name: str, count: str, digest: str) -> None:
+    data = (CORPORA / name).read_bytes()
+    assert sha256(data).hexdigest() == digest
+    found = len(lines(name)) if name.endswith(".gz") else len(data.splitlines())
+    assert found == int(count)
+
+
+# Refusals among which the kubelet chooses at random: the answer lists them, and any of them agrees.
+
+
+FOLDER = CORPORA / "releases"
+IDS = '{"policyName":"static","defaultCpuSet":"1-7","entries":{"b":"1","a":"2"},"checksum":0}'
+
+
+def refused(release: str, kubelet: dict[str, Any], cpu: str = "") -> dict[str, Any]:
+    content: dict[str, Any] = {"id": "s", "machine": "m", "kubelet": kubelet, "release": release}
+    if cpu:
+        content["files"] = {"cpu_manager_state": cpu}
+    machines = load_machines([str(FOLDER / "machines.jsonl")])
+    answer = replay_scenario(scenario(content, source="test"), {"m": machines["t-2s12"]})
+    expect: dict[str, Any] = answer["expect"]
+    return expect
+
+
+def test_each_unknown_gate_may_be_the_one_that_is_named() -> None:
+    answer = refused("1.31", {"featureGates": {"NoSuchGate": True, "AlsoNone": False, "PodLevelResources": True}})
+    names = ["AlsoNone", "NoSuchGate", "PodLevelResources"]
+    assert answer["startErrorAlternatives"] == [f"unrecognized feature gate: {name}" for name in names]
+    for name in names:
+        recorded = {"startError": f"unrecognized feature gate: {name}", "startErrorStage": "featureGates"}
+        assert differences(recorded, answer) == []
+    assert differences({"startError": "unrecognized feature gate: Other"}, answer) != []
+
+
+def test_each_bad_option_may_be_the_one_that_is_named() -> None:
+    options = {"strict-cpu-reservation": "true", "full-pcpus-only": "maybe", "align-by-socket": "true"}
+    kubelet = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1"}, "cpuManagerPolicyOptions": options}
+    texts = refused("1.31", kubelet)["startErrorAlternatives"]
+    assert [name for name in sorted(options) if any(f'"{name}"' in text for text in texts)] == sorted(options)
+
+
+def test_each_unknown_container_may_be_the_one_that_is_named() -> None:
+    kubelet = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    texts = refused("1.34", kubelet, IDS)["startErrorAlternatives"]
+    assert ["containerID 'a' not found" in text for text in texts] == [True, False]
+    assert ["containerID 'b' not found" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "kubelet",
+    [
+        {"featureGates": {"NoSuchGate": True, "PodLevelResources": True}},
+        {"topologyManagerPolicy": "other", "topologyManagerScope": "other"},
+        {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"none": "1", "full-pcpus-only": "true"}},
+    ],
+)
+def test_one_fault_has_one_text(kubelet: dict[str, Any]) -> None:
+    answer = refused("1.37", {"systemReserved": {"cpu": "1"}, **kubelet})
+    assert answer["startError"]
+    assert "startErrorAlternatives" not in answer
+
+
+@pytest.mark.corpus
+def test_every_recorded_alternative_of_an_older_kubelet_is_one_of_the_answers() -> None:
+    machines = load_machines([str(FOLDER / "machines.jsonl")])
+    missing, seen = {}, 0
+    for file in sorted(FOLDER.glob("v*/*.jsonl.gz")):
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                if "startErrorAlternatives" not in line or "but depends on features" in line:
+                    continue  # the order of needs is compared as a set
+                content = json.loads(line)
+                recorded = set(content["expect"]["startErrorAlternatives"])
+                answer = replay_scenario(scenario(content, source="test"), machines)["expect"]
+                seen += 1
+                if not recorded <= set(answer["startErrorAlternatives"]):
+                    missing[content["id"]] = recorded
+    assert missing == {}
+    assert seen > 25

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
 
 from mooring.answers.base.plan import Question
-from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder
+from mooring.answers.doctor.answer import DiagnosisDocument, EntryHolder, ProblemPart
 from mooring.answers.doctor.diagnosis import diagnose
-from mooring.engine.checkpoint.cpu_file import cpu_state_text
+from mooring.engine.checkpoint.cpu_file import cpu_state_text, load_cpu_state
 from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
@@ -23,6 +26,7 @@ from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.start import replayed
 from mooring.engine.memorymanager.state import Block, MemoryState
 from mooring.engine.node.settings import Settings, build_settings
+from mooring.inputs.machines.compact import parse_compact
 
 
 def looked_at(
@@ -140,8 +144,7 @@ def test_cpus_without_memory_are_files_of_two_moments() -> None:
     cpus = CPUState("static", CPUMask(0b0011), {"u": {"a": CPUMask(0b1100)}})
     for memory in (None, memory_with({})):
         assert severities(looked_at(cpus, memory)) == {"MOOR-340": "warning"}
-    both = memory_with({"u": (Block((0,), "memory", 4096),)})
-    assert severities(looked_at(cpus, both)) == {}
+    assert severities(looked_at(cpus, memory_with({"u": (Block((0,), "memory", 4096),)}))) == {}
 
 
 def test_a_running_container_with_another_number_of_cpus_is_a_warning_and_is_refused() -> None:
@@ -162,10 +165,140 @@ def test_a_running_container_without_an_entry_is_told_what_it_gets() -> None:
 def test_a_machine_with_other_nodes_types_and_reservations_is_told_in_each() -> None:
     state = memory_with({"u": (Block((0,), "hugepages-2Mi", 2**21),)})
     one, other = state.nodes[0], state.nodes[1]
-    tables = {
-        "memory": replace(one.memory["memory"], system_reserved=1),
-        "hugepages-1Gi": one.memory["hugepages-2Mi"],
-    }
+    tables = {"memory": replace(one.memory["memory"], system_reserved=1), "hugepages-1Gi": one.memory["hugepages-2Mi"]}
     odd = {0: replace(one, memory=tables), 7: other}
     found = severities(looked_at(memory=replace(state, nodes=odd)))
     assert {"MOOR-330", "MOOR-331", "MOOR-333"} <= found.keys()
+
+
+# The doctor and claims to CPUs: owners beside pods, in order without any pod, and kept in repairs.
+
+
+NODE: KubeletConfig = replace(CONFIG, memory_manager_policy="None", reserved_memory=())
+"""Four CPUs, of which 0 is reserved."""
+THREADS = MachineInfo(4, 1, 2**31, (NUMANode(0, 2**31, (), (Core(0, (0, 1), 0), Core(1, (2, 3), 0))),))
+WHOLE = replace(NODE, reserved_system_cpus="0-1", cpu_manager_policy_options={"full-pcpus-only": "true"})
+
+
+def looked_at_claims(
+    pool: int,
+    entries: Mapping[str, Mapping[str, int]],
+    *active: Pod,
+    config: KubeletConfig = NODE,
+    machine: MachineInfo = MACHINE,
+) -> DiagnosisDocument:
+    held = {uid: {name: CPUMask(cpus) for name, cpus in sets.items()} for uid, sets in entries.items()}
+    text = cpu_state_text(CPUState("static", CPUMask(pool), held), pod_level=False, baselines=False)
+    return diagnose(Question(Machine("small", machine), config, active=active, files=StateTexts(text)))
+
+
+def about_claims(found: DiagnosisDocument) -> list[ProblemPart]:
+    return [problem for problem in found.all_problems if problem.code == "MOOR-323"]
+
+
+def test_a_claim_whose_pods_are_gone_is_in_order() -> None:
+    found = looked_at_claims(
+        0b1001, {"claim:u": {"shop/cpus/numa0/fast": CPUMask(0b0010), "shop/cpus/numa1/slow": CPUMask(0b0100)}}
+    )
+    assert found.sound
+    assert not found.all_problems
+    with_others = looked_at_claims(
+        0b0101, {"claim:u": {"shop/cpus/numa0/fast": CPUMask(0b0010)}, "p": {"a": CPUMask(0b1000)}}, pod("p", 1)
+    )
+    assert not with_others.all_problems
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"shop/cpus/numa0/fast": 0}, "Claim shop/cpus has no CPU for request fast of numa0"),
+        ({"app": 0b0010}, "Claim u has an entry whose name has no device (app)"),
+        ({"a/one/numa0/r": 0b0010, "a/two/numa0/r": 0b0100}, "Claim u has entries of more than one name"),
+        (
+            {"shop/cpus/numa0/fast": 0b0110, "shop/cpus/numa0/slow": 0b0100},
+            "Claim shop/cpus has CPU 2 for more than one of its requests",
+        ),
+    ],
+)
+def test_an_entry_that_no_claim_is_given_is_reported(entries: dict[str, int], words: str) -> None:
+    held = 0
+    for cpus in entries.values():
+        held |= cpus
+    found = looked_at_claims(0b1111 & ~held, {"claim:u": entries})
+    [problem] = about_claims(found)
+    assert problem.message.startswith(words)
+    assert problem.severity == "warning"
+    assert {holder.container for holder in problem.containers} == set(entries)
+
+
+def test_parts_of_cores_are_told_only_where_whole_cores_are_given() -> None:
+    entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0100}}
+    [problem] = about_claims(looked_at_claims(0b1011, entries, config=WHOLE, machine=THREADS))
+    assert "parts of cores for request fast of numa0 (2) under full-pcpus-only" in problem.message
+    whole = {"claim:u": {"shop/cpus/numa0/fast": 0b1100}}
+    assert not about_claims(looked_at_claims(0b0011, whole, config=WHOLE, machine=THREADS))
+    loose = replace(WHOLE, cpu_manager_policy_options={})
+    assert not about_claims(looked_at_claims(0b1011, entries, config=loose, machine=THREADS))
+
+
+def test_a_cpu_of_a_pod_and_a_claim_is_damage_and_the_repair_keeps_the_claim_before_a_pod_that_is_gone() -> None:
+    entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "gone": {"a": 0b0110}, "p": {"a": 0b1000}}
+    found = looked_at_claims(0b0001, entries, pod("p", 1))
+    [problem] = [one for one in found.all_problems if one.code == "MOOR-312"]
+    assert problem.message.startswith("More than one pod or claim holds CPU 1.")
+    [repair] = found.repairs
+    assert repair.action == "replace"
+    repaired = load_cpu_state(repair.text, policy="static", pod_level=False, baselines=False)
+    assert isinstance(repaired, CPUState)
+    assert repaired.assignments == {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
+    [dropped] = repair.dropped
+    assert dropped.why == "claim shop/cpus (fast) holds CPU 1 too"
+
+
+def test_claims_are_not_counted_as_containers() -> None:
+    entries = {"claim:u": {"shop/cpus/numa0/fast": 0b0010}, "p": {"a": 0b1000}}
+    assert looked_at_claims(0b0101, entries).files[0].containers == 1
+
+
+# State files with CPUs that went offline since they were written.
+
+
+CONFIG_OFFLINE = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+
+
+def machine(offline: str) -> Machine:
+    """Return a machine with CPUs 0 to 3 online."""
+    found = parse_compact("cores=4 threads=1")
+    assert found.hardware is not None
+    return replace(found, hardware=replace(found.hardware, offline=CPUSet.parse(offline)))
+
+
+def looked_at_offline(offline: str) -> DiagnosisDocument:
+    """Look at the file of a machine that had CPUs 0 to 7: one container has 1 and 4, one 5, one 2."""
+    held = {"a": {"app": CPUMask(0b010010)}, "b": {"app": CPUMask(0b100000)}, "c": {"app": CPUMask(0b100)}}
+    text = cpu_state_text(CPUState("static", CPUMask(0b11001001), held), pod_level=False, baselines=False)
+    return diagnose(Question(machine(offline), CONFIG_OFFLINE, files=StateTexts(cpu=text)))
+
+
+def test_offline_cpus_are_named_with_whom_they_concern_and_what_comes_of_it() -> None:
+    found = looked_at_offline("4-7")
+    (problem,) = found.all_problems
+    assert (problem.code, problem.severity, problem.cpus) == ("MOOR-319", "error", "4-7")
+    assert [holder.uid for holder in problem.containers] == ["a", "b"]
+    assert problem.message == (
+        "This machine has CPUs 4-7 offline; the file gives them to 2 containers and the shared pool. The kubelet "
+        "refuses it at its next start, unless they are online by then."
+    )
+    assert not found.starts
+    assert "doesn't match with CPUs in state" in found.start_error
+    assert found.repairs[0].kept == 1
+
+
+@pytest.mark.parametrize(("offline", "codes"), [("", ["MOOR-316"]), ("4-5", ["MOOR-319", "MOOR-316"])])
+def test_cpus_that_the_machine_never_had_are_another_cause(offline: str, codes: list[str]) -> None:
+    found = looked_at_offline(offline)
+    assert [problem.code for problem in found.all_problems] == codes
+    everything = CPUSet()
+    for problem in found.all_problems:
+        everything |= CPUSet.parse(problem.cpus)
+    assert str(everything) == "4-7"

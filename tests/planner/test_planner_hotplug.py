@@ -7,25 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 from rich.console import Group
+from tests.agent.small_node import CONFIG as CONFIG_MIXED
+from tests.agent.small_node import INFO, guaranteed
 from tests.plans import started_plan
 
 from mooring.answers.base.agreement import replay_file
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import Plan, Question
+from mooring.answers.base.plan_document import plan_answer, plan_document
 from mooring.answers.base.plan_text import plan_text
 from mooring.answers.base.pods import explain
 from mooring.answers.base.report import settings_facts
-from mooring.answers.base.rows import plan_rows
+from mooring.answers.base.rows import mixed_lines, plan_rows
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.capacity.answer import capacity_of
 from mooring.answers.capacity.eviction import Subject, described_pod
 from mooring.answers.resize.answer import resize_of
 from mooring.answers.resize.sizes import wanted
 from mooring.answers.resize.text import resize_parts
-from mooring.engine.core.config import MooringConfig
+from mooring.documents.of_kubelet import pod_resources_document
+from mooring.engine.core.config import MIXED_CPUS, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.node.isolation import ANNOTATION
 from mooring.explanations.lines import story_lines
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.compact import parse_compact
@@ -199,8 +206,7 @@ def test_what_a_pod_that_ends_gives_back_stands_in(tmp_path: Path) -> None:
 def test_what_an_evicted_pod_gives_back_stands_in_before_a_replica_has_it(tmp_path: Path) -> None:
     kubelet = planned(tmp_path, (("db", 3), ("cache", 4)), (), "2", CONFIG).kubelet
     assert kubelet is not None
-    left = kubelet.without(["cache"])
-    assert str(CPUSet(left.node.cpu.assignments["db"]["app"])) == "1,3-4"
+    assert str(CPUSet(kubelet.without(["cache"]).node.cpu.assignments["db"]["app"])) == "1,3-4"
 
 
 def test_capacity_counts_without_offline_cpus_and_says_so(tmp_path: Path) -> None:
@@ -256,5 +262,54 @@ def test_nothing_is_said_where_nothing_is_offline(tmp_path: Path) -> None:
 
 
 def test_the_pool_of_the_text_has_no_cpu_that_is_offline(tmp_path: Path) -> None:
-    text = plan_text(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG), wide=False, to="x")
+    text = plan_text(plan_answer(planned(tmp_path, (("db", 3),), (), "2,9", CONFIG)), to="x")
     assert "Shared pool: 11 CPUs (0,5-8,10-15)" in text
+
+
+# Mixed containers in plans: the exclusive set stays the assignment, and a note says that they use the pool too.
+
+
+EXTENDED = MooringConfig(frozenset({MIXED_CPUS}))
+POD_MIXED = guaranteed("a", "2", "1", annotations={f"{ANNOTATION}.main": "true"})
+
+
+def planned_mixed(mooring: MooringConfig = EXTENDED) -> Plan:
+    return started_plan(Question(Machine("small", INFO), CONFIG_MIXED, mooring, (POD_MIXED,)))
+
+
+def without_note(plan: Plan) -> dict[str, Any]:
+    [fields] = to_builtins(plan_document(plan))["pods"]
+    return {name: value for name, value in fields.items() if name != "mixed"}
+
+
+def test_the_note_is_all_that_the_extension_changes() -> None:
+    mixed, plain = planned_mixed(), planned_mixed(MooringConfig())
+    assert without_note(mixed) == without_note(plain)
+    assert to_builtins(plan_document(mixed))["pods"][0]["mixed"] == ["main"]
+    assert "mixed" not in to_builtins(plan_document(plain))["pods"][0]
+    assert mixed.kubelet is not None
+    assert plain.kubelet is not None
+    assert to_builtins(pod_resources_document(mixed.kubelet.node)) == to_builtins(
+        pod_resources_document(plain.kubelet.node)
+    )
+
+
+def test_text_and_picture_say_who_is_mixed_and_where_it_runs() -> None:
+    line = "default/name-a/main is mixed: it has CPUs 1-2 for itself and runs in the shared pool too (0,4-7)."
+    assert mixed_lines(planned_mixed()) == [line]
+    text = plan_text(plan_answer(planned_mixed()), to="x")
+    assert [each.split()[:3] for each in text.splitlines() if each.startswith("  ")][1:3] == [
+        ["main", "mixed", "2"],
+        ["c1", "exclusive", "1"],
+    ]
+    assert line in text
+    assert mixed_lines(planned_mixed(MooringConfig())) == []
+
+
+def test_an_empty_pool_is_said() -> None:
+    strict = replace(CONFIG_MIXED, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+    pod = guaranteed("a", "7", annotations={ANNOTATION: "true"})
+    plan = started_plan(Question(Machine("small", INFO), strict, EXTENDED, (pod,)))
+    assert mixed_lines(plan) == [
+        "default/name-a/main is mixed: it has CPUs 1-7 for itself and runs there alone while the shared pool is empty."
+    ]

@@ -48,8 +48,7 @@ def test_nothing_is_reported_about_a_quiet_node() -> None:
 
 
 def test_nothing_is_exclusive_where_nobody_holds_cpus() -> None:
-    plain = with_facts(words=KernelWords())
-    assert codes(plain, Assignments(shared=cpus("0-7"))) == ["MOOR-615"]
+    assert codes(with_facts(words=KernelWords()), Assignments(shared=cpus("0-7"))) == ["MOOR-615"]
 
 
 def test_what_the_files_do_not_tell_is_named() -> None:
@@ -144,8 +143,7 @@ def test_ticks_callbacks_and_kernel_work_are_information() -> None:
 def test_isolated_cpus_belong_neither_into_the_shared_pool_nor_to_the_system() -> None:
     wide = KernelWords(isolated=cpus("0-3"), tickless=cpus("2-3"), callbacks_elsewhere=cpus("2-3"))
     assert codes(with_facts(words=wide)) == ["MOOR-609", "MOOR-610"]
-    flags = KernelWords(cpus("0-3"), ("managed_irq",), cpus("2-3"), cpus("2-3"))
-    assert codes(with_facts(words=flags)) == []
+    assert codes(with_facts(words=KernelWords(cpus("0-3"), ("managed_irq",), cpus("2-3"), cpus("2-3")))) == []
 
 
 def test_a_word_that_is_no_list_is_reported() -> None:

@@ -144,8 +144,7 @@ def test_a_device_is_drawn_with_its_owner_who_may_have_no_cpus(tmp_path: Path) -
     assert f"x.example/gpu {held} · " in picture
     assert "in use by ai/one/main" in picture
     assert f"{owners['ai/one/main'].mark}   x.example/gpu  {held}" in text
-    page = html_text(report_of(plan))
-    assert page.count('class="device"') == 2 * len(view.devices)
+    assert html_text(report_of(plan)).count('class="device"') == 2 * len(view.devices)
 
 
 def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:

@@ -32,10 +32,7 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.scenario import Scenario
 from mooring.views.view import CPUUse
 
-MACHINE = replace(
-    parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi distances=10,12,20"),
-    findings=(),
-)
+MACHINE = replace(parse_compact("sockets=2 numa=4 cores=16 threads=2 memory=16Gi distances=10,12,20"), findings=())
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
 RESTRICTED = replace(STATIC, topology_manager_policy="restricted")
 SINGLE = replace(STATIC, topology_manager_policy="single-numa-node")
@@ -205,8 +202,7 @@ def test_a_configuration_that_the_kubelet_refuses_is_answered_with_what_to_do() 
     assert not plan.is_yes
     document = to_builtins(plan_document(plan))
     assert (document["startError"], document["pods"]) == (plan.refusal.message, [])
-    view = plan_view(plan)
-    assert plan.refusal.message in view.caption[-2]
+    assert plan.refusal.message in plan_view(plan).caption[-2]
 
 
 def test_a_machine_that_cadvisor_cannot_describe_does_not_start_a_kubelet() -> None:

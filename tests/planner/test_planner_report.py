@@ -63,8 +63,7 @@ def test_each_step_is_the_picture_of_a_plan_that_ends_there(name: str) -> None:
     report = report_of(started_plan(asked))
     assert len(report.steps) == len(asked.pods) + 1
     for step in range(len(report.steps)):
-        shorter = started_plan(replace(asked, pods=asked.pods[:step]))
-        assert told(report, step) == drawn(plan_view(shorter))
+        assert told(report, step) == drawn(plan_view(started_plan(replace(asked, pods=asked.pods[:step]))))
 
 
 @pytest.mark.parametrize("name", ["telco", "ai", "hybrid"])

@@ -208,5 +208,4 @@ def test_the_extension_is_advice_where_it_resizes() -> None:
 
 
 def test_advice_that_was_not_run_says_so() -> None:
-    found = ask("web", pod("web", "4", "500m"), cpu="c1=2")
-    assert found.remedy.startswith("In general (not run here): ")
+    assert ask("web", pod("web", "4", "500m"), cpu="c1=2").remedy.startswith("In general (not run here): ")

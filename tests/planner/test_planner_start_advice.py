@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.explain.refused_starts import RecordedStart, recorded_starts
+from tests.node.nodes import machine
+from tests.node.podlevel_nodes import container, managed
+from tests.plans import refused_plan, started_plan
 
-from mooring.answers.base.plan import Question
+from mooring.answers.base.inputs.configuration import node_versions
+from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.start import GENERAL, advice_to_start, start_advice
+from mooring.answers.doctor.diagnosis import diagnose
+from mooring.engine.checkpoint.memory_file import memory_state_text
 from mooring.engine.core.config import CheckedFields, GivenFlag, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
-from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import NotStarted, refusal_of, start_on
-from mooring.engine.releases.catalog import RELEASES
+from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Machine
+from mooring.engine.core.machineinfo import HugePages, MachineInfo
+from mooring.engine.core.pod import Pod, QoS
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.release import NEWEST
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import NotStarted, refusal_of, start_kubelet, start_on
+from mooring.engine.memorymanager.state import Block, MemoryState, charge
+from mooring.engine.releases.catalog import RELEASES, KubeletVersion, chosen_release
+from mooring.inputs.decoding.fields import Document
 from mooring.inputs.machines.compact import parse_compact
 
 WITHOUT_TRIED_ADVICE = {
@@ -58,10 +73,7 @@ SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findin
 @pytest.mark.parametrize(
     ("config", "advice"),
     [
-        (
-            replace(STATIC, checked=CheckedFields(values={"runOnce": True})),
-            "Remove runOnce",
-        ),
+        (replace(STATIC, checked=CheckedFields(values={"runOnce": True})), "Remove runOnce"),
         (
             replace(STATIC, topology_manager_policy="single-numa", reserved_system_cpus=""),
             'Set topologyManagerPolicy to "single-numa-node" and set reservedSystemCPUs to "0,4"',
@@ -96,8 +108,7 @@ def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: 
 
 def test_advice_that_was_not_run_says_so() -> None:
     fault = Fault("could not covert a variable of type Quantity to int64", Cause.RESERVED_AMOUNT)
-    refusal = StartRefusal.of("memoryManager", fault)
-    assert start_advice(Question(SMALL, STATIC), refusal).startswith(GENERAL)
+    assert start_advice(Question(SMALL, STATIC), StartRefusal.of("memoryManager", fault)).startswith(GENERAL)
 
 
 @pytest.mark.parametrize(
@@ -191,3 +202,145 @@ def test_a_gate_that_is_gone_is_removed_and_its_end_is_said(gate: str, ended: st
     assert refusal is not None
     advice = f"Remove featureGates.{gate} ({ended})"
     assert start_advice(question, refusal) == f"{advice}: the kubelet then starts (run here)."
+
+
+# What a plan reports of starts that are left to chance, that crash, and of numbers that wrap around.
+
+
+CONFIG = managed("best-effort", "container", memory=True)
+MEMORY = 1 << 30
+
+
+def question(info: MachineInfo, blocks: dict[str, Block], *pods: Pod) -> Question:
+    """Return what is asked on a memory file whose assignments came in the order of ``blocks``, by pod uid."""
+    kubelet = start_kubelet(info, CONFIG, MooringConfig(), StateTexts())
+    assert isinstance(kubelet, Kubelet)
+    nodes = kubelet.node.memory.nodes
+    for block in blocks.values():
+        nodes = charge(nodes, block.numa, block.type, block.size)
+    state = MemoryState("Static", nodes, {uid: {"c": (block,)} for uid, block in blocks.items()})
+    files = replace(kubelet.files, memory=memory_state_text(state, pod_level=True))
+    return Question(Machine("two", info), CONFIG, MooringConfig(), tuple(pods), files=files)
+
+
+def about_the_file(plan: Plan) -> list[str]:
+    return [finding.message for finding in plan.findings if finding.subject == "memory_manager_state"]
+
+
+def test_a_start_that_is_left_to_chance_is_said() -> None:
+    group, single = Block((0, 1), "memory", MEMORY), Block((0,), "memory", MEMORY)
+    plan = started_plan(question(machine(), {"b": group, "a": single}))
+    (message,) = about_the_file(plan)
+    assert message.startswith("the kubelet starts on this file only by chance")
+    assert "NUMA node 0 may end in another group" in message
+
+
+def test_a_start_that_is_not_left_to_chance_is_not_talked_about() -> None:
+    group, other = Block((0, 1), "memory", MEMORY), Block((0, 1), "memory", MEMORY)
+    assert about_the_file(started_plan(question(machine(), {"b": group, "a": other}))) == []
+
+
+def uneven() -> MachineInfo:
+    """Return two nodes of which only the first lists huge pages."""
+    info = machine()
+    first, second = info.topology
+    return replace(info, topology=(replace(first, hugepages=(HugePages(2048, 16),)), second))
+
+
+def test_a_group_of_uneven_nodes_crashes_the_kubelet() -> None:
+    plan = refused_plan(question(uneven(), {"a": Block((0, 1), "memory", MEMORY)}))
+    assert plan.refusal.message == (
+        "the kubelet crashes: NUMA node 1 does not list hugepages-2Mi and node 0 of its group does: the kubelet "
+        "crashes when it starts on such a group"
+    )
+
+
+def test_a_pod_that_asks_for_pages_of_which_some_node_knows_nothing_crashes_the_kubelet() -> None:
+    asked = container("c", "1")
+    amounts = {**asked.limits, "hugepages-2Mi": Quantity.parse("2Mi")}
+    pod = Pod("u", "u", containers=(replace(asked, requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
+    plan = started_plan(question(uneven(), {}, pod))
+    (answer,) = plan.answers
+    assert "NUMA node 1 does not list hugepages-2Mi" in answer.crash
+    assert not plan.is_yes
+
+
+def test_a_node_with_more_reserved_than_it_has_is_reported_and_the_kubelet_goes_on() -> None:
+    first, second = machine().topology
+    info = replace(machine(), topology=(first, replace(second, memory=0)))
+    config = replace(CONFIG, reserved_memory=(ReservedMemory(1, {"memory": "100Mi"}),))
+    pod = Pod("u", "u", containers=(container("c", "1"),), qos=QoS.GUARANTEED)
+    asked = Question(Machine("two", info), config, pods=(pod,))
+    plan = started_plan(asked)
+    assert plan.is_yes
+    (found,) = [finding for finding in plan.findings if finding.code == "MOOR-511"]
+    assert found.message in [one.message for one in diagnose(asked).findings if one.code == found.code]
+    assert found.subject == "NUMA node 1"
+    assert found.message.startswith("has 0 bytes of memory, of which 104857600 are reserved and 0 are huge pages: ")
+
+
+# The release of an answer: the first version that is known, in every form that vendors write.
+
+
+def versions(*texts: str) -> list[KubeletVersion]:
+    return [KubeletVersion(text, f"source {number}") for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("v1.34", "1.34"),
+        ("1.34.4", "1.34"),
+        ("v1.31.9-eks-1-31-23", "1.31"),
+        ("v1.33.3+k3s1", "1.33"),
+        ("v1.33.5", "1.33"),
+        ("v1.36.3-gke.100", "1.36"),
+        (NEWEST.tag, NEWEST.name),
+        (f"v{NEWEST.name}.9+rke2r1", NEWEST.name),
+    ],
+)
+def test_a_known_release_is_decided_as_itself_without_a_word(version: str, name: str) -> None:
+    chosen = chosen_release(versions(version))
+    assert (chosen.release.name, chosen.findings) == (name, ())
+
+
+def test_the_first_known_version_decides() -> None:
+    assert chosen_release(versions("", "v1.34.4", "v1.20.0")).release.name == "1.34"
+    assert chosen_release(versions("", "")).release == NEWEST
+
+
+@pytest.mark.parametrize("version", ["v1.99.0", "v0.0.0-master", "nonsense"])
+def test_what_is_not_known_is_decided_as_the_newest_with_one_warning(version: str) -> None:
+    chosen = chosen_release(versions(version))
+    (finding,) = chosen.findings
+    assert (chosen.release, finding.code, finding.severity) == (NEWEST, "MOOR-580", "warning")
+    assert version in finding.subject
+    assert NEWEST.tag in finding.message
+
+
+def test_a_release_of_which_a_preview_is_known_is_decided_as_the_preview_with_a_warning() -> None:
+    assert [chosen_release(versions(text)).findings for text in ("1.38", "v1.38.0-beta.0")] == [(), ()]
+    chosen = chosen_release(versions("v1.38.1"))
+    (finding,) = chosen.findings
+    assert (chosen.release.name, finding.code) == ("1.38", "MOOR-580")
+    assert finding.message.startswith("is known as a preview alone: decided as v1.38.0-beta.0, a preview, ")
+
+
+def test_an_older_release_is_refused_with_the_list_or_decided_as_the_oldest() -> None:
+    with pytest.raises(InputError, match=r"1\.31, 1\.32.*1\.37") as refused:
+        chosen_release(versions("v1.30.6-gke.100"))
+    assert "--nearest-release" in refused.value.remedy
+    chosen = chosen_release(versions("v1.30.6-gke.100"), nearest=True)
+    assert (chosen.release.name, [one.code for one in chosen.findings]) == ("1.31", ["MOOR-580"])
+
+
+def test_nodes_of_a_cluster_report_their_versions() -> None:
+    def node(name: str, **info: str) -> dict[str, Any]:
+        return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "status": {"nodeInfo": info}}
+
+    listed: dict[str, Any] = {
+        "kind": "List",
+        "items": [node("a", kubeletVersion="v1.34.1"), node("b"), {"kind": "Service"}],
+    }
+    documents = [Document(listed, "x", 1, 1), Document(node("c", kubeletVersion="v1.36.0"), "y", 1, 1)]
+    assert node_versions(documents) == {"a": "v1.34.1", "b": "", "c": "v1.36.0"}

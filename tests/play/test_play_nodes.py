@@ -294,3 +294,4 @@ def test_a_node_has_the_labels_taints_and_amounts_of_its_group() -> None:
     assert [status["capacity"][one] for one in ("cpu", NIC, "pods")] == ["16", "2", "110"]
     assert [status["allocatable"][one] for one in ("cpu", NIC, "pods")] == ["15000m", "2", "110"]
     assert status["nodeInfo"]["kubeletVersion"].startswith("v1.37.")
+    assert "RestartAllContainersOnContainerExits" in status["declaredFeatures"]

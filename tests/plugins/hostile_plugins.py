@@ -15,7 +15,6 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.plugins import ChosenPlugin, OutOfTimeError, PluginPlacement
 from mooring.engine.plugins import Room, Selected, Withheld
-from mooring.engine.plugins.rules import POINTS
 
 RAISED: tuple[type[BaseException], ...] = (
     ValueError,
@@ -220,9 +219,9 @@ def hostile_plugins(draw: st.DrawFn, *, lies: bool) -> tuple[ChosenPlugin, ...]:
     """Draw one to three plugins."""
     found = []
     for number in range(draw(st.integers(1, 3))):
-        points = draw(st.sets(st.sampled_from([*POINTS, "select_cpus", "select_cpus"]), min_size=1))
+        points = draw(st.sets(st.sampled_from([*_ANSWERS, "select_cpus", "select_cpus"]), min_size=1))
         placement = draw(st.sampled_from([PluginPlacement.CPU_MANAGER, *PluginPlacement]))
         seed = draw(st.integers(0, 2**16))
-        made = {point: Hostile(seed, point, lies) for point in POINTS if point in points}
+        made = {point: Hostile(seed, point, lies) for point in _ANSWERS if point in points}
         found.append(ChosenPlugin(f"hostile-{number}", {}, made, placement, draw(st.sampled_from([1, 7, 100]))))
     return tuple(found)

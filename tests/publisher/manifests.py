@@ -124,9 +124,7 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     },
     ("apps/v1", "Deployment"): {"spec!": {"replicas!": int, "selector!": SELECTOR, "template!": TEMPLATE}},
     ("v1", "Service"): {"spec!": {"selector!": {"*": str}, "ports!": [{"name": str, "port!": int, "targetPort": int}]}},
-    ("batch/v1", "CronJob"): {
-        "spec!": {"schedule!": str, "concurrencyPolicy": str, "jobTemplate!": {"spec!": JOB}},
-    },
+    ("batch/v1", "CronJob"): {"spec!": {"schedule!": str, "concurrencyPolicy": str, "jobTemplate!": {"spec!": JOB}}},
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): {
         "spec!": {
             "group!": str,

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 from tests.agent.small_node import CONFIG, INFO
 
@@ -26,6 +28,8 @@ from mooring.engine.releases.catalog import RELEASES
 from mooring.published.kubelet_source import ASKING, REGISTERING, KubeletSource, UnsettledError, held_devices
 from mooring.published.naming import Names, names_of
 from mooring.published.objects import NodeFacts, PodKey
+from mooring.published.writing import node_kubelet_version, node_uid
+from mooring.service.apiserver import ClusterError
 from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
@@ -364,3 +368,32 @@ def test_the_release_is_read_again_when_the_new_kubelet_has_registered(
     assert seen is not None
     assert (seen.facts.mooring.release.name, seen.facts.config) == ("1.34", first.facts.config)
     assert seen.state.facts != first.state.facts
+
+
+# The version of a node's kubelet is read from its Node object.
+
+
+NODE = {"metadata": {"uid": "u"}, "status": {"nodeInfo": {"kubeletVersion": "v1.34.2+k3s1"}}}
+
+
+def asked(code: int, content: Any) -> httpx2.Client:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        assert request.url.path == "/api/v1/nodes/n1"
+        return httpx2.Response(code, json=content)
+
+    return httpx2.Client(transport=httpx2.MockTransport(answer), base_url="http://api")
+
+
+def test_the_node_object_names_uid_and_version() -> None:
+    http = asked(200, NODE)
+    assert (node_uid(http, "n1"), node_kubelet_version(http, "n1")) == ("u", "v1.34.2+k3s1")
+
+
+@pytest.mark.parametrize(("code", "content"), [(404, {}), (403, {}), (200, {"status": {}}), (200, [])])
+def test_what_cannot_be_read_is_not_known(code: int, content: Any) -> None:
+    assert node_kubelet_version(asked(code, content), "n1") == ""
+
+
+def test_a_server_that_fails_is_an_error() -> None:
+    with pytest.raises(ClusterError):
+        node_kubelet_version(asked(500, {}), "n1")

@@ -80,10 +80,7 @@ def test_rights_are_the_least() -> None:
         },
         "mooring-publish-devices": {("resource.k8s.io", "resourceslices"): ("list",)},
         "mooring-publish-wake": {("", "nodes"): ("patch",)},
-        "mooring-prune": {
-            ("mooring.dev", "nodefacts"): ("list", "delete"),
-            ("mooring.dev", "nodestates"): ("list",),
-        },
+        "mooring-prune": {("mooring.dev", "nodefacts"): ("list", "delete"), ("mooring.dev", "nodestates"): ("list",)},
     }
 
 

@@ -5,39 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.faults import read_text
 
-from mooring.engine.core.gates import MANAGER_GATES, FeatureGates, resolve_gates
+from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.releases.gates import known_gates
 
 V137 = known_gates("1.37")
 
-ON = {
-    "CPUManagerPolicyBetaOptions",
-    "CPUManagerPolicyOptions",
-    "CustomCPUCFSQuotaPeriod",
-    "DisableCPUQuotaWithExclusiveCPUs",
-    "DynamicResourceAllocation",
-    "InPlacePodLevelResourcesVerticalScaling",
-    "InPlacePodVerticalScaling",
-    "InPlacePodVerticalScalingInitContainers",
-    "KubeletPodResourcesDynamicResources",
-    "KubeletPodResourcesGet",
-    "KubeletPodResourcesListUseActivePods",
-    "MemoryQoS",
-    "PodLevelResources",
-    "PodLevelResourcesFixDefaulting",
-    "PodLevelResourcesFixKubeletQOSClass",
-    "TopologyManagerPolicyBetaOptions",
-    "TopologyManagerPolicyOptions",
-}
-OFF = {
-    "CPUManagerPolicyAlphaOptions",
-    "InPlacePodVerticalScalingExclusiveCPUs",
-    "InPlacePodVerticalScalingExclusiveMemory",
-    "InPlacePodVerticalScalingMemoryBackedVolumes",
-    "PodLevelResourceManagers",
-    "TopologyManagerPolicyAlphaOptions",
-    "WindowsCPUAndMemoryAffinity",
-}
 LOCKED = {
     "CPUManagerPolicyOptions",
     "DisableCPUQuotaWithExclusiveCPUs",
@@ -55,23 +27,10 @@ def error(**configured: bool) -> str:
     return read_text(resolved)
 
 
-def test_defaults_of_this_release() -> None:
-    gates = resolve_gates({}, V137)
-    assert isinstance(gates, FeatureGates)
-    assert {name for name in MANAGER_GATES if gates[name]} == ON
-    assert {name for name in MANAGER_GATES if not gates[name]} == OFF
-    assert {name for name in MANAGER_GATES if V137.gates[name].locked} == LOCKED
-
-
 @pytest.mark.parametrize("name", sorted([*LOCKED, "NodeSwap", "UserNamespacesSupport", "DRAExtendedResource"]))
 def test_locked_gates_take_their_own_value_only(name: str) -> None:
     assert isinstance(resolve_gates({name: True}, V137), FeatureGates)
     assert error(**{name: False}) == f"cannot set feature gate {name} to false, feature is locked to true"
-
-
-@pytest.mark.parametrize("name", ["CPUManager", "MemoryManager", "TopologyManager", "Nonsense", "podLevelResources"])
-def test_unknown_and_removed_gates_are_refused(name: str) -> None:
-    assert error(**{name: True}) == f"unrecognized feature gate: {name}"
 
 
 def test_needs_are_checked_one_by_one_and_together() -> None:
@@ -97,11 +56,3 @@ def test_every_locked_gate_is_named_before_needs_are_checked() -> None:
     locked = ["NodeDeclaredFeatures", "NodeSwap"]
     texts = [f"cannot set feature gate {name} to false, feature is locked to true" for name in locked]
     assert refused == f"[{', '.join(texts)}]"
-
-
-def test_needs_of_gates_that_no_manager_reads_are_checked() -> None:
-    text = "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"
-    assert error(ResourceHealthStatus=False) == text
-    assert isinstance(
-        resolve_gates({"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False}, V137), FeatureGates
-    )

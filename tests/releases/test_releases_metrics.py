@@ -10,12 +10,12 @@ from tests.node.metered import Metered
 from tests.node.resizable import SIXTEEN, pod
 from tests.releases.flipped import flipped
 
+import mooring.engine.node.metrics.names as name
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.metrics import names as name
 from mooring.engine.node.metrics.metrics import Metrics, exposition, fold, with_devices
 from mooring.engine.node.metrics.names import METRICS
 from mooring.engine.releases.catalog import RELEASES

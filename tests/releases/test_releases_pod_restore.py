@@ -16,27 +16,11 @@ from mooring.engine.cpumanager.options import CPUOptions
 from mooring.engine.cpumanager.pod_allocation import allocate_pod
 from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
-from mooring.engine.cpumanager.static import Allocated
 from mooring.engine.releases.catalog import RELEASES
 from mooring.inputs.machines.compact import parse_compact
 
 MACHINE = discover_topology(parse_compact("cores=8 threads=1").info)
 KINDS = {"c": ContainerKind.APP, "s": ContainerKind.SIDECAR, "i": ContainerKind.INIT}
-
-VECTORS = [
-    # cpu of the pod, containers, stored set, stored containers, shared pool -> containers, shared pool
-    ("4", "c1=2 c2=2", "3-6", "c1=3-4 c2=5-6", "0-2,7", "c1=3-4 c2=5-6", "0-2,7"),
-    ("4", "c1=2 c2=2", "1-4", "c1=1-2", "0,5-7", "c1=1-2 c2=3-4", "0,5-7"),
-    ("4", "c1=2 c2=2", "1-4", "", "0,5-7", "c1=1-2 c2=3-4", "0,5-7"),
-    ("3", "c1=2 c2=", "1-3", "c1=1-2", "0,4-7", "c1=1-2 c2=3", "0,4-7"),
-    ("3", "s1= c1=2", "1-3", "", "0,4-7", "s1=3 c1=1-2", "0,4-7"),
-    ("2", "i1=2 c1=2", "1-2", "i1=1-2", "0,3-7", "i1=1-2 c1=1-2", "0,3-7"),
-    ("6", "s1=2 s2=2 c1=2", "1-6", "s1=1-2", "0,7", "s1=1-2 s2=3-4 c1=5-6", "0,7"),
-    ("4", "s1=2 i1= c1=2", "1-4", "s1=1-2 i1=3", "0,5-7", "s1=1-2 i1=3 c1=3-4", "0,5-7"),
-    ("4", "c1=2 c2=2", "1-4", "c2=2,4", "0,5-7", "c1=1-2 c2=3-4", "0,5-7"),
-    ("2", "c1=2", "5-6", "", "0-7", "c1=1-2", "0,3-7"),
-    ("4", "c1=2 c2=2", "1-2", "c1=1-2", "0,3-7", None, "0-7"),
-]
 
 
 def policy(release: str) -> StaticPolicy:
@@ -59,38 +43,6 @@ def pod_of(cpu: str, containers: str) -> Pod:
 def state_of(stored: str, held: str, default: str) -> CPUState:
     sets = {name: mask(cpus) for name, cpus in parts(held).items()}
     return CPUState("static", mask(default), {"u": sets} if sets else {}, {"u": mask(stored)})
-
-
-@pytest.mark.parametrize(("cpu", "containers", "stored", "held", "default", "after", "pool"), VECTORS)
-def test_vectors_of_upstream(
-    cpu: str, containers: str, stored: str, held: str, default: str, after: str | None, pool: str
-) -> None:
-    state = state_of(stored, held, default)
-    left, answer = allocate_pod(policy("1.38"), state, Reusable(), pod_of(cpu, containers), None)
-    assert list_text(left.default) == pool
-    if after is None:
-        assert answer == AllocationError("not enough cpus available to satisfy request: requested=2, available=0")
-        assert (left.assignments, left.pods) == ({}, {})
-        return
-    assert answer == Allocated(left, Reusable())
-    assert {name: list_text(cpus) for name, cpus in left.assignments["u"].items()} == parts(after)
-    union = 0
-    for cpus in left.assignments["u"].values():
-        union |= cpus
-    assert left.pods["u"] == union
-
-
-def test_up_to_1_37_a_stored_set_is_allocated_anew() -> None:
-    """Rule pod-allocation-not-restored: the set before belongs to nobody."""
-    state = state_of("1-2", "c1=1-2", "0,3-7")
-    left, _ = allocate_pod(policy("1.37"), state, Reusable(), pod_of("2", "c1=2"), None)
-    assert (left.pods["u"], left.default) == (mask("3-4"), mask("0,5-7"))
-
-
-def test_nothing_is_written_for_a_pod_that_lacks_nothing() -> None:
-    state = state_of("1-3", "c1=1-2 c2=3", "0,4-7")
-    left, _ = allocate_pod(policy("1.38"), state, Reusable(), pod_of("3", "c1=2 c2="), None)
-    assert left is state
 
 
 def test_only_what_was_missing_is_counted_as_assigned() -> None:

@@ -59,8 +59,7 @@ def test_the_legend_counts_every_use_once_and_tells_strict_reservation() -> None
 
 
 def test_a_cpu_in_no_pool_and_nobodys_hands_is_left_out() -> None:
-    view = build_view(EIGHT, pools=Pools(shared=cpus("0-6")))
-    assert uses(view)[7] is CPUUse.LEFT_OUT
+    assert uses(build_view(EIGHT, pools=Pools(shared=cpus("0-6"))))[7] is CPUUse.LEFT_OUT
 
 
 def test_a_cpu_of_two_pods_is_contested_and_names_both() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from base64 import b64encode
 from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
+from itertools import chain
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.render.html_page import Page
 from tests.render.report_pages import report_on
@@ -18,7 +21,7 @@ from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Finding
 from mooring.views.build import CPUOwner, Pools, build_view
-from mooring.views.devices import DeviceView
+from mooring.views.devices import DeviceView, cut, short_names, unique_names
 from mooring.views.html.document import HEATS, html_text, style_text
 from mooring.views.report import (
     Account,
@@ -31,8 +34,10 @@ from mooring.views.report import (
     changes_between,
     report_data,
 )
+from mooring.views.svg.elements import escape, fitting, style_sheet, text_width
 from mooring.views.svg.picture import svg_text
-from mooring.views.view import CPUUse, PlacementRow, contrast
+from mooring.views.view import CPUUse, PlacementRow, RejectedPod, contrast
+from mooring.views.wording import owner_marks
 
 BIG = SampleShape(sockets=2, nodes=4, caches=4, cores=8)
 
@@ -188,8 +193,7 @@ def test_512_cpus_with_200_owners_stay_small() -> None:
     ]
     view = build_view(machine, owners=owners, pools=Pools(CPUSet.parse("0-1"), CPUSet.parse("0-1")))
     assert len(list(view.cpus())) == 512
-    report = report_on(view)
-    assert len(html_text(report).encode()) < 1_000_000
+    assert len(html_text(report_on(view)).encode()) < 1_000_000
     assert len(svg_text(view).encode()) < 500_000
 
 
@@ -222,3 +226,198 @@ def test_changes_added_up_are_the_states_that_they_came_from(drawn: list[dict[in
     report = ReportView("v1.37.1", build_view(hybrid()), steps)
     for index, frame in enumerate(frames):
         assert cpu_states(report, index) == frame
+
+
+# The SVG: safe, self-contained, small, legible.
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+BIG_SVG = SampleShape(sockets=2, nodes=1, caches=16, cores=8)
+
+
+def parsed(text: str) -> ET.Element:
+    return ET.fromstring(text)  # noqa: S314 - our own text, and being well-formed is what is tested
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_hostile_names_cannot_break_the_document(machine: str, owner: str, why: str) -> None:
+    hostile = f"<script>alert(\"&amp;'\x1b[31m\x00\ud800]]>{owner}"
+    view = build_view(
+        regular(SampleShape(), machine),
+        owners=[CPUOwner(hostile, "u", CPUSet.parse("1-3"))],
+        rejected=[RejectedPod(owner, why, hostile)],
+        subtitle=why,
+        caption=[owner],
+    )
+    root = parsed(svg_text(view))
+    assert not list(root.iter(f"{SVG}script"))
+    assert len([node for node in root.iter() if node.attrib.get("class", "").startswith("cpu")]) == 8
+
+
+def test_every_cell_tells_cpu_owner_and_place_when_pointed_at() -> None:
+    view = build_view(regular(SampleShape(sockets=2, cores=2)), owners=[CPUOwner("ns/pod/c", "u", CPUSet.parse("3"))])
+    titles = {node.text for node in parsed(svg_text(view)).iter(f"{SVG}title")}
+    assert "CPU 3 · ns/pod/c · core of CPU 3 · L3 1 · NUMA node 1 · socket 1" in titles
+
+
+def test_512_cpus_stay_below_500_kb_and_256_within_1200_pixels() -> None:
+    assert len(svg_text(occupied(regular(BIG_SVG))).encode()) < 500_000
+    text = svg_text(occupied(regular(SampleShape(sockets=2, nodes=4, caches=2, cores=8))))
+    assert int(parsed(text).attrib["width"]) <= 1200
+
+
+def test_4096_cpus_are_drawn_one_by_one_or_as_free_blocks() -> None:
+    view = occupied(regular(SampleShape(sockets=16, caches=16, cores=8)))
+    texts = list(parsed(svg_text(view)).iter(f"{SVG}text"))
+    numbers = [node for node in texts if node.attrib["class"].startswith("cpu")]
+    folded = [int(found[1]) for node in texts if (found := re.search(r"^L3 \d+ · (\d+) free", node.text or ""))]
+    assert len(numbers) + sum(folded) == 4096
+    assert folded
+
+
+def test_the_document_refers_to_nothing_outside_itself() -> None:
+    text = svg_text(occupied(hybrid()))
+    assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
+    assert set(re.findall(r"url\((.*?)\)", text)) <= {
+        f"#mooring-{name}" for name in ("crosses", "dots", "stripes", "hatch-light", "hatch-dark")
+    }
+
+
+def test_light_and_dark_are_both_styled_and_bound_to_the_picture() -> None:
+    sheet = style_sheet()
+    light, _, dark = sheet.partition("@media (prefers-color-scheme:dark)")
+    assert dark
+    for name in ("page", "socket", "node", "free", "offline", "reserved", "shared", "quiet"):
+        assert f".mooring .{name}" in light
+        assert f".mooring .{name}" in dark
+    rules = re.findall(r"([^{}]+)\{[^{}]*\}", light.removeprefix("<style>"))
+    assert all(selector.startswith(".mooring ") for rule in rules for selector in rule.split(","))
+
+
+def test_every_class_in_use_is_defined_or_inherits_on_purpose() -> None:
+    root = parsed(svg_text(occupied(hybrid())))
+    defined = set(re.findall(r"\.([a-z][a-z0-9-]*)", style_sheet()))
+    used = {name for node in root.iter() for name in node.attrib.get("class", "").split()}
+    assert {name for name in used - defined if not name.startswith("on-")} == set()
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "ns/" + "p" * 63 + "/c", "名前" * 40])
+def test_long_names_are_cut_in_the_picture_and_whole_in_the_tooltip(name: str) -> None:
+    view = build_view(regular(SampleShape()), owners=[CPUOwner(name, "u", CPUSet.parse("1,5"))])
+    root = parsed(svg_text(view))
+    shown = [node.text or "" for node in root.iter(f"{SVG}text")]
+    assert name not in shown
+    assert any(name in (node.text or "") for node in root.iter(f"{SVG}title"))
+
+
+@given(st.text(max_size=60), st.integers(0, 300))
+def test_fitted_text_is_never_wider_than_its_room(text: str, room: int) -> None:
+    assert text_width(fitting(text, room, 11), 11) <= room or fitting(text, room, 11) == ""
+
+
+def test_no_text_runs_out_of_the_page() -> None:
+    view = replace(occupied(regular(BIG_SVG)), name="n" * 400, subtitle="s" * 900)
+    root = parsed(svg_text(view))
+    width = int(root.attrib["width"])
+    for node in root.findall(f"{SVG}text"):
+        if "text-anchor" not in node.attrib:
+            size = 20 if node.attrib["class"] == "name" else 12
+            assert float(node.attrib["x"]) + text_width(node.text or "", size) <= width
+
+
+@given(st.text(max_size=40))
+def test_escaped_text_is_safe_wherever_it_comes_from(text: str) -> None:
+    hostile = f"<a b=\"'&\x00\x1b\ud800\ufffe{text}"
+    root = parsed(f'<x y="{escape(hostile)}">{escape(hostile)}</x>')
+    assert root.text == root.attrib["y"]
+    assert "<a b=\"'&" in (root.text or "")
+
+
+@pytest.mark.parametrize("with_cpus", [True, False])
+def test_the_legend_has_every_device_and_the_cpus_of_an_owner_and_no_text_over_another(with_cpus: bool) -> None:
+    names = [
+        "example.com/a-rather-long-device-name-of-a-vendor",
+        "example.com/sriov-netdevice-dpdk-fast",
+        "nvidia.com/gpu",
+    ]
+    devices = [DeviceView(name, "d", (0,)) for name in names]
+    cpus = CPUSet.parse("1-4") if with_cpus else CPUSet()
+    first = CPUOwner("ns/one/c", "u", cpus, (0,), devices=frozenset((name, "d") for name in names))
+    second = CPUOwner("ns/two/c", "v", CPUSet.parse("5"))
+    root = parsed(svg_text(build_view(regular(SampleShape()), owners=[first, second], devices=devices)))
+    texts = [(node, node.text or "") for node in root.iter(f"{SVG}text")]
+    start = next(index for index, (_, words) in enumerate(texts) if words == "ns/one/c" and index > 20)
+    legend = texts[start:]
+    for words in ("1 gpu", "fast", *(["4 CPUs: 1-4"] if with_cpus else [])):
+        assert any(words in text for _, text in legend)
+    for node, text in legend:
+        x, y = float(node.attrib["x"]), node.attrib["y"]
+        right = [
+            float(other.attrib["x"]) for other, _ in legend if other.attrib["y"] == y and float(other.attrib["x"]) > x
+        ]
+        assert x + text_width(text, 12) <= min(right, default=float(root.attrib["width"]))
+    rows = [float(node.attrib["y"]) for node, text in legend if text in ("ns/one/c", "ns/two/c")]
+    assert rows[1] > max(float(node.attrib["y"]) for node, text in legend if "gpu" in text)
+
+
+# Names of owners where there is little room: unique, complete, and cut where nothing that tells them apart is.
+
+
+WORD = st.text("ab", min_size=1, max_size=4) | st.sampled_from(["a" * 63, "a" * 62 + "b", "kube-system"])
+POD = st.builds(
+    "{}-{}".format, WORD | st.just("p" * 240), st.integers(0, 3) | st.sampled_from(["x2x4z", "7f9c8d5b6-a"])
+)
+NAME = st.builds("{}/{}/{}".format, WORD, POD, WORD) | st.builds("{}/{}".format, WORD, POD)
+OWNERS = st.lists(st.tuples(NAME, st.sampled_from(["u1", "u2", "u3"])), min_size=1, max_size=14)
+
+
+@given(OWNERS)
+@example([("a/b-0/c", "u1"), ("a/b-0/c", "u1"), ("a/b-0/c", "u2")])
+def test_no_two_owners_have_a_form_of_their_names_in_common(owners: list[tuple[str, str]]) -> None:
+    names = unique_names([label for label, _ in owners], [uid for _, uid in owners])
+    assert len(set(names)) == len(owners)
+    found = short_names(names, owner_marks(len(owners)))
+    every = list(chain.from_iterable(found))
+    assert len(set(every)) == len(every)
+    assert [forms[0] for forms in found] == list(names)
+    for forms in found:
+        assert [len(form) for form in forms] == sorted((len(form) for form in forms), reverse=True)
+
+
+@given(WORD, st.integers(0, 20), st.integers(0, 300))
+def test_a_cut_name_keeps_its_ordinal(name: str, ordinal: int, room: int) -> None:
+    short = cut(f"{name}-{ordinal}", room)
+    assert short.endswith(f"-{ordinal}") or not short
+    assert len(short) <= room
+
+
+@given(OWNERS, st.sampled_from([2, 8, 24]))
+@example([*[("a/a-0/a", "u1")] * 3, *[("a/a-0", "u1")] * 3, ("a" * 63 + "/a-0", "u1"), ("a/a-0/a", "u1")], 24)
+@settings(max_examples=40, deadline=None)
+def test_the_picture_names_every_owner_once_in_its_list_and_never_two_alike(
+    owners: list[tuple[str, str]], cores: int
+) -> None:
+    machine = regular(SampleShape(nodes=2, cores=cores))
+    total = machine.info.num_cores
+    held = [
+        CPUOwner(label, uid, CPUSet.from_ids([index, index + total // 2] if index < total // 2 else []))
+        for index, (label, uid) in enumerate(owners)
+    ]
+    view = build_view(machine, owners=held)
+    texts = [node.text or "" for node in ET.fromstring(svg_text(view)).iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314 - our own text
+    for owner in view.owners:
+        listed = [text for text in texts if text in owner.forms]
+        assert listed
+        others = {form for other in view.owners if other is not owner for form in other.forms}
+        assert not others & set(listed)
+
+
+def test_a_name_over_one_core_runs_on_over_cores_without_a_name() -> None:
+    view = build_view(regular(SampleShape(cores=8)), owners=[CPUOwner("data/database-0/db", "u", CPUSet.parse("0,8"))])
+    assert svg_text(view).count(">data/database-0/db</text>") == 2
+
+
+def test_a_form_that_two_owners_would_share_is_left_out() -> None:
+    found = short_names(["a/database-0/x", "a/dashbase-0/x"], ["a", "b"])
+    assert [forms[-1] for forms in found] == ["dat…-0", "das…-0"]

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO, StringIO, TextIOWrapper
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
 from tests.render.pictured import terminal_text
+from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
+from mooring.inputs.machines.compact import parse_compact
 from mooring.views import terminal
 from mooring.views.build import CPUOwner, Pools, build_view
+from mooring.views.console import Breaking, bar, plain, write
 from mooring.views.devices import DeviceView
 from mooring.views.layout import CellMetrics, PictureLayout, PlacedBox, arrange
 from mooring.views.svg.picture import cell_size, svg_text
 from mooring.views.svg.picture import map_metrics as svg_metrics
-from mooring.views.terminal import map_layout
-from mooring.views.view import BoxKind, BoxView, NodeView
-from mooring.views.wording import cpu_mark, numbers
+from mooring.views.tables import numa_table, owners_table, placements_table
+from mooring.views.terminal import map_layout, picture
+from mooring.views.view import BoxKind, BoxView, CPUUse, NodeView, PlacementRow
+from mooring.views.wording import MARKS, cpu_mark, cpu_sentence, numbers, owner_marks
 
 CPU = st.integers(0, 40) | st.integers(0, 4095)
 CPU_SETS = st.frozensets(CPU, max_size=8).map(CPUSet.from_ids)
@@ -250,3 +261,275 @@ def test_the_same_view_gives_the_same_picture(drawn: tuple[NodeView, set[int]]) 
     view, _ = drawn
     assert svg_text(view) == svg_text(view)
     assert terminal_text(view, 90) == terminal_text(view, 90)
+
+
+# The terminal: golden pictures, no colour where none is wanted, widths kept.
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def troubled() -> NodeView:
+    """Return a picture with every use of CPUs in it."""
+    machine = hybrid("troubled")
+    assert machine.hardware is not None
+    hardware = replace(machine.hardware, cpus=machine.hardware.cpus[:18], offline=CPUSet.parse("18-21"))
+    owners = [
+        CPUOwner("ns/first/init", "u1", CPUSet.parse("4-7")),
+        CPUOwner("ns/first/app", "u1", CPUSet.parse("4-9")),
+        CPUOwner("ns/second", "u2", CPUSet.parse("9-11,18"), memory_nodes=(0,)),
+    ]
+    pools = Pools(CPUSet.parse("0-1"), CPUSet.parse("0-2,12-15"), CPUSet.parse("12-15"))
+    return build_view(replace(machine, hardware=hardware), owners=owners, pools=pools)
+
+
+PICTURES: dict[str, tuple[Callable[[], NodeView], int]] = {
+    "hybrid-80": (lambda: occupied(hybrid()), 80),
+    "memory-only-100": (lambda: occupied(regular(SampleShape(sockets=2, nodes=2, caches=2, memory_only=1))), 100),
+    "memory-only-60": (lambda: occupied(regular(SampleShape(sockets=2, nodes=2, caches=2, memory_only=1))), 60),
+    "marks-alone-80": (lambda: occupied(regular(SampleShape(sockets=2, caches=8, cores=16, node_memory=0))), 80),
+    "troubled-90": (troubled, 90),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_is_the_agreed_one(name: str) -> None:
+    make, width = PICTURES[name]
+    assert terminal_text(make(), width) == (GOLDEN / f"{name}.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize("cpus", [8, 64, 256, 512])
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_no_line_is_wider_than_the_terminal(cpus: int, width: int) -> None:
+    shape = SampleShape(sockets=2, nodes=2, cores=cpus // 8)
+    assert max(cell_len(line) for line in terminal_text(occupied(regular(shape)), width).splitlines()) <= width
+
+
+def test_512_cpus_fit_on_two_screens_of_100_columns() -> None:
+    lines = terminal_text(occupied(regular(SampleShape(sockets=2, caches=16, cores=8))), 100).splitlines()
+    assert len([line for line in lines if line[:1] in "┏┃┗"]) <= 50
+
+
+def printed(**settings: object) -> str:
+    console = Console(file=StringIO(), width=100, force_terminal=True, **settings)  # type: ignore[arg-type]
+    write(console, picture(occupied(hybrid()), console.width))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_colours_are_used_where_the_terminal_has_them() -> None:
+    assert "\x1b[" in printed(color_system="truecolor")
+
+
+def test_no_color_means_no_escape_code_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = printed(color_system="truecolor")
+    assert "\x1b" not in text
+    assert text == terminal_text(occupied(hybrid()), 100)
+
+
+def test_a_file_gets_no_escape_codes() -> None:
+    console = Console(file=StringIO(), width=100)
+    write(console, picture(occupied(hybrid()), console.width))
+    assert isinstance(console.file, StringIO)
+    assert "\x1b" not in console.file.getvalue()
+
+
+def test_colour_adds_nothing_that_monochrome_lacks() -> None:
+    coloured = re.sub(r"\x1b\[[0-9;]*m", "", printed(color_system="truecolor"))
+    assert [line.rstrip() for line in coloured.splitlines()] == terminal_text(occupied(hybrid()), 100).splitlines()
+
+
+def test_an_ascii_terminal_gets_ascii() -> None:
+    raw = BytesIO()
+    file = TextIOWrapper(raw, "ascii", write_through=True)
+    write(Console(file=file, width=80), picture(occupied(hybrid()), 80))
+    assert raw.getvalue().isascii()
+    assert b"?" not in raw.getvalue()
+
+
+def test_names_cannot_command_the_terminal() -> None:
+    view = build_view(
+        regular(SampleShape(), "m\x1b]0;x\x07"),
+        owners=[CPUOwner("[bold]n\x1b[2J\r", "u", CPUSet.parse("1"))],
+        subtitle="\x9b31m",
+    )
+    text = terminal_text(view)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+    assert "[bold]n" in text
+
+
+# Tables: nothing cut, lists broken at commas, bars that add up.
+
+
+ODD = CPUSet.from_ids(range(1, 200, 2))
+ROWS = [
+    PlacementRow("ml/trainer-7f9c8d5b6-x2x4z", "worker", "exclusive", True, ODD, (0, 1), (0, 1), "whole cores"),
+    PlacementRow("ml/trainer-7f9c8d5b6-x2x4z", "feeder", "shared", admitted=True),
+    PlacementRow("ns/one", "c", "exclusive", True, CPUSet.parse("2-3"), (0,), alignment="whole cores, one L3"),
+    PlacementRow("ns/no", "", "TopologyAffinityError", admitted=False, why="40 CPUs are free in no NUMA node."),
+]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_a_plan_keeps_every_cpu_and_every_word_at_any_width(width: int) -> None:
+    text = plain(placements_table(ROWS), width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "…" not in text
+    assert str(ODD) in "".join(text.split())
+    for word in ("worker", "feeder", "exclusive", "shared", "TopologyAffinityError", "NUMA node."):
+        assert word in text
+
+
+def test_the_wide_form_is_one_line_per_container_with_everything_in_it() -> None:
+    lines = plain(placements_table(ROWS, wide=True), 80).splitlines()
+    assert len(lines) == 1 + len(ROWS)
+    assert all(row.pod in line for row, line in zip(ROWS, lines[1:], strict=True))
+    assert str(ODD) in lines[1]
+    assert lines[4].endswith("40 CPUs are free in no NUMA node.")
+    assert lines[0].split() == [
+        "POD",
+        "CONTAINER",
+        "VERDICT",
+        "CPUS",
+        "NUMA",
+        "MEMORY",
+        "HUGEPAGES",
+        "DEVICES",
+        "ALIGNMENT",
+        "CPU",
+        "LIST",
+        "WHY",
+    ]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_a_pod_holds_as_a_whole_has_a_row_of_its_own(wide: bool) -> None:
+    sets = {"": "1-4", "c": "1-2"}
+    rows = [PlacementRow("ns/pl", name, "exclusive", True, CPUSet.parse(cpus)) for name, cpus in sets.items()]
+    lines = plain(placements_table(rows, wide=wide), 100).splitlines()
+    assert [line.split() for line in lines if "as a whole" in line and " 4 " in line and " 1-4" in line]
+    assert [line.split() for line in lines if " c " in line and " 2 " in line and " 1-2" in line]
+
+
+def test_a_plan_without_rows_is_empty() -> None:
+    assert plain(placements_table([]), 80) == ""
+
+
+def test_a_pod_is_named_once() -> None:
+    assert plain(placements_table(ROWS), 100).count("ml/trainer-7f9c8d5b6-x2x4z") == 1
+
+
+@given(st.frozensets(st.integers(0, 4095), max_size=60).map(CPUSet.from_ids), st.integers(1, 60))
+def test_a_list_breaks_after_commas_and_loses_nothing(cpus: CPUSet, width: int) -> None:
+    lines = plain(Breaking(str(cpus)), width).splitlines()
+    assert "".join(lines) == str(cpus)
+    longest = max((len(part) for part in str(cpus).split(",")), default=0) + 1
+    assert all(len(line) <= width for line in lines)
+    if width >= longest:
+        assert all(line.endswith(",") for line in lines[:-1])
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=6), st.integers(0, 3000), st.integers(1, 60))
+def test_bars_are_as_long_as_their_share_and_show_the_small(amounts: list[int], rest: int, width: int) -> None:
+    total = sum(amounts) + rest
+    signs = "abcdef"[: len(amounts)]
+    drawn = bar([(amount, sign, "") for amount, sign in zip(amounts, signs, strict=True)], total, width).plain
+    shown = [sign for sign, amount in zip(signs, amounts, strict=True) if amount]
+    assert len(drawn) == (max(round(sum(amounts) * width / total), len(shown)) if total else 0)
+    assert all(sign in drawn for sign in shown)
+    assert list(drawn) == sorted(drawn)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_the_numa_table_shows_every_node_and_fits(width: int) -> None:
+    view = occupied(regular(SampleShape(sockets=2, nodes=2, memory_only=1)))
+    lines = plain(numa_table(view, width), width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    assert [line.split()[0] for line in lines[1:7]] == ["0", "1", "2", "3", "4", "5"]
+    assert "…" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_the_owners_table_names_every_owner_with_its_cpus(width: int) -> None:
+    view = occupied(hybrid())
+    text = plain(owners_table(view), width)
+    packed = "".join(text.split())
+    for owner in view.owners:
+        assert str(owner.cpus) in packed
+        assert owner.label.rpartition("/")[2] in packed
+
+
+# CPUs that go back when a delay is over have marks of their own.
+
+
+def view(owners: int, leaving: CPUSet) -> NodeView:
+    """Return a machine on which each owner has one CPU, and the first also the last CPUs."""
+    machine = parse_compact("cores=64 threads=1")
+    first = CPUOwner("ns/pod0/app", "0", CPUSet.parse("0,60-63"), leaving=leaving)
+    others = [CPUOwner(f"ns/pod{number}/app", str(number), CPUSet.from_ids([number])) for number in range(1, owners)]
+    return build_view(machine, owners=[first, *others])
+
+
+@pytest.mark.parametrize("owners", [2, 26, 50])
+def test_marks_of_leaving_cpus_are_nobody_elses(owners: int) -> None:
+    found = view(owners, CPUSet.parse("62-63"))
+    marks = {cpu.cpu: cpu_mark(cpu, found) for cpu in found.cpus() if cpu.owner is not None}
+    assert marks[62] == marks[63] == marks[0].upper() != marks[0]
+    assert len(set(marks.values())) == owners + 1
+    assert "released when the delay is over" in next(cpu_sentence(cpu, found) for cpu in found.cpus() if cpu.leaving)
+    assert "CPUs with capital letters are released" in terminal_text(found)
+
+
+def test_nothing_changes_where_nothing_leaves() -> None:
+    found = view(30, CPUSet())
+    assert [owner.mark for owner in found.owners] == list(owner_marks(30))
+    assert "capital" not in terminal_text(found)
+
+
+# CPUs that are offline for now stand at their places; those that somebody has are told apart, also without colour.
+
+
+def view_hotplug(offline: str = "2,6") -> NodeView:
+    """Return a machine with 8 CPUs, of which an owner has 1 to 3."""
+    cpus = CPUSet.parse
+    pools = Pools(cpus("0"), cpus("0,4-7"), cpus("4-5,7"), cpus(offline))
+    return build_view(
+        parse_compact("cores=8 threads=1"), owners=[CPUOwner("ns/pod/app", "1", cpus("1-3"))], pools=pools
+    )
+
+
+def test_broken_and_offline_are_two_uses_with_signs_of_their_own() -> None:
+    found = view_hotplug()
+    uses = {cpu.cpu: cpu.use for cpu in found.cpus()}
+    assert (uses[2], uses[6]) == (CPUUse.BROKEN, CPUUse.OFFLINE)
+    marks = {cpu.cpu: cpu_mark(cpu, found) for cpu in found.cpus()}
+    assert len({marks[cpu] for cpu in (0, 1, 2, 4, 6)}) == 5
+    assert len(set(MARKS.values())) == len(MARKS)
+    two = next(cpu for cpu in found.cpus() if cpu.cpu == 2)
+    assert cpu_sentence(two, found).startswith("CPU 2 · offline, but held by ns/pod/app · core of CPU 2")
+    assert [cpu.cpu for cpu in found.cpus()] == list(range(8))
+
+
+def test_both_pictures_have_them_in_map_and_legend() -> None:
+    text = terminal_text(view_hotplug())
+    assert "2†" in text
+    assert "offline; its owner does without it" in " ".join(text.split())
+    svg = svg_text(view_hotplug())
+    classes = {name for found in re.findall(r'class="([^"]*)"', svg) for name in found.split()}
+    assert {"broken", "offline"} <= classes
+    assert "url(#mooring-crosses)" in svg
+    assert 'id="mooring-crosses"' in svg
+
+
+def test_a_cpu_of_two_pods_stays_contested() -> None:
+    cpus = CPUSet.parse
+    owners = [CPUOwner("a", "1", cpus("1-2")), CPUOwner("b", "2", cpus("2"))]
+    found = build_view(parse_compact("cores=4 threads=1"), owners=owners, pools=Pools(offline=cpus("2")))
+    assert next(cpu.use for cpu in found.cpus() if cpu.cpu == 2) is CPUUse.CONTESTED
+
+
+def test_nothing_is_drawn_otherwise_where_all_is_online() -> None:
+    text = terminal_text(view_hotplug(""))
+    assert "†" not in text
+    assert "offline" not in text

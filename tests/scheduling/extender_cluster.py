@@ -31,8 +31,7 @@ NODE = "node-1"
 def facts_with(machine: str, **config: Any) -> NodeFacts:
     """Return facts of a described machine with static CPU policy; the first CPU is reserved."""
     fields: dict[str, Any] = {"cpu_manager_policy": "static", "reserved_system_cpus": "0", **config}
-    kubelet = KubeletConfig(**fields)
-    return NodeFacts(parse_compact(machine).info, kubelet, MooringConfig())
+    return NodeFacts(parse_compact(machine).info, KubeletConfig(**fields), MooringConfig())
 
 
 def guaranteed(uid: str, *cpus: int, memory: str = "1Gi", init: int = 0) -> Pod:

@@ -82,12 +82,10 @@ def test_the_verb_checks_a_file(tmp_path: Path) -> None:
     answer = mooring("extender", "--config", file, "--check")
     assert (answer.code, answer.out.count("127.0.0.1:9999")) == (0, 1)
     file.write_text(f"kind: {KIND}\ntls:\n  certificate: a\n  keys: b\n", encoding="utf-8")
-    answer = mooring("extender", "--config", file, "--check")
-    assert answer.code == 2
+    answer = mooring("extender", "--config", file, "--check", code=2)
     assert answer.complaint.endswith(f"{file}:4:3: tls.keys: is not known; did you mean key?")
     file.write_text("kind: Another\n", encoding="utf-8")
-    answer = mooring("extender", "--config", file, "--check")
-    assert answer.code == 2
+    answer = mooring("extender", "--config", file, "--check", code=2)
     assert KIND in answer.complaint
 
 
@@ -107,8 +105,7 @@ def test_without_the_packages_of_the_extra_one_line_names_the_remedy(tmp_path: P
 def test_a_kubeconfig_that_cannot_be_used_is_reported_before_anything_begins(tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text(f"kind: {KIND}\n", encoding="utf-8")
-    answer = mooring("extender", "--config", file, "--kubeconfig", tmp_path / "none")
-    assert answer.code == 2
+    answer = mooring("extender", "--config", file, "--kubeconfig", tmp_path / "none", code=2)
     assert "is not a usable kubeconfig" in answer.complaint
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import threading
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import pytest
 from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
@@ -33,11 +37,13 @@ from mooring.monitoring.serve.cluster_known import (
     NodeNow,
     fittings_in_text,
 )
-from mooring.monitoring.serve.cluster_routes import cluster_application, snapshot_of_node
+from mooring.monitoring.serve.cluster_routes import OpenNodes, cluster_application, snapshot_of_node, ticking
 from mooring.monitoring.serve.cluster_run import node_of, pod_of
-from mooring.monitoring.serve.snapshot import what_if
+from mooring.monitoring.serve.node_routes import NodeRoutes
+from mooring.monitoring.serve.snapshot import NodeSnapshot, what_if
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.observation import EngineObserver
+from mooring.published.possible_kubelets import NodeFaults
 from mooring.published.shadow_document import ShadowCount, ShadowDifference, ShadowStatus
 from mooring.views.view import CPUUse
 
@@ -153,8 +159,7 @@ def test_a_waiting_pod_is_explained_by_cause(cluster: KnownCluster, site: Site) 
 
 
 def test_what_fits_is_what_the_nodes_engine_says(site: Site) -> None:
-    answered = site.ask("/whatif", "POST", MANIFEST).text
-    assert "4 nodes would take it" in answered
+    assert "4 nodes would take it" in site.ask("/whatif", "POST", MANIFEST).text
     refused = site.ask("/whatif", "POST", MANIFEST.replace("30", "33")).text
     assert "0 nodes would take it" in refused
     assert "MOOR-10" in refused
@@ -167,10 +172,7 @@ def test_what_fits_is_what_the_nodes_engine_says(site: Site) -> None:
         ("nodeSelector: {zone: no-such-zone}", 0),
         ("nodeSelector: {zone: a}", 3),
         ("tolerations: [{operator: Exists}]", 5),
-        (
-            f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchExpressions: [{GPU}]}}]}}}}}}",
-            2,
-        ),
+        (f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchExpressions: [{GPU}]}}]}}}}}}", 2),
     ],
 )
 def test_what_fits_heeds_what_the_pod_says_about_nodes(site: Site, field: str, fits: int) -> None:
@@ -352,8 +354,7 @@ def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_
     assert found.amounts["nvidia.com/gpu"] == (2, 4, 1, 2)
     assert found.amounts["hugepages-1Gi"][:2] == (8 << 30, 8 << 30)
     assert "2 of 4 nvidia.com/gpu free" in found.words("nvidia.com/gpu")
-    body = TileSheet().body(cluster, {"resource": "nvidia.com/gpu"}, EVERYTHING)
-    assert "2/4" in body
+    assert "2/4" in TileSheet().body(cluster, {"resource": "nvidia.com/gpu"}, EVERYTHING)
 
 
 @pytest.mark.parametrize(
@@ -373,8 +374,7 @@ def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_
 def test_nodes_are_searched_sorted_grouped_and_narrowed(
     cluster: KnownCluster, view: dict[str, str], names: list[str]
 ) -> None:
-    shown = TileSheet().body(cluster, view, EVERYTHING)
-    assert re.findall(r'data-node="([^"]+)"', shown) == names
+    assert re.findall(r'data-node="([^"]+)"', TileSheet().body(cluster, view, EVERYTHING)) == names
 
 
 def test_groups_have_names_and_sums(cluster: KnownCluster) -> None:
@@ -409,8 +409,7 @@ def test_a_refused_pod_has_its_age_and_message_and_is_asked_again(cluster: Known
     assert "Resources cannot be allocated with Topology locality" in story
     assert "nodes/node-0002/#pod=team-b/refused" in story
     assert "0 nodes would take it" in story
-    node = site.ask("/nodes/node-0002/").text
-    assert "TopologyAffinityError" in node
+    assert "TopologyAffinityError" in site.ask("/nodes/node-0002/").text
     again = site.ask(f"/nodes/node-0002/pod?uid={uid[1]}").text
     assert "rejected" in again
     assert "Nearest change" in again
@@ -424,8 +423,7 @@ def test_the_time_of_a_refusal_is_that_of_the_kubelet_and_of_a_waiting_pod_that_
     refused = pod_of({"metadata": metadata, "status": status, "spec": spec})
     assert (refused.since, refused.message) == (1767225660.0, "short")
     assert refused.fields.selector == (("a", "b"),)
-    waits = pod_of({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}})
-    assert waits.since == 1767225600.0
+    assert pod_of({"metadata": metadata, "spec": {"containers": [{"name": "c"}]}}).since == 1767225600.0
     assert pod_of({"metadata": {**metadata, "creationTimestamp": "soon"}, "spec": spec}).since == 0
 
 
@@ -433,3 +431,170 @@ def test_a_code_has_its_page_and_an_unknown_one_a_line(site: Site) -> None:
     for path in ("/code", "/nodes/node-0000/code"):
         assert "What to do" in site.ask(f"{path}?code=MOOR-105").text
         assert site.ask(f"{path}?code=MOOR-000").status == 404
+
+
+# The pages of nodes of a cluster that are open: kept up to date, whatever a node publishes.
+
+
+SNAPSHOT = "mooring.monitoring.serve.cluster_routes.snapshot_of_node"
+
+
+def opened(nodes: OpenNodes, name: str) -> NodeRoutes:
+    found = nodes.of(name)
+    assert found is not None
+    return found
+
+
+def bound(name: str, node: str) -> ClusterPod:
+    return ClusterPod(pod(name, 1), node)
+
+
+def odd(_node: NodeNow) -> NodeSnapshot:
+    raise KeyError("secret-team/ledger")
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """Let threads take turns as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_only_nodes_that_have_changed_are_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+
+    def counted(node: NodeNow) -> NodeSnapshot:
+        planned.append(node.node.name)
+        return snapshot_of_node(node)
+
+    cluster = known(4)
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    pages = [opened(nodes, name) for name in cluster.names]
+    monkeypatch.setattr(SNAPSHOT, counted)
+    nodes.refresh()
+    assert planned == []
+    cluster.put_pod(ClusterPod(pod("waits-too", 1)))
+    cluster.put_pod(bound("late", "node-0001"))
+    nodes.refresh()
+    nodes.refresh()
+    assert planned == ["node-0001"]
+    assert any("team-a/late" in one.text for one in pages[1].recording.now.snapshot.notices)
+
+
+def test_a_node_that_cannot_be_shown_says_so_and_the_others_stay_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = known(3)
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    first, second = (opened(nodes, name) for name in ("node-0000", "node-0001"))
+    before = first.recording.now.snapshot
+    monkeypatch.setattr(SNAPSHOT, lambda node: (odd if node.node.name == "node-0000" else snapshot_of_node)(node))
+    for name in ("node-0000", "node-0001"):
+        cluster.put_pod(bound(f"late-{name}", name))
+    nodes.refresh()
+    assert first.recording.trouble == "what the node published cannot be used (KeyError)"
+    assert first.recording.now.snapshot == before
+    assert any("late-node-0001" in one.text for one in second.recording.now.snapshot.notices)
+    monkeypatch.undo()
+    cluster.put_pod(bound("later", "node-0000"))
+    nodes.refresh()
+    assert first.recording.trouble == ""
+    assert any("team-a/later" in one.text for one in first.recording.now.snapshot.notices)
+
+
+def test_a_page_can_be_opened_while_its_node_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = known(2)
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    monkeypatch.setattr(SNAPSHOT, odd)
+    page = opened(nodes, "node-0000")
+    assert "KeyError" in page.recording.now.snapshot.notices[0].text
+    assert "ledger" not in repr(page.recording.now.snapshot.seen_by(lambda namespace: namespace == "team-a"))
+    monkeypatch.undo()
+    cluster.put_pod(bound("late", "node-0000"))
+    nodes.refresh()
+    assert page.recording.now.snapshot.question is not None
+
+
+def test_the_page_of_the_cluster_goes_on_after_a_node_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = known(2)
+    _, routes = cluster_application(cluster, "Cluster", OpenGuard(), loopback=True)
+    page = opened(routes.nodes, "node-0000")
+    monkeypatch.setattr(SNAPSHOT, odd)
+    monkeypatch.setattr("mooring.monitoring.serve.cluster_routes.TICK", 0.001)
+    failed, ticked = threading.Event(), threading.Event()
+    monkeypatch.setattr(page.recording, "fail", lambda _problem: failed.set())
+    with ticking(routes):
+        cluster.put_pod(bound("late", "node-0000"))
+        assert failed.wait(60)
+        monkeypatch.setattr(cluster, "tick", ticked.set)
+        assert ticked.wait(60)
+
+
+def test_pages_can_be_opened_while_others_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, stop = known(60), threading.Event()
+    nodes = OpenNodes(cluster, ("styles", "script"))
+    empty = NodeSnapshot(opened(nodes, "node-0059").recording.now.snapshot.view)
+    monkeypatch.setattr(SNAPSHOT, lambda _node: empty)
+
+    def clients() -> None:
+        while not stop.is_set():
+            for name in cluster.names:
+                opened(nodes, name)
+
+    thread = threading.Thread(target=clients)
+    with quick_switches():
+        thread.start()
+        try:
+            for _ in range(2000):
+                nodes.refresh()
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, both = OpenNodes(known(2), ("styles", "script")), threading.Barrier(2)
+
+    def planned_by_both(node: NodeNow) -> NodeSnapshot:
+        both.wait(60)
+        return snapshot_of_node(node)
+
+    monkeypatch.setattr(SNAPSHOT, planned_by_both)
+    with ThreadPoolExecutor(2) as clients:
+        first, second = clients.map(lambda _client: opened(nodes, "node-0000"), range(2))
+    assert first is second
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "mooring.monitoring.serve.cluster_known.restored",
+        "mooring.monitoring.serve.cluster_known.view_key",
+        "mooring.monitoring.serve.cluster_html.tile",
+        "mooring.monitoring.serve.cluster_known.predicted",
+    ],
+)
+def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    cluster = known(5)
+    cluster.faults = NodeFaults(lambda about, _problem: said.append(about))
+    usual, calls = resolve_name(part), [0]
+
+    def first_fails(*arguments: object) -> object:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise KeyError(2)
+        return usual(*arguments)
+
+    monkeypatch.setattr(part, first_fails)
+    text = TileSheet().body(cluster, {}, EVERYTHING)
+    found = FittingSearch(cluster.faults).fitting(pod("asked", 2), cluster.all())
+    assert all(name in text for name in cluster.names)
+    causes = {name for _, _, names in found.causes for name in names}
+    assert {*found.fits, *causes} == set(cluster.names)
+    assert found.fits
+    assert said == ["node-0000"]

@@ -5,26 +5,37 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import selectors
+import socket
 from collections.abc import Collection, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from html import escape
 from http.client import HTTPConnection, HTTPResponse
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import to_builtins
 from tests.agent.outside.test_agent_status import SNAPSHOTS
+from tests.patience import many_files
+from tests.serve.clusters import CONFIG, MACHINE, pod
 from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
 
 from mooring.agent.status.document import status_document
+from mooring.answers.base.plan import Question
 from mooring.command.main import run
 from mooring.documents.status import AgentCountsPart
+from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.machine import Finding
+from mooring.engine.core.pod import Pod
+from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
 from mooring.monitoring.serve.node_routes import drawn, exported
-from mooring.monitoring.serve.recording import AGAIN, Recording, WatchedNode
-from mooring.monitoring.serve.snapshot import HIDDEN, NodeNotice, NodeSnapshot, snapshot_of, snapshot_of_status
+from mooring.monitoring.serve.recording import AGAIN, Recorded, Recording, WatchedNode
+from mooring.monitoring.serve.snapshot import ANY, HIDDEN, NodeNotice, NodeSnapshot, snapshot_of, snapshot_of_status
 from mooring.views.svg.picture import svg_text
 
 NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
@@ -164,8 +175,7 @@ def test_a_change_is_announced_and_the_past_can_be_read() -> None:
         connection.request("GET", "/events")
         events = connection.getresponse()
         assert json.loads(event(events))["number"] == 1
-        fewer = replace(question(), pods=question().pods[:2])
-        assert recorded.take(snapshot_of(fewer))
+        assert recorded.take(snapshot_of(replace(question(), pods=question().pods[:2])))
         assert json.loads(event(events))["number"] == 2
         connection.close()
         assert len(re.findall("data-uid", site.ask("/body").text)) == 2
@@ -336,3 +346,174 @@ def test_the_export_of_an_agents_node_is_a_page_without_script(recorded: Recordi
     assert drawn(svg_text(recorded.now.snapshot.view, 1100, bare=True)) in text
     assert "<script" not in text
     assert "style-src &#39;sha256-" in text
+
+
+# What people may not see: names of pods in namespaces whose pods they may not list, wherever texts could have them.
+
+
+STRICT = {"strict-cpu-reservation": "true"}
+NONE = replace(CONFIG, topology_manager_policy="none", cpu_manager_policy_options=STRICT)
+HOTPLUG = MooringConfig(extensions=frozenset({CPU_HOTPLUG}))
+
+
+def asked(*pods: Pod, config: KubeletConfig = CONFIG, **fields: Any) -> Question:
+    return Question(MACHINE, config, fields.pop("mooring", MooringConfig()), pods, **fields)
+
+
+def seen(snapshot: NodeSnapshot) -> NodeSnapshot:
+    """Return what a person sees who may list the pods of team-a only."""
+    return snapshot.seen_by(lambda namespace: namespace == "team-a")
+
+
+def test_a_refused_pod_is_explained_without_the_pods_in_its_way() -> None:
+    pods = pod("ledger-db", 24, "secret"), pod("ledger-web", 20, "secret"), pod("mine", 14)
+    with node_site(recording(asked(*pods)), TokenGuard(), loopback=False) as site:
+        address = f"/pod?uid={pods[2].uid}"
+        everything = site.ask(address, Authorization="Bearer all").text
+        assert "Nearest change" in everything
+        assert "<svg" in everything
+        assert site.ask(address, Authorization="Bearer team-a,secret").text == everything
+        some = site.ask(address, Authorization="Bearer team-a").text
+        assert "MOOR-103" in some
+        assert not any(one in some for one in ("Nearest change", "<svg", "ledger", "secret"))
+
+
+def test_without_a_token_no_moment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, read = recording(), list[int]()
+    at = recorded.at
+
+    def counted(number: int) -> Recorded:
+        read.append(number)
+        return at(number)
+
+    monkeypatch.setattr(recorded, "at", counted)
+    with node_site(recorded, TokenGuard(), loopback=False) as site:
+        assert site.ask("/body?number=7").status == 401
+        assert read == []
+        assert site.ask("/body?number=7", Authorization="Bearer core").status == 200
+        assert set(read) == {7}
+
+
+@pytest.mark.parametrize(
+    ("question", "namespace"),
+    [
+        (asked(pod("mine", 62), pod("ledger", 1, "secret"), config=NONE), "secret"),
+        (
+            asked(active=(pod("mine", 8), pod("ledger", 8, "secret")), mooring=HOTPLUG, offline=CPUSet.parse("5-6")),
+            "secret",
+        ),
+        (asked(findings=(Finding("info", "secret/ledger", "the pod has failed and is left out"),)), "secret"),
+        (asked(findings=(Finding("warning", "claim secret/ledger (cpus)", "is offline"),)), "secret"),
+        (asked(findings=(Finding("warning", "plugin order", "failed at order: secret/ledger"),)), ANY),
+        (asked(findings=(Finding("warning", "state files", "hold entries of 1 pod (secret_ledger)"),)), ANY),
+        (
+            asked(
+                pod("mine", 1),
+                pod("ledger", 1, "secret"),
+                findings=(Finding("warning", "team-a/mine", "gets CPUs 3, which secret/ledger has too"),),
+            ),
+            ANY,
+        ),
+    ],
+    ids=["shared pool", "offline", "finished pod", "claim", "plugin", "state files", "two pods"],
+)
+def test_a_finding_about_a_pod_is_for_people_who_may_list_it(question: Question, namespace: str) -> None:
+    snapshot = snapshot_of(question)
+    assert namespace in {one.namespace for one in snapshot.notices if "ledger" in one.text}
+    assert all(one.namespace in ("", "team-a", namespace) for one in snapshot.notices)
+    assert not any("secret" in one.text for one in seen(snapshot).notices)
+    assert snapshot.seen_by(lambda _namespace: True) is snapshot
+    assert ANY not in snapshot.namespaces
+
+
+def test_a_finding_about_no_pod_is_for_all_people() -> None:
+    about = ("nvidia.com/gpu", "NUMA node 1", "shared pool", "memory_manager_state")
+    findings = tuple(Finding("warning", one, "is unusual") for one in about)
+    shown = seen(snapshot_of(asked(pod("mine", 1), pod("ledger", 1, "secret"), findings=findings)))
+    assert {f"{one}: is unusual" for one in about} <= {one.text for one in shown.notices}
+
+
+def test_why_a_kubelet_would_not_start_is_for_people_who_may_list_all_pods() -> None:
+    snapshot = snapshot_of(asked(pod("mine", 1), files=StateTexts(cpu="{")))
+    refusal = snapshot.notices[0]
+    assert refusal.text.startswith("The kubelet would not start: ")
+    shown = seen(snapshot)
+    assert shown.notices[0].text == "The kubelet would not start"
+    assert shown.notices[0].warning
+    assert refusal.text not in repr(shown.view)
+
+
+def test_the_reasons_of_an_agent_are_for_people_who_may_list_all_pods() -> None:
+    document = {
+        "pods": [],
+        "held": [],
+        "reasons": ["container starts are refused (1), the newest because secret/ledger holds CPU 3"],
+        "configuration": {"refusal": "secret/ledger holds CPU 3"},
+        "cpus": {"overlap": ""},
+        "counts": {"repairs": 0},
+    }
+    snapshot = snapshot_of_status(snapshot_of(asked()).view, document)
+    assert sum("secret/ledger" in one.text for one in snapshot.notices) == 2
+    texts = [one.text for one in seen(snapshot).notices]
+    assert texts == ["Not ready", "The configuration as it is now is not in force"]
+
+
+def test_the_headline_that_can_name_pods_is_for_people_who_may_list_them() -> None:
+    snapshot = recording(asked(pod("ledger-db", 24, "secret"), pod("mine", 2))).now.snapshot
+    crashing = replace(snapshot, view=replace(snapshot.view, headline="The kubelet would crash on secret/ledger-db."))
+    assert crashing.seen_by(lambda _namespace: True).view.headline
+    assert not seen(crashing).view.headline
+
+
+def test_a_refused_pod_keeps_the_time_at_which_it_was_first_seen() -> None:
+    times = iter(range(100, 200))
+    pods = pod("fits", 2), pod("large", 60)
+    recorded = Recording(snapshot_of(asked(*pods)), lambda: float(next(times)))
+    first = {one.name: one.since for one in recorded.now.snapshot.pods}
+    recorded.take(snapshot_of(asked(*pods, pod("huge", 61))))
+    then = {one.name: one.since for one in recorded.now.snapshot.pods}
+    assert (first["fits"], then["fits"]) == (0, 0)
+    assert first["large"] == then["large"] == 100
+    assert then["huge"] == 101
+
+
+# A thousand clients at once: all hear of a change, and the page is served meanwhile.
+
+
+CLIENTS = 1000
+SMALL = "sockets=1 cores=8 memory=8Gi"
+
+
+def heard(clients: list[socket.socket], number: int) -> None:
+    """Read from all clients until each has had the event of a snapshot."""
+    wanted = f'"number":{number}'.encode()
+    texts = dict.fromkeys(clients, b"")
+    with selectors.DefaultSelector() as selector:
+        for one in clients:
+            selector.register(one, selectors.EVENT_READ)
+        while texts:
+            ready = selector.select(timeout=60)
+            assert ready, f"{len(texts)} clients heard nothing"
+            for key, _ in ready:
+                client = key.fileobj
+                assert isinstance(client, socket.socket)
+                part = client.recv(65536)
+                assert part, "a stream ended"
+                texts[client] += part
+                if wanted in texts[client]:
+                    selector.unregister(client)
+                    del texts[client]
+
+
+def test_a_thousand_clients_hear_of_a_change() -> None:
+    recorded = recording()
+    with many_files(2 * CLIENTS + 200), node_site(recorded) as site, ExitStack() as open_:
+        clients = []
+        for _ in range(CLIENTS):
+            client = open_.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=60))
+            client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            clients.append(client)
+        heard(clients, 1)
+        recorded.take(replace(recorded.now.snapshot, notices=(NodeNotice("changed"),)))
+        heard(clients, 2)
+        assert "changed" in site.ask("/body").text

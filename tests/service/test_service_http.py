@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
@@ -21,6 +22,7 @@ from tests.patience import until
 from mooring.engine.core.errors import InputError
 from mooring.service import daemon
 from mooring.service.connections import serve
+from mooring.service.daemon import settle, uncollected
 from mooring.service.http import (
     ASGIMessage,
     ConnectionLimits,
@@ -342,3 +344,34 @@ def test_a_connection_that_is_accepted_while_the_server_is_closed_is_closed(tmp_
         gc.collect()
         assert client.recv(1) == b""
     assert [str(one.message) for one in told if "unclosed" in str(one.message)] == []
+
+
+# What every daemon does to its process while it starts.
+
+
+def test_the_collector_is_off_during_a_start_and_leaves_out_what_a_settled_daemon_has() -> None:
+    before = gc.get_freeze_count()
+    with uncollected():
+        assert not gc.isenabled()
+        settle()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
+
+
+def test_cycles_that_were_left_out_are_freed_by_a_whole_collection() -> None:
+    class Knot:
+        def __init__(self) -> None:
+            self.own = self
+
+    knot = Knot()
+    gone = weakref.ref(knot)
+    try:
+        settle()
+        del knot
+        settle()
+        assert gone() is not None
+        settle(whole=True)
+        assert gone() is None
+    finally:
+        gc.unfreeze()

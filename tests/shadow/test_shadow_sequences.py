@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.shadow.observing import STATIC, Node, container
-from tests.shadow.test_shadow_recording import unlike
+from tests.shadow.test_shadow_judging import unlike
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.devicemanager.state import Device, DeviceState

@@ -9,17 +9,25 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.shadow import observing
-from tests.shadow.observing import PINNED, STATIC, Node, node
-from tests.shadow.test_shadow_recording import unlike
+from tests.shadow.observing import PINNED, STATIC, Node, container, node
+from tests.shadow.test_shadow_judging import unlike
+from tests.shadow.test_shadow_watching import LIMITED, Watching
 
-from mooring.engine.core.config import MooringConfig
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Finding
+from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.monitoring.shadow.judge import judge
-from mooring.monitoring.shadow.judgement import Agreement
+from mooring.monitoring.shadow.judgement import Agreement, Judgement, unlike_outcome
+from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
+from mooring.monitoring.shadow.sources import BoundPods
+from mooring.monitoring.shadow.tally import new_tally
+from mooring.monitoring.shadow.unseen import ObservedNode, UnseenPods, observed_pod
+from mooring.published.shadow_document import WouldBePart
 
 PODS = 30
 LEAVING = 6
@@ -142,3 +150,240 @@ def _count(watched: Node, uid: str, statuses: list[object]) -> None:
     pod = pod_from_object(watched.objects[uid], source="it", gates=watched.gates)
     active = {**watched.kubelet.node.active, uid: pod}
     watched.kubelet = replace(watched.kubelet, node=replace(watched.kubelet.node, active=active))
+
+
+# The node of another configuration: it has the pods of the real one, also where no steps tell of them.
+
+
+def others_pods(watching: Watching) -> list[str]:
+    assert watching.shadow.would_be is not None
+    return sorted(watching.shadow.would_be.kubelet.node.active)
+
+
+def test_pods_of_which_no_order_tells_come_and_go_on_the_other_node() -> None:
+    watching = Watching(node(), proposed=LIMITED)
+    watching.watched.admit("old", "2")
+    watching.wait()
+    for uid, cpus in (("web", "2"), ("wide", "10"), ("secret", "1")):
+        assert watching.watched.admit(uid, cpus)
+    # The API server does not tell of a pod that the kubelet lists: nothing can be said of what happened.
+    secret = watching.watched.objects.pop("secret")
+    watching.watched.end("old")
+    watching.wait(PATIENCE)
+    assert watching.shadow.tally.unknown == 3
+    assert others_pods(watching) == ["web"]
+    watching.watched.objects["secret"] = secret
+    watching.wait(PATIENCE)
+    assert others_pods(watching) == ["secret", "web"]
+    other = watching.shadow.tally.would_be
+    assert other is not None
+    assert (other.refused, other.refusals) == (["default/wide"], 1), "it is asked once about a pod that it refuses"
+
+
+def test_a_pod_that_the_kubelet_refused_does_not_stay_on_the_other_node() -> None:
+    watching = Watching(node(LIMITED), proposed=STATIC)
+    watching.watched.admit("wide", "10")
+    watching.wait()
+    other = watching.shadow.tally.would_be
+    assert other is not None
+    assert other.admitted == ["default/wide"]
+    assert others_pods(watching) == []
+
+
+def test_a_pod_that_is_not_decided_at_the_begin_is_asked_about_once() -> None:
+    watched = node()
+    assert watched.admit_pod("shared", [], [{"name": "c0", "resources": {"requests": {"cpu": "10"}}}])
+    status = watched.objects["shared"].pop("status")
+    watching = Watching(watched, proposed=LIMITED)
+    assert others_pods(watching) == []
+    watched.objects["shared"]["status"] = {**status, "qosClass": "Burstable"}
+    watching.wait()
+    assert others_pods(watching) == ["shared"]
+    other = watching.shadow.tally.would_be
+    assert other is not None
+    assert (other.refused, [(one.refused, one.refusals) for one in other.days]) == ([], [(0, 0)])
+
+
+def test_counts_of_an_earlier_configuration_are_not_those_of_one_that_does_not_start() -> None:
+    watched, told = node(), list[Finding]()
+    tally = new_tally("node", "", "2026-01-01T00:00:00Z")
+    tally.would_be = WouldBePart(1, ["default/web"], [], "2026-01-01T00:00:00Z", [], "earlier")
+    source = Watching(watched).source
+    pods = BoundPods(lambda: watched.gates)
+    Shadow(source, pods, tally, proposed=KubeletConfig(cpu_manager_policy="static"), report=told.append).step()
+    assert [one.subject for one in told] == ["--would-be"]
+    assert tally.would_be is None
+
+
+# Refusals that name how much was used: the pods that were counted are found, however many they were.
+
+
+SHARED = replace(STATIC, cpu_manager_policy="none")
+REFUSED = ("10", "11", "12", "13", "14")
+"""CPUs of pods that the node with 15 of them refuses beside one with 7; any sum of some is a sum of no others."""
+
+
+def refused_after(*counted: str) -> Node:
+    """Return a node whose kubelet refused a pod while it was still ending pods that it had refused before."""
+    watched = node(SHARED)
+    watched.admit("first", "7")
+    return and_refused(watched, 7 + sum(map(int, counted)))
+
+
+def and_refused(watched: Node, used: int) -> Node:
+    for cpus in REFUSED:
+        assert not watched.admit(f"large-{cpus}", cpus)
+    kubelet = watched.kubelet
+    watched.kubelet = kubelet.counting({**kubelet.used, "cpu": used * 1000})
+    assert not watched.admit("last", "9")
+    assert f"used: {used * 1000}," in watched.objects["last"]["status"]["message"]
+    watched.kubelet = kubelet
+    return watched
+
+
+@pytest.mark.parametrize("counted", [(), REFUSED[:1], REFUSED[1:3], REFUSED[:4], REFUSED])
+def test_refused_pods_that_a_kubelet_was_ending_are_found_by_their_sum(counted: tuple[str, ...]) -> None:
+    before = node(SHARED)
+    before.admit("first", "7")
+    watched = refused_after(*counted)
+    lines = [one.line() for one in said(before, watched)]
+    assert lines == [f"agreed: default/large-{cpus} refused" for cpus in REFUSED] + ["agreed: default/last refused"]
+
+
+def test_a_pod_that_was_refused_long_ago_counts_while_it_is_deleted() -> None:
+    watched = node(SHARED)
+    watched.admit("first", "7")
+    assert not watched.admit("large", "10")
+    before = watched.observed()
+    kubelet = watched.kubelet
+    watched.kubelet = kubelet.counting({**kubelet.used, "cpu": 17_000})
+    assert not watched.admit("last", "9")
+    watched.kubelet = kubelet
+    assert [one.line() for one in judged(before, watched.observed())] == ["agreed: default/last refused"]
+
+
+def test_a_sum_that_no_pods_explain_differs() -> None:
+    before = node(SHARED)
+    before.admit("first", "7")
+    watched = node(SHARED)
+    watched.admit("first", "7")
+    lines = [one.line() for one in said(before, and_refused(watched, 9))]
+    assert lines[-1].startswith("differs: default/last refused: message: ")
+
+
+def said(before: Node, after: Node) -> list[Judgement]:
+    return judged(before.observed(), after.observed())
+
+
+def judged(before: ObservedNode, after: ObservedNode) -> list[Judgement]:
+    return [one for interval in judge(before, after) for one in interval.judgements]
+
+
+def test_pods_that_are_too_large_by_what_is_checked_first_are_not_among_those_that_counted() -> None:
+    watched = node(SHARED)
+    watched.admit("first", "7", memory="3Gi")
+    before = watched.observed()
+    for number in range(12):
+        assert not watched.admit(f"large-{number}", "1000", memory="6Gi")
+    for number in range(2):
+        assert not watched.admit(f"wide-{number}", "1", memory="6Gi")
+    kubelet = watched.kubelet
+    used = {"cpu": 9_000, "memory": kubelet.used["memory"] + 12 * 2**30}
+    watched.kubelet = kubelet.counting({**kubelet.used, **used})
+    assert not watched.admit("last", "1", memory="1Gi")
+    assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
+    watched.kubelet = kubelet
+    assert {one.line().partition(":")[0] for one in judged(before, watched.observed())} == {"agreed"}
+
+
+def test_a_pod_that_has_nothing_of_the_named_resource_can_have_left_before_another_that_counts() -> None:
+    watched = node(SHARED)
+    watched.admit("wide", "7", memory="0")
+    watched.admit("has-memory", "1", memory="1Gi")
+    base = watched.kubelet
+    watched.end("wide")
+    assert not watched.admit("last", "9", memory="9Gi")
+    assert watched.objects["last"]["status"]["reason"] == "OutOfmemory"
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(leaving=["has-memory", "wide"]))
+    assert mismatch is None
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_the_requests_of_a_pod_that_ends_count_when_its_cpus_are_released(*, is_listed: bool) -> None:
+    watched = node(STATIC)
+    watched.admit("stays", "7")
+    base = watched.kubelet
+    watched.admit("ends", "6")
+    ending = watched.kubelet.node.active["ends"]
+    before = watched.kubelet if is_listed else base
+    besides = UnseenPods(leaving=["ends"]) if is_listed else UnseenPods(possible=[ending])
+    watched.kubelet = base.counting(watched.kubelet.used)
+    assert not watched.admit("last", "3")
+    assert "requested: 3000, used: 13000, capacity: 15000" in watched.objects["last"]["status"]["message"]
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    mismatch, position = unlike_outcome(refused.pod, refused, [before], besides)
+    assert (mismatch, position) == (None, None)
+
+
+GPU = "vendor.example/gpu"
+
+
+def _with_gpus(count: int, config: KubeletConfig = STATIC) -> Node:
+    watched = node(config)
+    gpus = DeviceState({GPU: tuple(Device(f"g{number}", (0,)) for number in range(count))})
+    watched.kubelet = watched.kubelet.with_devices(gpus)
+    return watched
+
+
+def _admit_with_a_gpu(watched: Node, uid: str) -> bool:
+    wanted = container("c0", "1", "1Mi")
+    wanted["resources"]["limits"][GPU] = "1"
+    return watched.admit_pod(uid, [], [wanted])
+
+
+def test_a_refused_pod_that_ends_counts_with_its_devices_too() -> None:
+    watched = _with_gpus(2)
+    assert _admit_with_a_gpu(watched, "stays")
+    base = watched.kubelet
+    assert _admit_with_a_gpu(watched, "ends")
+    ending, watched.kubelet = watched.kubelet.node.active["ends"], base.counting(watched.kubelet.used)
+    assert not _admit_with_a_gpu(watched, "last")
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    assert (refused.reason, refused.message) == (
+        f"OutOf{GPU}",
+        f"Node didn't have enough resource: {GPU}, requested: 1, used: 2, capacity: 2",
+    )
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending]))
+    assert mismatch is None
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_a_pod_that_only_the_node_resources_check_refused_has_its_devices_until_it_has_ended(
+    *, is_accepted: bool
+) -> None:
+    watched = _with_gpus(1, replace(STATIC, topology_manager_policy="single-numa-node"))
+    base = watched.kubelet
+    assert _admit_with_a_gpu(watched, "ends")
+    ending = watched.kubelet.node.active["ends"]
+    assert not _admit_with_a_gpu(watched, "last")
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    assert refused.reason == "TopologyAffinityError"
+    accepted = frozenset({"ends"} if is_accepted else ())
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending], accepted=accepted))
+    assert (mismatch is None) is is_accepted
+
+
+def test_a_pod_that_the_managers_refused_has_what_its_first_container_got_until_it_has_ended() -> None:
+    watched = _with_gpus(1)
+    base = watched.kubelet
+    first, second = container("c0", "1", "1Mi"), container("c1", "40", "1Mi")
+    first["resources"]["limits"][GPU] = "1"
+    assert not watched.admit_pod("ends", [], [first, second])
+    ending = observed_pod(watched.objects["ends"], watched.gates)
+    watched.kubelet = replace(watched.kubelet, node=watched.kubelet.node.adopt([ending.pod]))
+    assert not _admit_with_a_gpu(watched, "last")
+    refused = observed_pod(watched.objects["last"], watched.gates)
+    assert "requested number of devices unavailable" in refused.message
+    mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending.pod]))
+    assert mismatch is None

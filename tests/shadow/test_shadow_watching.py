@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import resource
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace as replace_part
+from tests.agent.pods.fault_injector import Fault, FaultInjector
+from tests.cli.command import mooring
+from tests.shadow.listing import listing
 from tests.shadow.observing import STATIC, Node, node
 
 from mooring.answers.base.agreement import replay_file
@@ -18,15 +24,20 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.pods.pod_status import REJECTED
-from mooring.monitoring.shadow.folder import FILES, ShadowFolder, ShadowMetrics
-from mooring.monitoring.shadow.judgement import DifferenceCause
+from mooring.monitoring.shadow import commands as shadow
+from mooring.monitoring.shadow.folder import FILES, RHYTHM, ShadowFolder, ShadowMetrics, ShadowPublisher
+from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.shadow import PACKING, PATIENCE, QUIET, Shadow
-from mooring.monitoring.shadow.sources import BoundPods
-from mooring.monitoring.shadow.tally import continued, new_tally
+from mooring.monitoring.shadow.sources import QUIET as QUIET_PUBLISHED
+from mooring.monitoring.shadow.sources import BoundPods, PublishedKubelet, PublishedNodes, UnpublishedError
+from mooring.monitoring.shadow.tally import add, continued, new_tally, write_counts
 from mooring.monitoring.shadow.text import shadow_text
 from mooring.monitoring.shadow.unseen import ObservedPod
-from mooring.published.observation import EngineObserver, Observation
-from mooring.published.shadow_document import ShadowCountPart, ShadowDocument, WouldBeDayPart, WouldBePart
+from mooring.published.facts_document import facts_document
+from mooring.published.observation import EngineObserver, Observation, documents_of
+from mooring.published.shadow_document import ShadowCountPart, ShadowDocument, WouldBeDayPart, WouldBePart, shadow_of
+from mooring.service.apiserver import Cluster, cluster_of
 from mooring.service.podresources import PodResourcesError
 
 LIMITED = replace(STATIC, topology_manager_policy="single-numa-node")
@@ -415,3 +426,338 @@ def test_the_sentence_is_about_seven_days() -> None:
     words = "the kubelet refused {} pods; with the other configuration {} pods would have been refused."
     assert f"In the last 7 days {words.format(70, 7)}" in " ".join(shadow_text(older).split())
     assert f"Since 2026-01-08 {words.format(30, 3)}" in " ".join(shadow_text(younger).split())
+
+
+# Recording what nodes publish: the same shadow, over the API server.
+
+
+class Publishing:
+    """Nodes that publish, and the shadow of one of them."""
+
+    def __init__(self, watched: Node, folder: Path) -> None:
+        self.watched, self.nodes, self.now, self.written = watched, PublishedNodes(), 1e9, 0
+        self.told, self.lines, self.folder = Told(watched), list[str](), folder
+        self.watch_anew()
+
+    def watch_anew(self) -> None:
+        """Begin to record, again after something happened that nothing recorded."""
+        self.publish()
+        tally = new_tally("node", "", "2026-01-01T00:00:00Z")
+        self.shadow = Shadow(
+            PublishedKubelet("node", self.nodes),
+            self.told,
+            tally,
+            ShadowFolder(self.folder, tuple(Agreement)),
+            said=self.lines.append,
+            clock=lambda: self.now,
+            moment=lambda: self.now,
+            anonymous=True,
+            alias=self.folder.name,
+        )
+        self.shadow.step()
+
+    def publish(self) -> None:
+        self.written += 1
+        self.now += 1
+        facts, state = published(self.watched, self.written)
+        self.nodes.take_facts(facts)
+        self.nodes.take_state(state)
+
+    def wait(self) -> None:
+        self.publish()
+        self.told.changes += 1
+        self.shadow.step()
+        self.now += QUIET_PUBLISHED
+        self.shadow.step()
+
+
+def published(watched: Node, sequence: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
+    seen = EngineObserver("node").observe(watched.kubelet)
+    state, _ = documents_of(seen, sequence=sequence, moment=None)
+    return facts_document(seen.facts), msgspec.json.decode(msgspec.json.encode(state))
+
+
+def test_what_a_node_publishes_is_recorded_and_replays(tmp_path: Path) -> None:
+    story = Publishing(node(), tmp_path)
+    story.watched.admit("web", "2")
+    story.wait()
+    story.watched.admit("large", "40")
+    story.watched.end("web")
+    story.wait()
+    story.watched.restart(replace(STATIC, topology_manager_policy="restricted"))
+    story.wait()
+    assert story.lines == [
+        "watching node, kubelet v1.37.2",
+        "agreed: default/web admitted",
+        "agreed: default/web removed",
+        "agreed: default/large refused",
+        "agreed: kubelet restarted",
+    ]
+    outcomes = list(replay_file(tmp_path / "recording-000001.jsonl", compare=True))
+    assert [(one.compared, one.differences) for one in outcomes] == [(True, ())] * 3
+    told = [json.loads(line)["observed"] for line in (tmp_path / "recording-000001.jsonl").read_text().splitlines()]
+    assert told[0] == {
+        "node": tmp_path.name,
+        "from": "2001-09-09T01:46:41.000Z",
+        "to": "2001-09-09T01:46:42.000Z",
+        "verdict": "agreed",
+    }
+    assert told[2]["to"] == "2001-09-09T01:46:50.000Z"
+
+
+def test_a_difference_is_recorded_as_one(tmp_path: Path) -> None:
+    story = Publishing(node(), tmp_path)
+    story.watched.admit("large", "40")
+    story.watched.admit("web", "2")
+    story.watched.objects["large"]["status"]["message"] = "Pod was rejected: no"
+    story.wait()
+    [line] = (tmp_path / "recording-000001.jsonl").read_text().splitlines()
+    assert json.loads(line)["observed"]["verdict"] == "differs"
+    [outcome] = replay_file(tmp_path / "recording-000001.jsonl", compare=True)
+    assert outcome.differences
+    assert (tmp_path / "difference-000001" / "difference.txt").exists()
+
+
+def test_the_same_state_written_again_is_no_change_and_one_that_is_gone_is_not_seen(tmp_path: Path) -> None:
+    story = Publishing(node(), tmp_path)
+    source = PublishedKubelet("node", story.nodes)
+    seen = source.observe()
+    story.publish()
+    assert source.observe() is seen
+    story.nodes.drop_state({"metadata": {"name": "node"}})
+    with pytest.raises(UnpublishedError):
+        source.observe()
+
+
+def test_the_verb_records_each_node_in_a_folder(tmp_path: Path) -> None:
+    facts, state = published(node())
+    other = {**state, "metadata": {"name": "other"}, "spec": {**state["spec"]}}
+    with listing({"nodefacts": [facts], "nodestates": [state, other]}, tmp_path) as kubeconfig:
+        words = ["--folder", str(tmp_path / "kept"), "--kubeconfig", str(kubeconfig), "--for", "0s"]
+        said = mooring("record", "node", "other", *words, "-o", "json")
+        assert (said.code, len(said.err.splitlines())) == (0, 2)
+        document = json.loads(said.out)
+        assert [(one["node"], one["scenarios"]) for one in document["nodes"]] == [("node", 0), ("other", 0)]
+        assert document["kind"] in str(schema("Recording"))
+        assert "other" in mooring("record", "other", *words).out
+        unknown = mooring("record", "none", *words)
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "node none publishes nothing; run mooring publish on it" in unknown.err
+
+
+@pytest.mark.parametrize("nodes", [(), ("node",)])
+def test_a_short_recording_does_not_wait_long_for_an_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: tuple[str, ...]
+) -> None:
+    assert [shadow.listing_time(seconds) for seconds in (None, 0, 12, 3600)] == [30, 5, 12, 30]
+    monkeypatch.setattr(shadow, "SHORTEST_LISTING", 0.05)
+    monkeypatch.setattr(shadow, "LONGEST_LISTING", 0.1)
+    (tmp_path / "config.yaml").write_text("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n")
+    with listing({}, tmp_path) as kubeconfig:
+        pass  # nothing listens there any more
+    here = ("--state", tmp_path, "--machine", "small-1s8") if not nodes else ()
+    words = ("--folder", tmp_path / "kept", "--kubeconfig", kubeconfig, "--for", "10ms", *here)
+    answered = mooring("record", *nodes, *words)
+    assert (answered.code, answered.out) == (2, "")
+    assert " within 0.05 s; check that the account may list" in answered.err.splitlines()[-1]
+
+
+def test_a_folder_of_recordings_replays(tmp_path: Path) -> None:
+    for name in ("node-1", "node-2"):
+        story = Publishing(node(), tmp_path / name)
+        story.watched.admit("web", "2")
+        story.wait()
+    assert mooring("replay", tmp_path, "--check").out.count("1 scenario, 1 agree, 0 differ") == 2
+    (tmp_path / "empty").mkdir()
+    assert mooring("replay", tmp_path / "empty").code == 2
+
+
+# What a shadow keeps: whole lines on a full disk, damaged files, and no names where it is anonymous.
+
+
+DISTRIBUTING = replace(STATIC, cpu_manager_policy_options={"distribute-cpus-across-numa": "true"})
+DIGEST = "0" * 64
+
+
+@contextmanager
+def limited_files(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size: the write that reaches it is cut short without an error, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_line_for_which_the_disk_has_no_room_is_not_there_in_part(tmp_path: Path) -> None:
+    folder, facts = ShadowFolder(tmp_path), node().observed().facts
+    folder.record({"id": "first"}, facts, DIGEST)
+    [file] = tmp_path.glob("recording-*.jsonl")
+    with limited_files(file.stat().st_size + 5), pytest.raises(InputError, match="cannot be written"):
+        folder.record({"id": "second"}, facts, DIGEST)
+    folder.record({"id": "third"}, facts, DIGEST)
+    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == ["first", "third"]
+    assert folder.scenarios == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'{"name":"aaa","inf{"name":"bbb","info":{}}',
+        b"[1]",
+        b'{"info":{}}',
+        b'{"name":"\xff"}',
+        b'{"odd":' + b"[" * 100_000,
+    ],
+)
+def test_a_damaged_line_about_a_machine_is_named(tmp_path: Path, damage: bytes) -> None:
+    ShadowFolder(tmp_path).record({"id": "first"}, node().observed().facts, DIGEST)
+    with (tmp_path / "machines.jsonl").open("ab") as file:
+        file.write(damage + b"\n")
+    with pytest.raises(InputError, match=r"machines\.jsonl: line 2: describes no machine: .*; remove the line"):
+        ShadowFolder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["machines.jsonl", "recording-000001.jsonl"])
+def test_a_directory_in_the_place_of_a_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match=rf"{name}: cannot be used: .*directory; move it away"):
+        ShadowFolder(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", [b'{"node":"\xff"}', b"\xff\xfe"])
+def test_counts_that_are_no_text_are_kept_aside(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / "counts.json").write_bytes(damaged)
+    told = list[Finding]()
+    assert continued(tmp_path, "node", "v1.37.1", told.append).node == "node"
+    assert (tmp_path / "counts.json.bak-1").read_bytes() == damaged
+    assert ["kept as counts.json.bak-1" in one.message for one in told] == [True]
+
+
+def test_a_byte_that_is_no_text_in_a_state_file_is_a_difference_that_can_be_counted(tmp_path: Path) -> None:
+    watched = node()
+    before = watched.observed()
+    watched.admit("web", "2")
+    after = watched.observed()
+    files = after.state.files
+    damaged = replace(files, cpu=(files.cpu or "").replace("{", '{"odd":"\udcff",', 1))
+    judged = judge(before, replace(after, state=replace(after.state, files=damaged)))
+    tally = new_tally("node", "v1.37.1", "2026-01-01T00:00:00Z")
+    add(tally, [one for interval in judged for one in interval.judgements], "2026-01-01T00:00:00Z")
+    write_counts(tmp_path, tally)
+    [difference] = continued(tmp_path, "node", "v1.37.1").differences
+    assert (difference.cause, difference.kubelet) == ("cpu state file", "odd ?")
+
+
+class OtherOptions(Seen):
+    """A kubelet that is not of the configuration that it tells."""
+
+    def observe(self) -> Observation:
+        found = super().observe()
+        if found.facts.config != STATIC:
+            found = self.newest = replace(found, facts=replace(found.facts, config=STATIC))
+        return found
+
+
+def test_an_anonymous_shadow_keeps_no_names_of_pods(tmp_path: Path) -> None:
+    watching = Watching(node(DISTRIBUTING), ShadowFolder(tmp_path), LIMITED, anonymous=True)
+    watching.shadow.source = OtherOptions(watching.watched)
+    watching.shadow.step()
+    for uid, cpus in (("1", "2"), ("2", "10")):
+        watching.watched.admit(uid, cpus)
+        watching.watched.objects[uid]["metadata"] |= {"name": f"payroll-{uid}", "namespace": "finance"}
+    watching.wait()
+    assert watching.lines[1].startswith("differs: finance/payroll-1 admitted: cpus")
+    kept = {file.name: file.read_text() for file in tmp_path.rglob("*") if file.is_file()}
+    assert [name for name, text in kept.items() if "payroll" in text or "finance" in text] == []
+    assert kept["difference.txt"].splitlines()[0].startswith("differs: namespace-1/pod-1 admitted: cpus")
+    counts = watching.shadow.tally
+    assert [one.pod for one in counts.differences] == ["1"]
+    assert counts.would_be is not None
+    assert counts.would_be.refused == ["2"]
+    assert watching.shadow.tally.differs == 1
+
+
+def test_a_pod_that_no_scenario_names_has_its_uid_in_an_anonymous_difference(tmp_path: Path) -> None:
+    watched = node()
+    watched.admit("1", "40")
+    [judged] = [one for interval in judge(node().observed(), watched.observed()) for one in interval.judgements]
+    folder = ShadowFolder(tmp_path).difference([judged], [], watched.observed().facts, DIGEST, anonymous=True)
+    assert (folder / "difference.txt").read_text() == "agreed: 1 refused\n"
+
+
+# What a shadow publishes and when: soon after the beginning, once a minute at most, and at its end.
+
+
+SHADOW = "PATCH /apis/mooring.dev/v1alpha1/nodeshadows/n1"
+AGREED = Judgement(Agreement.AGREED, KubeletEvent.ADMITTED, "1", "default/web")
+
+
+@dataclass
+class Published:
+    """A shadow's publisher with a clock of its own."""
+
+    cluster: FaultInjector
+    now: float = 0.0
+    told: list[Finding] = field(default_factory=list)
+    tally: ShadowDocument = field(default_factory=lambda: new_tally("n1", "v1.37.1", "2026-01-01T00:00:00Z"))
+
+    def __post_init__(self) -> None:
+        self.publisher = ShadowPublisher(
+            self.tally, self.connect, self.told.append, clock=lambda: self.now, today=lambda: "2026-01-02T00:00:00Z"
+        )
+
+    def connect(self) -> Cluster:
+        return cluster_of(self.cluster.config())
+
+    def let_pass(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.publisher.step()
+            self.now += 1.0
+
+    def agree(self) -> None:
+        add(self.tally, [AGREED], "2026-01-01T12:00:00Z")
+
+    @property
+    def agreed(self) -> list[int]:
+        return [shadow_of(body)[1].agreed for body in self.written]
+
+    @property
+    def written(self) -> list[dict[str, Any]]:
+        return [request.body for request in self.cluster.asked(SHADOW)]
+
+
+@pytest.fixture
+def shadow_publishing() -> Iterator[Published]:
+    with FaultInjector(node="n1") as cluster:
+        one = Published(cluster)
+        yield one
+        one.publisher.close()
+
+
+def test_counts_are_written_soon_and_then_once_a_minute_at_most(shadow_publishing: Published) -> None:
+    shadow_publishing.let_pass(3)
+    assert shadow_publishing.agreed == [0]
+    for _ in range(int(RHYTHM.least)):
+        shadow_publishing.agree()
+        shadow_publishing.let_pass(1)
+    assert shadow_publishing.agreed == [0, int(RHYTHM.least) - 1]
+    shadow_publishing.let_pass(int(RHYTHM.heartbeat) - 1)
+    assert len(shadow_publishing.agreed) == 3, "the rest, and no heartbeat yet"
+
+
+def test_what_is_not_written_yet_is_written_at_the_end(shadow_publishing: Published) -> None:
+    shadow_publishing.let_pass(3)
+    shadow_publishing.agree()
+    shadow_publishing.publisher.step(last=True)
+    shadow_publishing.publisher.step(last=True)
+    assert shadow_publishing.agreed == [0, 1]
+
+
+def test_a_cluster_without_the_definition_is_reported_with_the_remedy(shadow_publishing: Published) -> None:
+    shadow_publishing.cluster.fail(SHADOW, Fault(404))
+    shadow_publishing.let_pass(10)
+    assert shadow_publishing.told[0].message.endswith("apply the definitions of deploy/crds")
+    assert shadow_publishing.told[1].message == "the counts of n1 are published again"
+    assert shadow_publishing.agreed[-1] == 0

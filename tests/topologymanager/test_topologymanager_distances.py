@@ -15,7 +15,6 @@ from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.topologymanager import MergeResult
 from mooring.engine.topologymanager.hints import NUMAInfo, average_distance, best_of_size, narrowest
 
-TWO = NUMAInfo(NUMAMask(0b11), {0: (10, 11), 1: (11, 10)})
 CLOSEST = {"prefer-closest-numa-nodes": "true"}
 
 # The diagonal decides between {0, 1} and {2, 3}: 10 + 10 + 2 * 21 against 30 + 30 + 2 * 20.
@@ -24,11 +23,6 @@ DIAGONAL = [[30, 20, 99, 99], [20, 30, 99, 99], [99, 99, 10, 21], [99, 99, 21, 1
 
 def hints(*node_lists: list[int], preferred: bool = True) -> dict[str, Any]:
     return {"cpu": [{"numa": nodes, "preferred": preferred} for nodes in node_lists]}
-
-
-@pytest.mark.parametrize(("mask", "expected"), [(0b11, 10.5), (0b01, 10.0), (0b10, 10.0), (0, 0.0)])
-def test_published_averages(mask: int, expected: float) -> None:
-    assert average_distance(TWO, mask) == expected
 
 
 def test_each_node_counts_with_itself() -> None:
@@ -78,29 +72,11 @@ def test_averages_equal_the_plain_mean(data: st.DataObject, count: int) -> None:
     assert average_distance(NUMAInfo(NUMAMask((1 << count) - 1), rows), mask) == plain_average(rows, nodes)
 
 
-def test_fewer_nodes_come_before_closer_ones() -> None:
-    rows = [[50, 10, 10], [10, 10, 10], [10, 10, 10]]
-    result = merge_hints("best-effort", [hints([0], [1, 2])], numa_nodes=range(3), distances=rows, options=CLOSEST)
-    assert result.numa == (0,)
-
-
-def test_equally_close_nodes_are_decided_by_the_smaller_number() -> None:
-    rows = [[10, 20, 20], [20, 10, 20], [20, 20, 10]]
-    result = merge_hints("best-effort", [hints([1, 2], [0, 2])], numa_nodes=range(3), distances=rows, options=CLOSEST)
-    assert result.numa == (0, 2)
-
-
 def test_distances_count_only_when_they_are_asked_for() -> None:
     assert merge_hints("best-effort", [hints([0, 1], [2, 3])], numa_nodes=range(4), distances=DIAGONAL).numa == (0, 1)
     off = {"prefer-closest-numa-nodes": "false"}
     result = merge_hints("best-effort", [hints([0, 1], [2, 3])], numa_nodes=range(4), distances=DIAGONAL, options=off)
     assert result.numa == (0, 1)
-
-
-def test_distances_decide_between_hints_that_nobody_prefers() -> None:
-    providers = [hints([0, 1], [2, 3], preferred=False)]
-    result = merge_hints("restricted", providers, numa_nodes=range(4), distances=DIAGONAL, options=CLOSEST)
-    assert result == MergeResult((2, 3), preferred=False, admitted=False)
 
 
 def test_single_numa_node_ignores_distances() -> None:

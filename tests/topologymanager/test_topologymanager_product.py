@@ -121,31 +121,6 @@ def test_capacities_merge_as_the_product_does(data: st.DataObject, nodes: Nodes,
     assert merged(policy, providers, nodes, distances) == expected(policy, providers, nodes, distances)
 
 
-@settings(max_examples=60)
-@given(st.data(), st.sets(st.sampled_from(IDS), min_size=2, max_size=6).map(frozenset))
-def test_single_numa_node_takes_the_lowest_of_several_common_nodes(data: st.DataObject, nodes: Nodes) -> None:
-    common = data.draw(st.sets(st.sampled_from(sorted(nodes)), min_size=2))
-    preferred = [PlainHint(frozenset({node}), True) for node in sorted(common)]
-    lists = [
-        data.draw(st.permutations([*preferred, *others]))
-        for others in data.draw(st.lists(any_lists(nodes), min_size=1, max_size=3))
-    ]
-    providers: list[Provider] = [{"cpu": hints} for hints in lists]
-    distances = data.draw(distance_rows(nodes))
-    result = merged("single-numa-node", providers, nodes, distances)
-    assert result == expected("single-numa-node", providers, nodes, distances)
-    assert result.preferred
-    assert result.admitted
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_full_lists_of_nodes_with_any_numbers_merge_as_the_product_does(count: int) -> None:
-    for nodes in (frozenset(range(count)), frozenset(range(1, count + 1))):
-        full = [PlainHint(chosen, len(chosen) == 1) for chosen in subsets(nodes)]
-        for providers in ([{"cpu": full}], [{"cpu": full}, {"memory": full[-1:]}], [{"cpu": full[1:]}]):
-            assert merged("single-numa-node", providers, nodes) == expected("single-numa-node", providers, nodes)
-
-
 @settings(max_examples=40)
 @given(st.data(), st.integers(2, 6))
 def test_the_order_of_providers_and_resources_does_not_matter(data: st.DataObject, count: int) -> None:

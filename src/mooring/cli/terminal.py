@@ -179,7 +179,21 @@ class Watched:
                 if self._progress is not None:
                     self._progress.update(self._progress.task_ids[0], completed=done)
                 elif time.monotonic() - begin > PATIENCE:
-                    self._progress = self._begun(done)
+                    progress = rich_progress.Progress(
+                        rich_progress.TextColumn("{task.description}", markup=False),
+                        rich_progress.BarColumn(),
+                        rich_progress.MofNCompleteColumn(),
+                        rich_progress.TimeElapsedColumn(),
+                        rich_progress.TimeRemainingColumn(),
+                        console=rich_console.Console(stderr=True),
+                        transient=True,
+                        # Answers on standard output are not the bar's business, least of all when they go to a file.
+                        redirect_stdout=False,
+                        redirect_stderr=False,
+                    )
+                    progress.add_task(self._what, total=self._total(), completed=done)
+                    progress.start()
+                    self._progress = progress
         finally:
             if self._progress is not None:
                 self._progress.stop()
@@ -195,23 +209,6 @@ class Watched:
         yield
         sys.stdout.flush()
         self._progress.start()
-
-    def _begun(self, done: int) -> rich_progress.Progress:
-        progress = rich_progress.Progress(
-            rich_progress.TextColumn("{task.description}", markup=False),
-            rich_progress.BarColumn(),
-            rich_progress.MofNCompleteColumn(),
-            rich_progress.TimeElapsedColumn(),
-            rich_progress.TimeRemainingColumn(),
-            console=rich_console.Console(stderr=True),
-            transient=True,
-            # Answers on standard output are not the bar's business, least of all when they go to a file.
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        progress.add_task(self._what, total=self._total(), completed=done)
-        progress.start()
-        return progress
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -101,20 +101,16 @@ def command(form: str, to: str) -> int:
     if form == "json":
         emit_document(json_text(document), to)
     else:
-        emit("\n".join(_lines(document)), to)
+        python, releases = document.python, list(document.kubelet_releases.values())
+        extras = ", ".join(f"{name}: {'yes' if there else 'no'}" for name, there in document.extras.items())
+        installed = ", ".join(f"{name} {found}" for name, found in document.dependencies.items() if found is not None)
+        lines = {
+            "mooring": f"{document.mooring} (decisions of kubelet {document.kubelet})",
+            "kubelets": ", ".join(releases),
+            "documents": ", ".join(document.documents),
+            "python": f"{python.version} ({python.implementation}), {python.machine}, {python.libc or 'unknown libc'}",
+            "packages": installed or "unknown: Mooring runs from its source",
+            "extras": extras or "unknown",
+        }
+        emit("\n".join([f"{name:11}{text}" for name, text in lines.items()]), to)
     return YES
-
-
-def _lines(document: VersionDocument) -> list[str]:
-    python, releases = document.python, list(document.kubelet_releases.values())
-    extras = ", ".join(f"{name}: {'yes' if there else 'no'}" for name, there in document.extras.items())
-    installed = ", ".join(f"{name} {found}" for name, found in document.dependencies.items() if found is not None)
-    lines = {
-        "mooring": f"{document.mooring} (decisions of kubelet {document.kubelet})",
-        "kubelets": ", ".join(releases),
-        "documents": ", ".join(document.documents),
-        "python": f"{python.version} ({python.implementation}), {python.machine}, {python.libc or 'unknown libc'}",
-        "packages": installed or "unknown: Mooring runs from its source",
-        "extras": extras or "unknown",
-    }
-    return [f"{name:11}{text}" for name, text in lines.items()]

@@ -16,7 +16,6 @@ from msgspec import UNSET, Meta, Struct, field
 from mooring.documents.plan import API_VERSION, APIVersion, DocumentPart, Maybe, MemoryAccountPart, NUMANodePart, told
 from mooring.engine.core.bits import NO_CPUS, members
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.machineinfo import NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
@@ -211,17 +210,13 @@ def numa_parts(kubelet: Kubelet) -> list[NUMANodePart]:
             exclusive=str(cpus & owned),
             memory_bytes=node.memory,
         )
-        parts.append(_with_memory(part, kubelet, node))
+        # A node with the memory manager's account of it; without under its policy `None`
+        account = kubelet.node.memory.nodes.get(node.node_id)
+        if account is not None:
+            part.group = list(account.cells)
+            part.memory = {
+                name: MemoryAccountPart(table.allocatable, table.reserved, table.free)
+                for name, table in account.memory.items()
+            }
+        parts.append(part)
     return parts
-
-
-def _with_memory(part: NUMANodePart, kubelet: Kubelet, node: NUMANode) -> NUMANodePart:
-    """Return a node with the memory manager's account of it; without under its policy ``None``."""
-    account = kubelet.node.memory.nodes.get(node.node_id)
-    if account is not None:
-        part.group = list(account.cells)
-        part.memory = {
-            name: MemoryAccountPart(table.allocatable, table.reserved, table.free)
-            for name, table in account.memory.items()
-        }
-    return part

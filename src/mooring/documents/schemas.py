@@ -84,21 +84,7 @@ def schema(kind: str) -> dict[str, Any]:
     {'const': 'Plan'}
     """
     root = document_type(kind)
-    definitions = _definitions(root)
-    head = definitions.pop(root.__name__)
-    return {"$schema": DIALECT, "$id": f"{kind}.json", **head, "title": kind, "$defs": _reached(head, definitions)}
-
-
-def write_schemas(folder: Path) -> None:
-    """Write every schema into a folder as ``KIND.json``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind in kinds():
-        text = json.dumps(schema(kind), indent=2, ensure_ascii=False)
-        (folder / f"{kind}.json").write_text(f"{text}\n", encoding="utf-8")
-
-
-def _definitions(root: type[Any]) -> dict[str, Any]:
-    """Return the schemas of a struct, of all that it can contain, and of what they only name."""
+    # The schemas of a struct, of all that it can contain, and of what they only name
     from msgspec.json import schema_components  # noqa: PLC0415 - not for the names of the kinds
 
     from mooring.documents import facts, plan  # noqa: PLC0415 - as above
@@ -111,7 +97,17 @@ def _definitions(root: type[Any]) -> dict[str, Any]:
             "description": "What the engine found or chose.",
             "oneOf": [{"$ref": _REFERENCE + one.__name__} for one in described],
         }
-    return {name: _constants(_with_defaults_required(one)) for name, one in found.items()}
+    definitions = {name: _constants(_with_defaults_required(one)) for name, one in found.items()}
+    head = definitions.pop(root.__name__)
+    return {"$schema": DIALECT, "$id": f"{kind}.json", **head, "title": kind, "$defs": _reached(head, definitions)}
+
+
+def write_schemas(folder: Path) -> None:
+    """Write every schema into a folder as ``KIND.json``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in kinds():
+        text = json.dumps(schema(kind), indent=2, ensure_ascii=False)
+        (folder / f"{kind}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def _with_defaults_required(found: dict[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,14 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: 
 def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
     """Return the request of a container, or of the whole pod for an empty name."""
     if not container:
-        return _request_of_pod(pod, settings)
+        need = exclusive_cpus_of_pod(pod, settings.pod_level) if settings.cpu is not None else 0
+        if need and not settings.pod_level.leaves_out(pod):
+            if settings.pod_level.manages(pod):
+                return ExclusiveRequest(need, "the pod's own resources request them")
+            return ExclusiveRequest(need, "the most that its containers need at once")
+        if settings.cpu is not None and settings.pod_level.manages(pod) and pod.qos is QoS.GUARANTEED:
+            return ExclusiveRequest(0, "the pod's own cpu request is not a whole number")
+        return ExclusiveRequest(0, _why_none_requests(pod, settings) or "no container requests a whole number of CPUs")
     one = next(found for found in pod.containers if found.name == container)
     need = exclusive_cpus(pod, one, settings.pod_level) if settings.cpu is not None else 0
     managed, asked = settings.pod_level.manages(pod), settings.pod_level.requests_of(one)
@@ -115,17 +122,6 @@ def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
         else:
             why = f"{asked['cpu']} is not a whole number of CPUs"
     return ExclusiveRequest(0, why)
-
-
-def _request_of_pod(pod: Pod, settings: Settings) -> ExclusiveRequest:
-    need = exclusive_cpus_of_pod(pod, settings.pod_level) if settings.cpu is not None else 0
-    if need and not settings.pod_level.leaves_out(pod):
-        if settings.pod_level.manages(pod):
-            return ExclusiveRequest(need, "the pod's own resources request them")
-        return ExclusiveRequest(need, "the most that its containers need at once")
-    if settings.cpu is not None and settings.pod_level.manages(pod) and pod.qos is QoS.GUARANTEED:
-        return ExclusiveRequest(0, "the pod's own cpu request is not a whole number")
-    return ExclusiveRequest(0, _why_none_requests(pod, settings) or "no container requests a whole number of CPUs")
 
 
 def _why_none_requests(pod: Pod, settings: Settings) -> str:

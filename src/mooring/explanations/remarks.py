@@ -71,7 +71,8 @@ def far_devices(circumstances: Circumstances) -> Iterator[Reason]:
             held = [one for one in known if one.id in ids]
             if len(held) < 2 or len(held) < len(ids):
                 continue
-            has = _near(held, distances)
+            # A device that is near to several nodes counts for the first of them.
+            has = _set_of({min(members(one.mask)) for one in held}, distances)
             best = _closest([one for one in known if one.healthy], len(held), distances)
             if best is not None and best < has:
                 yield Reason(
@@ -100,11 +101,6 @@ def devices_elsewhere(decision: Decision, circumstances: Circumstances, topology
                 yield Reason(
                     code.DEVICES_ELSEWHERE, f"{container} is not beside {positions(away)} ({resource})", remedy
                 )
-
-
-def _near(devices: Sequence[Device], distances: NUMADistances) -> _Near:
-    # A device that is near to several nodes counts for the first of them.
-    return _set_of({min(members(one.mask)) for one in devices}, distances)
 
 
 def _set_of(nodes_: set[int], distances: NUMADistances) -> _Near:

@@ -111,24 +111,20 @@ def why_no_memory(message: str, circumstances: Circumstances) -> Reason:
     container, affinity = (failed.container, failed.affinity) if failed is not None else ("", None)
     requests = _requests(container, circumstances)
     if not requests and message in (memory_static.NO_DEFAULT, memory_static.VIOLATION):
-        return _nothing_requested(message, container, affinity, circumstances)
+        # The reason for a container without memory requests (rule empty-memory-request-is-served, up to v1.36).
+        name, release = who(container), circumstances.settings.release.name
+        if message == memory_static.VIOLATION:
+            chosen = nodes(members(affinity)) if affinity else "NUMA nodes"
+            sentence = f"{name} requests no memory, but was given {chosen}, which serve other containers"
+        else:
+            sentence = f"{name} requests no memory, and kubelet {release} finds no NUMA nodes for such a container"
+        return Reason(code.NOT_SERVED, f"{sentence}.", "Give the container a memory request that equals its limit.")
     asks = f"{who(container)} requests {amounts_text(requests)}" if requests else f"{who(container)} requests memory"
     if failed is None and circumstances.refusal(MemoryPinningFailed) is None:
         cause = Reason(code.NOT_SERVED, _not_served(message))
     else:
         cause = _no_memory(message, affinity, requests, circumstances)
     return Reason(cause.code, f"{asks}{cause.sentence}.", cause.remedy)
-
-
-def _nothing_requested(message: str, container: str, affinity: int | None, circumstances: Circumstances) -> Reason:
-    """Return the reason for a container without memory requests (rule empty-memory-request-is-served, up to v1.36)."""
-    name, release = who(container), circumstances.settings.release.name
-    if message == memory_static.VIOLATION:
-        chosen = nodes(members(affinity)) if affinity else "NUMA nodes"
-        sentence = f"{name} requests no memory, but was given {chosen}, which serve other containers"
-    else:
-        sentence = f"{name} requests no memory, and kubelet {release} finds no NUMA nodes for such a container"
-    return Reason(code.NOT_SERVED, f"{sentence}.", "Give the container a memory request that equals its limit.")
 
 
 def _no_memory(message: str, affinity: int | None, requests: Mapping[str, int], circumstances: Circumstances) -> Reason:

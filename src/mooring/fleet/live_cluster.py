@@ -257,6 +257,7 @@ class _Reading:
                 node.taints,
                 state.devices.devices,
                 (node.labels[ZONE],) if node.labels.get(ZONE) else (),
+                features=node.features,
             )
         )
         now[node.name] = RunningNode(kubelet, tuple(pods), {**offered(kubelet), **node.allocatable}, node.closed)

@@ -59,6 +59,8 @@ class NodeObject:
     """Of its kubelet; empty where it is not told."""
     closed: str
     """Why it takes no pods; empty where it does."""
+    features: frozenset[str]
+    """What it declares."""
 
     @property
     def extended(self) -> Mapping[str, int]:
@@ -94,6 +96,7 @@ def node_object(content: Mapping[str, Any], source: str) -> NodeObject:
             capacity,
             reading.text_at(reading.mapping_at(status, "nodeInfo"), "kubeletVersion"),
             closed,
+            frozenset(map(str, reading.list_at(status, "declaredFeatures"))),
         )
 
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import EXTENSIONS, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.machine import Machine
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.releases.catalog import release_of
+from mooring.engine.releases.gates import declared_features, known_gates
 from mooring.inputs.configuration.devices import KIND as DEVICES
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.kubelet_config import KIND as KUBELET
@@ -51,6 +53,17 @@ class NodeGroup:
     """Of the nodes in turn; empty where there are none."""
     source: str = ""
     """The file that describes it; empty where none does."""
+    features: frozenset[str] | None = None
+    """What the nodes declare; None where their configuration tells."""
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """The features that the nodes declare."""
+        if self.features is not None:
+            return self.features
+        release = self.mooring.release.name
+        gates = resolve_gates(self.config.feature_gates, known_gates(release), EXTENSIONS)
+        return frozenset(declared_features(release, gates) if isinstance(gates, FeatureGates) else ())
 
     def started(self) -> Kubelet:
         """Return the kubelet of an empty node.

@@ -97,9 +97,11 @@ def check_has_nodes(objects: ClusterObjects) -> None:
 
 
 _NODE_SPEC: Final = ("taints", "unschedulable")
-_NODE_STATUS: Final = ("allocatable", "capacity")
+_NODE_STATUS: Final = ("allocatable", "capacity", "declaredFeatures")
 _POD_METADATA: Final = ("labels", "creationTimestamp", "deletionTimestamp")
-_POD_SPEC: Final = ("nodeName", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+_POD_SPEC: Final = (
+    "nodeName", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "hostNetwork", "hostUsers",
+)  # fmt: skip
 _OWNER: Final = ("apiVersion", "kind", "name", "uid", "controller")
 _STATUS: Final = ("name", "allocatedResources", "resources")
 _TOPOLOGY: Final = ("topologyPolicies", "attributes", "zones")

@@ -283,7 +283,13 @@ def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> Pictu
     rows of cores, so that an L3 group is one row if possible, then the lowest, then the narrowest. A box whose title
     alone is wider than ``width`` makes the arrangement wider.
     """
-    metrics = replace(metrics, title_width=_common_title_width(boxes, metrics))
+    # The width that the longest title of any box of the same sort needs: equal things get equal widths
+    widths: dict[tuple[object, ...], int] = {}
+    for box in _flat(boxes):
+        for roomy in (True, False):
+            key = (_family(box), roomy)
+            widths[key] = max(widths.get(key, 0), metrics.title_width(box, roomy))
+    metrics = replace(metrics, title_width=lambda box, roomy: widths[_family(box), roomy])
     tried = [(grain, shelve(boxes, width, grain, metrics)) for grain in _grains(boxes)]
     limit = min(block.height for _, block in tried) + metrics.slack
     near = [(grain, block) for grain, block in tried if block.height <= limit]
@@ -295,16 +301,6 @@ def arrange(boxes: Sequence[BoxView], metrics: CellMetrics, width: int) -> Pictu
 
     _, best = min(near, key=badness)
     return PictureLayout(best.width, best.height, tuple(_place_shelves(best.shelves, 0, 0, 0, metrics)))
-
-
-def _common_title_width(boxes: Sequence[BoxView], metrics: CellMetrics) -> Callable[[BoxView, bool], int]:
-    """Return the width that the longest title of any box of the same sort needs: equal things get equal widths."""
-    widths: dict[tuple[object, ...], int] = {}
-    for box in _flat(boxes):
-        for roomy in (True, False):
-            key = (_family(box), roomy)
-            widths[key] = max(widths.get(key, 0), metrics.title_width(box, roomy))
-    return lambda box, roomy: widths[_family(box), roomy]
 
 
 def _family(box: BoxView) -> tuple[BoxKind, ...]:

@@ -87,7 +87,17 @@ def numa_table(view: NodeView, width: int = 80) -> RenderableType:
     if with_memory:
         told = [size(free_bytes(node)) if node.memory and node.memory_bytes else "–" for node in view.numa]
         columns.append(("unused", told))
-    held = _held_columns(view)
+    # How much of huge pages and devices is free on each NUMA node, by heading
+    pages = {node.id: node.memory.pages if node.memory else {} for node in view.numa}
+    held = [
+        (kind, [_of_all(*map(size, found.get(kind, (0, 0)))) for found in pages.values()])
+        for kind in sorted(set(chain(*pages.values())))
+    ]
+    offered = [device for device in view.devices if device.offered]
+    for resource in sorted({device.resource for device in offered}):
+        near = ([one for one in offered if one.resource == resource and node.id in one.numa] for node in view.numa)
+        figures = [_of_all(str(sum(one.state == "free" for one in here)), str(len(here))) for here in near]
+        held.append((resource.rpartition("/")[2], figures))
     apart = bool(held) and _width_of([*columns, *held]) > width
     spare = width - _width_of(columns if apart else [*columns, *held])
     bars = _bars(view, spare + 2, with_memory=with_memory)
@@ -114,21 +124,6 @@ def _figures(columns: Sequence[tuple[str, list[str]]], bars: Mapping[str, Sequen
     for index, cells in enumerate(rows):
         table.add_row(*map(Text, cells), *(bar_[index] for bar_ in bars.values()))
     return table
-
-
-def _held_columns(view: NodeView) -> list[tuple[str, list[str]]]:
-    """Return how much of huge pages and devices is free on each NUMA node, by heading."""
-    pages = {node.id: node.memory.pages if node.memory else {} for node in view.numa}
-    held = [
-        (kind, [_of_all(*map(size, found.get(kind, (0, 0)))) for found in pages.values()])
-        for kind in sorted(set(chain(*pages.values())))
-    ]
-    offered = [device for device in view.devices if device.offered]
-    for resource in sorted({device.resource for device in offered}):
-        near = ([one for one in offered if one.resource == resource and node.id in one.numa] for node in view.numa)
-        figures = [_of_all(str(sum(one.state == "free" for one in here)), str(len(here))) for here in near]
-        held.append((resource.rpartition("/")[2], figures))
-    return held
 
 
 def _bars(view: NodeView, room: int, *, with_memory: bool) -> dict[str, list[Text]]:

@@ -19,7 +19,7 @@ from mooring.explanations.phrases import plural
 from mooring.lazy import dataclass, replace
 from mooring.views.console import STYLES
 from mooring.views.devices import device_names, most_of_one_kind
-from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedBox, PlacedGroup, arrange
+from mooring.views.layout import CellMetrics, Insets, PictureLayout, PlacedGroup, arrange
 from mooring.views.tables import devices_table, numa_table, owners_table
 from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView, cpu_style, device_style, use_style
 from mooring.views.wording import MARKS, box_titles, cpu_mark, device_mark, shorten, wanted_title
@@ -107,7 +107,18 @@ def picture(view: NodeView, width: int) -> RenderableType:
     parts: list[RenderableType] = [heading, "", _drawn(layout, cells, view)]
     if not cells.numbered:
         parts.append(Text("Rows start with their CPU range; … marks gaps.", STYLES["quiet"]))
-    parts += ["", *caption, "", _legend(view)]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    marks = [owner.mark for owner in view.owners]
+    for entry in view.legend:
+        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
+        style = "" if entry.use is CPUUse.EXCLUSIVE else use_style(entry.use)
+        words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
+        table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
+    parts += ["", *caption, "", table]
     if view.owners:
         parts += ["", owners_table(view)]
     if view.devices:
@@ -138,7 +149,16 @@ def map_layout(view: NodeView, width: int) -> tuple[PictureLayout, Cells]:
 def _drawn(layout: PictureLayout, cells: Cells, view: NodeView) -> Text:
     canvas = _Canvas(layout.width, layout.height)
     for box in layout.boxes:
-        _draw_box(canvas, box, view)
+        framed = _is_framed(box.view)
+        titles = [str(title) for title in box_titles(box.view, view)]
+        title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
+        if framed:
+            frame = "heavy" if box.view.labels[0].kind is BoxKind.SOCKET else "light"
+            frame = "dashed" if box.view.is_apart() else frame
+            canvas.frame(box.x, box.y, box.width, box.height, FRAMES[frame], "quiet")
+            canvas.write(box.x + 1, box.y, f" {title} ", "title")
+        else:
+            canvas.write(box.x, box.y, title, "quiet")
         for row in box.rows:
             lines: dict[int, list[int]] = {}
             for cell in chain(*row.cells):
@@ -175,19 +195,6 @@ def _is_framed(box: BoxView) -> bool:
     return box.is_apart() or box.holds_numa_nodes()
 
 
-def _draw_box(canvas: _Canvas, box: PlacedBox, view: NodeView) -> None:
-    framed = _is_framed(box.view)
-    titles = [str(title) for title in box_titles(box.view, view)]
-    title = next((title for title in titles if len(title) <= box.width - (5 if framed else 0)), titles[-1])
-    if framed:
-        frame = "heavy" if box.view.labels[0].kind is BoxKind.SOCKET else "light"
-        frame = "dashed" if box.view.is_apart() else frame
-        canvas.frame(box.x, box.y, box.width, box.height, FRAMES[frame], "quiet")
-        canvas.write(box.x + 1, box.y, f" {title} ", "title")
-    else:
-        canvas.write(box.x, box.y, title, "quiet")
-
-
 def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: NodeView) -> None:
     headings = placed.group.headings
     heading = next((form for form in headings if len(form) <= placed.width), shorten(headings[-1], placed.width))
@@ -197,18 +204,3 @@ def _draw_devices(canvas: _Canvas, placed: PlacedGroup, cells: Cells, view: Node
         words = f" {name}" if name else ""
         mark = device_mark(device.view, view.owners)
         canvas.write(device.x, device.y, words + mark, device_style(device.view, view.owners))
-
-
-def _legend(view: NodeView) -> RenderableType:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column()
-    marks = [owner.mark for owner in view.owners]
-    for entry in view.legend:
-        sign = "…".join(dict.fromkeys((marks[0], marks[-1]))) if entry.use is CPUUse.EXCLUSIVE else MARKS[entry.use]
-        style = "" if entry.use is CPUUse.EXCLUSIVE else use_style(entry.use)
-        words = Text(entry.use.value), Text(plural(entry.count, "CPU")), Text(entry.meaning)
-        table.add_row(Text.assemble((f" {sign} ", STYLES[style])), *words)
-    return table

@@ -76,8 +76,7 @@ class MadeUpMachine:
 
         def has_value() -> bool:
             nonlocal text
-            text = file.read_text()
-            return bool(text)
+            return bool(file.read_text())
 
         until(has_value, f"{file} has a value")
         return text.strip()

@@ -39,8 +39,7 @@ def cpus_of(machine: MadeUpMachine, *paths: str) -> list[str]:
 
 
 def test_a_cpuset_is_written_into_the_scope_and_below_it(machine: MadeUpMachine) -> None:
-    written = machine.cgroups.write_cpuset(wanted("2-6", "0-1"))
-    assert written.is_right
+    assert machine.cgroups.write_cpuset(wanted("2-6", "0-1")).is_right
     assert cpus_of(machine, SCOPE, LEAF) == ["2-6", "2-6"]
     assert machine.text("cpuset", LEAF, "cpuset.mems") == "0-1"
     assert not machine.cgroups.write_cpuset(wanted("2-6", "0-1")).wrote

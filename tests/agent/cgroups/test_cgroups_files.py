@@ -1,12 +1,30 @@
+"""Tests."""
+
 from __future__ import annotations
 
+import tempfile
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, made_up_machine
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, MadeUpMachine, made_up_machine
+from tests.agent.sets import cpuset_write
+from tests.e2e.guest.process_tasks import parse_status
 
-from mooring.agent.cgroups.files import CGroupTrouble, GroupError, find_layout
-from mooring.agent.cgroups.locate import group_folder, groups_of_pod_above, process_path
+from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout
+from mooring.agent.cgroups.locate import (
+    expanded_slice,
+    group_folder,
+    group_path,
+    groups_of_pod_above,
+    path_in,
+    process_path,
+)
+from mooring.agent.cgroups.protocol import UnseenCGroups
+from mooring.agent.effects import LiftQuota, QuotaOf
 from mooring.engine.core.errors import InputError
 
 UID = "0a1b2c3d-0000-1111-2222-333344445555"
@@ -106,3 +124,145 @@ def test_only_groups_of_the_pod_count_as_above(tmp_path: Path, path: str, above:
     made_up_machine(tmp_path, 1)
     cpuset = find_layout(tmp_path).cpuset
     assert list(groups_of_pod_above(cpuset, f"{cpuset.mount}/{path}")) == [f"{cpuset.mount}/{one}" for one in above]
+
+
+# The group of a container: its path from the runtime's name, and whether something runs in it, in both versions.
+
+
+WORDS = st.lists(st.from_regex(r"[a-z0-9_]{1,8}", fullmatch=True), min_size=1, max_size=5)
+ID = "3f" * 32
+
+
+@given(WORDS)
+def test_every_slice_lies_in_the_slice_that_its_name_begins_with(words: list[str]) -> None:
+    path = expanded_slice("-".join(words) + ".slice")
+    assert path is not None
+    parts = path.split("/")
+    assert len(parts) == len(words)
+    assert parts[-1] == "-".join(words) + ".slice"
+    assert all(low.startswith(high.removesuffix(".slice") + "-") for high, low in pairwise(parts))
+
+
+@given(st.text(max_size=60))
+def test_no_name_leads_out_of_the_hierarchy(name: str) -> None:
+    path = group_path(name)
+    assert path is None or (path and not path.startswith("/") and ".." not in path.split("/"))
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        (f"/kubepods/podb2/{ID}", f"kubepods/podb2/{ID}"),
+        (f"kubepods-podb2.slice:cri-containerd:{ID}", f"kubepods.slice/kubepods-podb2.slice/cri-containerd-{ID}.scope"),
+        (f":runc:{ID}", f"system.slice/runc-{ID}.scope"),
+        (f"-.slice:crio:{ID}", f"crio-{ID}.scope"),
+        ("a.slice:crio:b.slice", "a.slice/b.slice"),
+        ("/kubepods.slice/kubepods-podb2.slice", "kubepods.slice/kubepods-podb2.slice"),
+        ("kubepods-podb2.slice", "kubepods.slice/kubepods-podb2.slice"),
+        ("-.slice", None),
+        ("not a slice:crio:b", None),
+        ("a.slice:crio:", None),
+        ("", None),
+        ("/", None),
+        ("../../init", None),
+    ],
+)
+def test_both_forms_of_names_lead_to_the_group(name: str, path: str | None) -> None:
+    assert group_path(name) == path
+
+
+def show(machine: MadeUpMachine, path: str, processes: str) -> None:
+    """Let a group have processes, as the kernel shows it."""
+    if machine.version == 1:
+        machine.put("cpuset", path, "cgroup.procs", processes)
+        return
+    while path:
+        machine.put("cpuset", path, "cgroup.events", f"populated {int(bool(processes))}\nfrozen 0")
+        path = path.rpartition("/")[0]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_group_runs_while_there_is_a_process_in_it_or_below_it(tmp_path: Path, version: int) -> None:
+    machine = made_up_machine(tmp_path, version)
+    for path in ("/pods/p", "/pods/p/c", "/pods/p/c/init"):
+        machine.group(path)
+        show(machine, path, "")
+    cgroups = machine.cgroups
+    assert not cgroups.has_processes("/pods/p/c", 0)
+    assert cgroups.has_group("/pods/p/c", 0), "an empty group is still one"
+    show(machine, "/pods/p/c/init", "12\n14")
+    assert cgroups.has_processes("/pods/p/c", 0)
+    show(machine, "/pods/p/c/init", "")
+    show(machine, "/pods/p/c", "12")
+    assert cgroups.has_processes("/pods/p/c", 0)
+    machine.remove("/pods/p/c")
+    assert not cgroups.has_processes("/pods/p/c", 0)
+    assert not cgroups.has_processes("", 0)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_group_that_cannot_be_looked_into_counts_as_running(tmp_path: Path, version: int) -> None:
+    machine = made_up_machine(tmp_path, version)
+    machine.group("/pods/p")
+    assert machine.cgroups.has_processes("/pods/p", 0)
+
+
+def test_on_a_simulated_machine_nothing_is_seen_to_run() -> None:
+    assert not UnseenCGroups().has_processes("/pods/p", 1)
+
+
+# Texts of the kernel that are not what they should be end in a value or in an error of ours, never in another.
+
+
+LINES = st.lists(st.sampled_from([*HYBRID.splitlines(), *V1.splitlines(), *V2.splitlines()]), max_size=6)
+GARBAGE = st.text(st.characters(codec="utf-8"), max_size=40)
+
+
+@st.composite
+def broken_mounts(draw: st.DrawFn) -> str:
+    text = "\n".join(draw(LINES))
+    place = draw(st.integers(0, len(text)))
+    return text[:place] + draw(GARBAGE) + text[place + draw(st.integers(0, 9)) :]
+
+
+@settings(deadline=None, max_examples=40)
+@given(broken_mounts())
+@example("41 31 0:40 / \0/sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw")
+@example("41 31 0:40 / \\000/sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw")
+def test_broken_mounts_give_a_layout_or_a_plain_no(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "proc/self").mkdir(parents=True)
+        (Path(folder) / "proc/self/mountinfo").write_text(text, encoding="utf-8")
+        with suppress(InputError):
+            assert find_layout(Path(folder)).cpuset.controller == "cpuset"
+
+
+@settings(deadline=None, max_examples=60)
+@given(GARBAGE, st.sampled_from([1, 2]))
+def test_what_is_no_path_of_a_process_is_none_or_a_path(text: str, version: int) -> None:
+    for before in ("0::", "4:cpuset:", "4:cpuset:/", ""):
+        path = path_in(before + text, Hierarchy(version, "/x", "cpuset"))
+        assert path is None or (path.startswith("/") and ".." not in path.split("/"))
+
+
+@settings(deadline=None, max_examples=50)
+@given(GARBAGE, GARBAGE)
+def test_a_status_that_cannot_be_read_is_none(cpus: str, mems: str) -> None:
+    found = parse_status(f"Cpus_allowed_list:\t{cpus}\nMems_allowed_list:\t{mems}\n")
+    assert found is None or set(str(found.cpus)) <= set("0123456789-,")
+
+
+@settings(deadline=None, max_examples=30)
+@given(text=st.text(st.characters(codec="ascii"), max_size=20), version=st.sampled_from([1, 2]))
+def test_garbage_in_a_group_is_a_value_of_the_agent(text: str, version: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        machine = made_up_machine(Path(folder), version)
+        names = {"cpuset_cpus": text, "cpuset_mems": text, "cpu_max": text, "cpu_cfs_quota_us": text}
+        machine.group("pod1/c3", **names)
+        wanted = cpuset_write("c3", 0, "/pod1/c3", "0-1", "0")
+        (found,) = machine.cgroups.deviations([wanted]) or (None,)
+        assert found is None or found.trouble or found.found is not None
+        machine.cgroups.write_cpuset(wanted)
+        lift = LiftQuota(QuotaOf.CONTAINER, "1", "c3", 0, "/pod1/c3")
+        machine.cgroups.quotas([lift])
+        machine.cgroups.lift_quota(lift)

@@ -1,3 +1,5 @@
+"""Tests."""
+
 from __future__ import annotations
 
 import errno
@@ -5,13 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
 from tests.agent.sets import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import Task, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, write
-from mooring.agent.effects import WriteCPUSet
+from mooring.agent.cgroups.protocol import Quota, format_max, parse_max
+from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.bits import NO_NODES
 from mooring.engine.core.cpuset import CPUSet
 
@@ -152,3 +157,69 @@ def test_the_tasks_of_a_group_are_read_with_those_below(tmp_path: Path) -> None:
     assert [task.tid for task in tasks_outside(tasks, CPUSet.parse("0-1"), NO_NODES)] == [12]
     assert len(tasks_outside(tasks, CPUSet(), nodes("0"))) == 3
     assert tasks_outside((Task(1, 1, Cpuset(CPUSet.of(5), NO_NODES)),), CPUSet(), NO_NODES) == ()
+
+
+CONTAINER_LIFT = LiftQuota(QuotaOf.CONTAINER, "b2", "c3", 0, "/kubepods/podb2/c3")
+POD_LIFT = LiftQuota(QuotaOf.POD, "b2", "", 0, "/kubepods/podb2")
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def limited(request: pytest.FixtureRequest, tmp_path: Path) -> MadeUpMachine:
+    made = made_up_machine(tmp_path, request.param)
+    limits = {"cpu_max": "150000 100000", "cpu_cfs_quota_us": "150000"}
+    made.group("kubepods", **limits)
+    made.group("kubepods/podb2", **limits)
+    made.group("kubepods/podb2/c3", **limits)
+    return made
+
+
+@given(st.none() | st.integers(1000, 10**9), st.integers(1000, 10**6))
+def test_the_form_of_cpu_max_is_read_as_it_is_written(microseconds: int | None, period: int) -> None:
+    quota = Quota(microseconds, period)
+    assert parse_max(format_max(quota)) == quota
+
+
+@pytest.mark.parametrize("text", ["", "max", "12", "a b", "max max"])
+def test_what_is_no_quota_is_reported(text: str) -> None:
+    with pytest.raises(GroupError) as caught:
+        parse_max(text, "/x/cpu.max")
+    assert caught.value.trouble is CGroupTrouble.REFUSED
+
+
+def test_a_lift_takes_the_limit_and_leaves_the_period_and_everybody_else(limited: MadeUpMachine) -> None:
+    assert limited.cgroups.lift_quota(CONTAINER_LIFT).lifted == Quota(150000, 100000)
+    assert limited.cgroups.quotas([CONTAINER_LIFT, POD_LIFT]) == ((POD_LIFT, Quota(150000, 100000)),)
+    name, text = ("cpu.max", "max 100000") if limited.version == 2 else ("cpu.cfs_quota_us", "-1")
+    assert limited.text("cpu", "kubepods/podb2/c3", name) == text
+    assert limited.cgroups.lift_quota(CONTAINER_LIFT).lifted is None, "there is nothing to lift a second time"
+
+
+def test_a_quota_comes_back_as_it_was(limited: MadeUpMachine) -> None:
+    cgroups = limited.cgroups
+    lifted = cgroups.lift_quota(POD_LIFT).lifted
+    assert lifted is not None
+    assert cgroups.restore_quota(POD_LIFT, lifted) is None
+    assert [found for _, found in cgroups.quotas([POD_LIFT])] == [lifted]
+    other = Quota(30000, 20000)
+    assert cgroups.restore_quota(POD_LIFT, other) is None
+    assert [found for _, found in cgroups.quotas([POD_LIFT])] == [other]
+
+
+@pytest.mark.parametrize("path", ["/kubepods", "/kubepods/burstable", "kubepods-besteffort.slice"])
+def test_the_quota_of_all_pods_is_never_lifted(limited: MadeUpMachine, path: str) -> None:
+    result = limited.cgroups.lift_quota(LiftQuota(QuotaOf.POD, "b2", "", 0, path))
+    assert result.trouble is CGroupTrouble.NOT_PERMITTED
+
+
+def test_a_group_that_is_gone_is_reported(limited: MadeUpMachine) -> None:
+    gone = LiftQuota(QuotaOf.CONTAINER, "b2", "c9", 0, "/kubepods/podb2/c9")
+    assert limited.cgroups.lift_quota(gone).trouble is CGroupTrouble.GONE
+    assert limited.cgroups.restore_quota(gone, Quota(1000, 100000)) is CGroupTrouble.GONE
+    assert limited.cgroups.quotas([gone]) == ()
+
+
+def test_a_quota_that_the_kernel_does_not_keep_is_reported(
+    limited: MadeUpMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooring.agent.cgroups.protocol.write", lambda _path, _text: None)
+    assert limited.cgroups.lift_quota(CONTAINER_LIFT).trouble is CGroupTrouble.NOT_TAKEN

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
+from msgspec import to_builtins
+from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox
+from tests.documents.validation import complaints
+from tests.render.pictured import terminal_text
 
+from mooring.agent.device_access import DeviceReconciler
+from mooring.agent.device_lookup import DeviceLookup
 from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
 from mooring.agent.nri.types import Event
-from mooring.agent.reactor.create_container import create_container
+from mooring.agent.reactor.create_container import create_container, nodes_of_claim, prepare_claim
 from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.reactor.lifecycle import state_change
 from mooring.agent.reactor.recovery import reconfigured, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, DevicesFound, Options
+from mooring.agent.state_holder import StateHolder
+from mooring.agent.status.api import ALL, device_gauges
+from mooring.agent.status.document import devices_of_pod, status_document
+from mooring.agent.status.snapshot import Snapshot
+from mooring.answers.status.text import status_text
+from mooring.documents.status import AgentCountsPart
+from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Pod
 from mooring.engine.devicemanager.state import Device
+from mooring.engine.node.claims import Claim, Share
+from mooring.service.agent_status import read_status
+from mooring.service.logs import Log
+from mooring.views.status import status_view
 
 GPU = "nvidia.com/gpu"
 NEAR_1 = DevicesFound({"main": {GPU: (Device("gpu1", (1,)),)}})
@@ -27,14 +47,10 @@ UNKNOWN = DevicesFound({}, "the kubelet does not know the pod yet", (GPU,))
 
 
 def node(
-    config: KubeletConfig = CONFIG,
-    default: DeviceAlignment = DeviceAlignment.FOLLOW,
-    options: Options | None = None,
+    config: KubeletConfig = CONFIG, default: DeviceAlignment = DeviceAlignment.FOLLOW, options: Options | None = None
 ) -> AgentState:
     mooring = MooringConfig(
-        frozenset({DEVICE_ALIGNMENT}),
-        frozenset({"pod-restart"}),
-        device_alignments=DeviceAlignments(default),
+        frozenset({DEVICE_ALIGNMENT}), frozenset({"pod-restart"}), device_alignments=DeviceAlignments(default)
     )
     return resume(INFO, config, mooring, None, options).state
 
@@ -103,8 +119,7 @@ def test_unknown_devices_are_done_without_and_that_is_said_once() -> None:
     text = "default/name-a: decided without all of its devices: the kubelet does not know the pod yet (MOOR-624)"
     assert (ReportKind.DEVICES_UNKNOWN, text) in reports(first)
     assert [one.reason for one in first.effects if isinstance(one, ClusterEvent)] == ["DevicesUnknown"]
-    again = create(first.state, POD, replace(UNKNOWN, unknown="no answer"))
-    assert reports(again) == []
+    assert reports(create(first.state, POD, replace(UNKNOWN, unknown="no answer"))) == []
 
 
 def test_devices_that_require_alignment_are_waited_for_and_nobody_is_evicted_for_that() -> None:
@@ -163,9 +178,7 @@ def test_nothing_moves_once_a_program_runs_and_that_is_said_with_the_numa_nodes(
 
 
 def test_a_look_before_the_start_places_a_pod_anew() -> None:
-    created = create(node(), POD, UNKNOWN).state
-    learned = devices_learned(created, {POD.uid: NEAR_1})
-    assert cpus(learned.state, POD) == 0b110000
+    assert cpus(devices_learned(create(node(), POD, UNKNOWN).state, {POD.uid: NEAR_1}).state, POD) == 0b110000
 
 
 @pytest.mark.parametrize(
@@ -195,8 +208,7 @@ def test_what_becomes_of_a_device_in_use_moves_nothing_and_is_said_once(now: Dev
 
 
 def test_a_kubelet_that_does_not_answer_takes_nothing_away() -> None:
-    state = begin(create(node(), POD, NEAR_1).state, POD).state
-    assert not is_news_of_devices(state, {POD.uid: UNKNOWN})
+    assert not is_news_of_devices(begin(create(node(), POD, NEAR_1).state, POD).state, {POD.uid: UNKNOWN})
 
 
 def test_after_a_restart_devices_are_known_again_and_later_pods_are_placed_by_theirs() -> None:
@@ -220,3 +232,119 @@ def test_what_a_pod_held_is_free_for_the_next_one() -> None:
     other = create(ended, guaranteed("b", "4"), NEAR_1)
     assert cpus(other.state, guaranteed("b", "4")) == 0b11110000
     assert set(other.state.kubelet.node.providers.devices.held) == {"b"}
+
+
+# Claims to CPUs together with devices: memory follows both, and both count as aligned.
+
+
+NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
+
+DRIVER, VARIABLE = "cpu.mooring.dev", "MOORING_CLAIM_U_1_0"
+FAST = Claim("u-1", "default", "fast", (Share("cpus", "numa1", 2, CPUMask(0xF0)),))
+CLAIMING = guaranteed("a", "500m")
+
+
+def prepared() -> AgentState:
+    return prepare_claim(node(policy("restricted")), FAST, [CLAIMING.uid]).state
+
+
+def created_with(state: AgentState, gpu: int) -> EventOutcome:
+    nodes = nodes_of_claim(state, "default", "fast", "numa1")
+    held = {DRIVER: (Device("node-1/numa1", nodes),), GPU: (Device(f"gpu{gpu}", (gpu,)),)}
+    told = container(CLAIMING.uid, claims=(VARIABLE,))
+    return create_container(state, sandbox(CLAIMING.uid), told, CLAIMING, devices=DevicesFound({"main": held}))
+
+
+def counted(state: AgentState, kind: str) -> dict[str, float]:
+    families = {family.name: family for family in device_gauges(state)}
+    return {one.labels["resource"]: one.value for one in families[f"mooring_agent_{kind}_containers"].samples}
+
+
+def test_memory_follows_the_cpus_of_a_claim_and_the_gpu_beside_them() -> None:
+    made = created_with(prepared(), 1)
+    assert isinstance(made.answer, Adjusted)
+    assert (made.answer.adjustment.resources.cpus, made.answer.adjustment.resources.mems) == ("4-5", "1")
+    devices, fit = devices_of_pod(made.state, CLAIMING)["main"]
+    assert (fit, {one.resource for one in devices}) == ("aligned", {DRIVER, GPU})
+    assert counted(made.state, "aligned") == {"cpu": 1, "memory": 1, DRIVER: 1, GPU: 1, ALL: 1}
+
+
+def test_a_claim_to_cpus_on_another_node_than_the_gpu_is_refused_with_both_in_words() -> None:
+    refused = created_with(prepared(), 0)
+    assert isinstance(refused.answer, Refused)
+    text = (
+        "(MOOR-137; main: cpu.mooring.dev node-1/numa1 is near NUMA node 1 and nvidia.com/gpu gpu0 is near NUMA node 0)"
+    )
+    assert refused.answer.text.endswith(text)
+
+
+def test_a_claim_has_its_cpus_where_the_agent_gave_them_and_others_are_none() -> None:
+    state = prepared()
+    assert nodes_of_claim(state, "default", "fast", "numa1") == (1,)
+    assert nodes_of_claim(state, "default", "fast", "numa0") is None
+    assert nodes_of_claim(state, "shop", "fast", "numa1") is None
+
+
+def test_where_nothing_is_aligned_that_is_counted() -> None:
+    state = replace(prepared(), kubelet=prepare_claim(node(), FAST, [CLAIMING.uid]).state.kubelet)
+    made = created_with(state, 0)
+    assert isinstance(made.answer, Adjusted)
+    assert devices_of_pod(made.state, CLAIMING)["main"][1] == "elsewhere"
+    assert counted(made.state, "unaligned")[ALL] == 1
+
+
+def test_status_text_and_picture_show_devices_with_their_nodes_and_holders() -> None:
+    state = created_with(prepared(), 1).state
+    document = to_builtins(status_document(Snapshot(Machine("m", INFO), state), NO_COUNTS))
+    assert complaints("AgentStatus", document) == []
+    text = status_text(read_status(document))
+    assert "default/name-a main cpu.mooring.dev node-1/numa1 1 nvidia.com/gpu gpu1 1" in " ".join(text.split())
+    assert "gpu1" in terminal_text(status_view(Machine("m", INFO), read_status(document)), width=100)
+
+
+# When the agent looks again at what pods hold: soon while something is unknown, then less and less often.
+
+
+@dataclass
+class Asked:
+    """Takes the place of a kubelet that tells nothing, and of the state's holder."""
+
+    state: AgentState
+    now: float = 0.0
+    looks: list[float] = field(default_factory=list)
+
+    def of_all(self, pods: Any, _missing: Any, _timeout: float) -> dict[str, DevicesFound]:
+        return dict.fromkeys(pods, UNKNOWN)
+
+    def close(self) -> None:
+        pass
+
+
+def looks(asked: Asked, seconds: float) -> list[float]:
+    """Return when the agent looks, which it could twice a second."""
+    lookup, holder = cast("DeviceLookup", asked), cast("StateHolder", asked)
+    made = DeviceReconciler(lookup, holder, Log("test"), clock=lambda: asked.now)
+    done = threading.Event()
+
+    def look() -> None:
+        asked.looks.append(asked.now)
+        done.set()
+
+    made.look = look  # type: ignore[method-assign]
+    while asked.now < seconds:
+        asked.now += 0.5
+        if made.reconcile():
+            assert done.wait(TIMEOUT)
+            done.clear()
+    made.close(TIMEOUT)
+    return asked.looks
+
+
+def test_unknown_devices_are_asked_for_soon_and_then_less_and_less_often() -> None:
+    state = create(node(), guaranteed("a", "2"), UNKNOWN).state
+    assert looks(Asked(state), 40) == [1.0, 3.0, 7.0, 15.0, 25.0, 35.0]
+
+
+def test_where_everything_is_known_the_agent_looks_every_ten_seconds() -> None:
+    state = replace(create(node(), guaranteed("a", "2"), UNKNOWN).state, without_devices={})
+    assert looks(Asked(state), 25) == [10.0, 20.0]

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import socket
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.agent.nri.recordings import FOLDER, Piece, Scripted, read_recording
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, about
 
 from mooring.agent.nri.connection import (
+    BODY_LIMIT,
+    FRAME_LIMIT,
     SEND_LIMIT,
     Connection,
+    Frame,
     MessageType,
     TTRPCMessage,
     encode_frames,
@@ -23,7 +31,7 @@ from mooring.agent.nri.connection import (
 )
 from mooring.agent.nri.messages import PLUGIN_SERVICE, TTRPCRequestMessage
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.types import ConnectionLostError, NRIError, ProtocolError
+from mooring.agent.nri.types import ConnectionLostError, NRIError, OversizedError, ProtocolError
 
 
 def request(stream: int, method: str = "CreateContainer", payload: bytes | None = None) -> bytes:
@@ -187,3 +195,171 @@ def test_a_defect_in_whoever_takes_the_bytes_ends_the_connection_instead_of_leav
     assert str(lost.get(timeout=TIMEOUT)) == "reading has stopped"
     connection.close()
     theirs.close()
+
+
+# Frames and messages over bytes that come in any pieces.
+
+
+bodies = st.binary(max_size=3 * FRAME_LIMIT)
+messages = st.builds(TTRPCMessage, st.integers(0, 2**32 - 1), st.integers(0, 255), bodies, st.integers(0, 255))
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(messages, max_size=4), st.lists(st.integers(0, 2**20), max_size=8))
+def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[TTRPCMessage], cuts: list[int]) -> None:
+    wire = b"".join(encode_frames(1, encode_message(message)) for message in sent)
+    frames, reader = frame_reader(), message_reader()
+    received = [
+        message
+        for piece in pieces(wire, cuts)
+        for frame in frames.feed(piece)
+        for message in reader.feed(frame.payload)
+    ]
+    assert received == sent
+    assert not frames.in_the_middle
+    assert not reader.in_the_middle
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 5 * FRAME_LIMIT))
+def test_no_frame_is_larger_than_what_a_runtime_takes(size: int) -> None:
+    found = frame_reader().feed(encode_frames(1, bytes(size)))
+    assert [len(frame.payload) for frame in found[:-1]] == [FRAME_LIMIT] * (len(found) - 1)
+    assert sum(len(frame.payload) for frame in found) == size
+    assert all(frame.connection == 1 for frame in found)
+
+
+def test_the_largest_message_of_a_runtime_is_taken_in_one_frame() -> None:
+    body = bytes(BODY_LIMIT)
+    wire = BODY_LIMIT.to_bytes(4, "big") + b"\0\0\0\1\1\0" + body
+    found = frame_reader().feed(b"\0\0\0\1" + len(wire).to_bytes(4, "big") + wire)
+    assert found == [Frame(1, wire)]
+    assert message_reader().feed(found[0].payload) == [TTRPCMessage(1, 1, body)]
+
+
+def test_a_message_beyond_the_runtimes_queue_is_not_encoded() -> None:
+    assert len(encode_message(TTRPCMessage(1, 2, bytes(SEND_LIMIT - 10)))) == SEND_LIMIT
+    with pytest.raises(OversizedError, match=f"beyond the limit of {SEND_LIMIT} bytes"):
+        encode_message(TTRPCMessage(1, 2, bytes(SEND_LIMIT - 9)))
+
+
+# What real runtimes sent, sent again: the plugin answers byte for byte what those runtimes took.
+
+
+RECORDINGS = sorted(FOLDER.glob("containerd-*.txt"))
+SHORT = [path for path in RECORDINGS if path.stem.endswith("-synchronize")]
+
+LIFE = [
+    "RUN_POD_SANDBOX web",
+    "Create web/first shares=1024",
+    "POST_CREATE_CONTAINER web/first",
+    "START_CONTAINER web/first",
+    "POST_START_CONTAINER web/first",
+    "Create web/second shares=256",
+    "POST_CREATE_CONTAINER web/second",
+    "START_CONTAINER web/second",
+    "POST_START_CONTAINER web/second",
+    "Update web/first shares=512",
+    "POST_UPDATE_CONTAINER web/first",
+    "Stop web/second",
+    "REMOVE_CONTAINER web/second",
+]
+SEEN = {
+    "containerd-2.1.9": ["Configure '' containerd 2.1.9+unknown", "Synchronize", *LIFE],
+    "containerd-2.1.9-synchronize": ["Configure '' containerd 2.1.9+unknown", "Synchronize web first=0-1"],
+    "containerd-2.4.2": ["Configure '' containerd v2.4.2", "Synchronize", *LIFE],
+    "containerd-2.4.2-synchronize": ["Configure '' containerd v2.4.2", "Synchronize web first=0-1"],
+}
+
+
+def replay(pieces: Sequence[Piece], handler: Scripted, *, until: int | None = None) -> NRIError:
+    """Play the runtime, comparing what the plugin says; hang up at the end or after ``until`` bytes of the runtime."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(TIMEOUT)
+    session = Session(ours, handler, PluginOptions(budget=TIMEOUT), Listening())
+    ended: queue.SimpleQueue[NRIError] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            session.register()
+            while True:
+                session.step()
+        except NRIError as why:
+            ended.put(why)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    left = until
+    for piece in pieces:
+        if piece.from_runtime:
+            part = piece.data if left is None else piece.data[:left]
+            theirs.sendall(part)
+            if left is not None:
+                left -= len(part)
+                if len(part) < len(piece.data):
+                    break
+        else:
+            assert read_exactly(theirs, len(piece.data)) == piece.data
+    theirs.close()
+    why = ended.get(timeout=TIMEOUT)
+    session.close()
+    thread.join(TIMEOUT)
+    return why
+
+
+def read_exactly(trunk: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        more = trunk.recv(size - len(found))
+        assert more, "the plugin has hung up"
+        found += more
+    return found
+
+
+def test_recordings_of_two_releases_are_there() -> None:
+    assert {path.stem for path in RECORDINGS} == set(SEEN)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_the_plugin_answers_what_a_real_runtime_took(path: Path) -> None:
+    handler = Scripted()
+    assert isinstance(replay(read_recording(path), handler), ConnectionLostError)
+    assert handler.seen == SEEN[path.stem]
+
+
+@pytest.mark.parametrize("path", SHORT, ids=lambda path: path.stem)
+def test_a_runtime_that_dies_at_any_byte_ends_the_session_and_nothing_hangs(path: Path) -> None:
+    pieces = read_recording(path)
+    total = sum(len(piece.data) for piece in pieces if piece.from_runtime)
+    # Every byte of registration and configuration, and of the long rest every seventh.
+    for cut in [*range(200), *range(200, total, 7)]:
+        assert isinstance(replay(pieces, Scripted(), until=cut), ConnectionLostError), cut
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_recorded_bytes_mean_the_same_in_pieces_of_any_size(path: Path) -> None:
+    data = b"".join(piece.data for piece in read_recording(path) if piece.from_runtime)
+    whole = frame_reader().feed(data)
+    assert whole
+    for size in (1, 2, 3, 7, 8, 9, 10, 4095, 4096, 4097):
+        reader = frame_reader()
+        assert [f for start in range(0, len(data), size) for f in reader.feed(data[start : start + size])] == whole
+        assert not reader.in_the_middle
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_a_runtime_writes_whole_messages_and_takes_frames_of_the_limit(path: Path) -> None:
+    pieces = read_recording(path)
+    for from_runtime in (True, False):
+        for frame in frame_reader().feed(
+            b"".join(piece.data for piece in pieces if piece.from_runtime is from_runtime)
+        ):
+            assert len(frame.payload) <= FRAME_LIMIT
+            reader = message_reader()
+            assert reader.feed(frame.payload)
+            assert not reader.in_the_middle

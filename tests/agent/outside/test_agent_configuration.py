@@ -266,10 +266,7 @@ def test_defects_are_as_the_agent_needs_them_unless_somebody_says_otherwise(tmp_
     ("texts", "says"),
     [
         ((OWN, OWN), "DIR/agent.yaml:9: a second KubeletConfiguration; the first is in DIR/agent.yaml:2"),
-        (
-            ("kind: Pod",),
-            "'Pod' is not a configuration; write kind: AgentConfiguration, KubeletConfiguration or",
-        ),
+        (("kind: Pod",), "'Pod' is not a configuration; write kind: AgentConfiguration, KubeletConfiguration or"),
         (("kind: NodeDevices\nresources: {}",), "NodeDevices is not for the agent; the kubelet has them"),
         (("- 1",), "a configuration must be a mapping, not a list"),
         (("kind: KubeletConfiguration\nmaxPods: many",), "maxPods: must be a whole number, not a string"),

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
+from tests.agent.process import PATIENCE, agent_in, begun
 from tests.agent.sets import cpus
+from tests.patience import until
+from tests.service.recorded_log import RecordedLog
 
+from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.command import run_agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
+from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
+from mooring.agent.startup import AgentCommand
 from mooring.agent.state import Phase
-from mooring.agent.status.api import LONGEST_PAUSE, REMEDY, AgentMetrics, health_pages, unready
+from mooring.agent.state_holder import StateHolder
+from mooring.agent.status.api import LONGEST_PAUSE, REMEDY, SILENCE, AgentMetrics, health_pages, unready
 from mooring.agent.status.snapshot import NO_RUNTIME, Published, Snapshot
 from mooring.documents.status import RuntimePart
 from mooring.engine.core.bits import NO_NODES
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.node.metrics.metrics import samples
+from mooring.service.agent_configuration import AgentConfiguration
 from mooring.service.daemon import Heartbeat
+from mooring.service.logs import Lines
 
 
 def metrics_of(snapshot: Snapshot) -> AgentMetrics:
@@ -144,8 +161,7 @@ def test_what_was_told_counts_where_the_kernel_was_not_read() -> None:
     stray = replace(web, record=replace(web.record, cpus=cpus("0-2")))
     wrong = replace(snapshot, state=state.with_container(stray), effective={})
     assert [str(cpus) for _, _, cpus in wrong.overlaps()] == ["1-2"]
-    ended = replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED)))
-    assert ended.overlaps() == ()
+    assert replace(wrong, state=state.with_container(replace(stray, phase=Phase.ENDED))).overlaps() == ()
 
 
 def test_the_cpus_of_a_container_that_is_being_made_are_still_somebody_elses_to_leave() -> None:
@@ -201,3 +217,205 @@ def test_an_agent_whose_heart_has_stopped_is_dead_until_it_beats() -> None:
 
 def iter_clock(*times: float) -> Iterator[float]:
     return iter(times)
+
+
+# The log has a reader that may stop reading; the agent goes on all the same.
+
+
+@pytest.fixture
+def full() -> Iterator[tuple[int, int, int]]:
+    """A pipe without room: its ends, and how many bytes are in it."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(writer, b"x" * 512)
+    os.set_blocking(writer, True)
+    yield reader, writer, filled
+    os.close(reader)
+    with suppress(OSError):
+        os.close(writer)
+
+
+def read(reader: int, count: int) -> str:
+    data = b""
+    while len(data) < count:
+        data += os.read(reader, count - len(data))
+    return data.decode()
+
+
+def test_lines_wait_for_their_reader_and_what_is_too_much_is_counted(full: tuple[int, int, int]) -> None:
+    reader, writer, filled = full
+    told: list[int] = []
+    lines = Lines(writer, told.append, size=2)
+    for line in "abcde":
+        lines.write(f"{line}\n")
+    assert told == []
+    read(reader, filled)
+    until(lambda: bool(told), "those that were left out are told")
+    # Two wait; one more may be on its way to the reader.
+    assert told in ([2], [3])
+    assert read(reader, 2 * (5 - told[0])) == "a\nb\nc\n"[: 2 * (5 - told[0])]
+    lines.write("f\n")
+    lines.finish(PATIENCE)
+    assert (read(reader, 2), len(told)) == ("f\n", 1)
+
+
+def test_a_descriptor_that_is_none_takes_everything() -> None:
+    before = set(threading.enumerate())
+    lines = Lines(-1, lambda _count: None)
+    lines.write("a\n")
+    lines.finish(PATIENCE)
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.long
+def test_the_runtime_is_answered_and_the_agent_ends_though_nobody_reads_its_log(
+    full: tuple[int, int, int], tmp_path: Path
+) -> None:
+    _reader, writer, _filled = full
+    with agent_in(tmp_path, more="logLevel: debug") as (agent, listening):
+        agent.start = lambda: setattr(  # type: ignore[method-assign]
+            agent, "process", subprocess.Popen(agent.words(), stdin=subprocess.DEVNULL, stderr=writer)
+        )
+        world, runtime = begun(agent, listening)
+        assert world.create(runtime, "db", 2)
+        assert agent.end() == 0
+
+
+def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    unheard: list[int] = []
+    numbers = (signal.SIGHUP, signal.SIGTERM)
+    before = {one: signal.signal(one, lambda number, _frame: unheard.append(number)) for one in numbers}
+    closed: list[str] = []
+
+    def slow(*_: object) -> None:
+        try:
+            for one in numbers:
+                signal.raise_signal(one)
+        finally:
+            closed.append("what was opened")
+
+    beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.agent.Agent", slow)
+    try:
+        run_agent(AgentCommand("agent.yaml"), {})
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (unheard, closed) == ([], ["what was opened"])
+
+
+def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    agent = SimpleNamespace(failure=None, start=lambda: done.append("started"), close=lambda: done.append("closed"))
+
+    def told(event: str, **_fields: object) -> None:
+        if event == "agent started":
+            signal.raise_signal(signal.SIGTERM)
+
+    beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
+    log = SimpleNamespace(info=told, warning=told)
+    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (log, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.agent.Agent", lambda *_: agent)
+    run_agent(AgentCommand("agent.yaml"), {})
+    assert done == ["closed"]
+
+
+# A runtime that takes connections and does not answer: noticed, said once, and forgotten when it answers.
+
+
+RUNTIME = Runtime("containerd", "2.4.2")
+
+
+class Ignoring:
+    """Counts and answers nothing."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return self
+
+    def __call__(self, *_args: object, **_fields: object) -> None:
+        return None
+
+
+@dataclass
+class Around:
+    """What a listener talks to, and its clock."""
+
+    now: float = 1000.0
+    is_silent: bool = False
+    links: list[RuntimePart] = field(default_factory=list)
+    log: RecordedLog = field(default_factory=RecordedLog)
+
+    def show(self, runtime: RuntimePart, *, is_silent: bool) -> None:
+        self.links.append(runtime)
+        self.is_silent = is_silent
+
+    def listener(self) -> SessionListener:
+        rest = Ignoring()
+        return SessionListener(
+            cast("StateHolder", self),
+            cast("RuntimeAdapter", rest),
+            cast("AgentMetrics", rest),
+            self.log,
+            lambda: self.now,
+        )
+
+    def later(self, listener: SessionListener, seconds: float) -> bool:
+        """Let time go by and return whether the runtime counts as silent then."""
+        self.now += seconds
+        listener.check()
+        return self.is_silent
+
+
+def said(around: Around) -> int:
+    return around.log.events("warning").count("runtime silent")
+
+
+def test_a_runtime_that_configures_the_plugin_and_never_synchronizes_it_is_silent_after_a_while() -> None:
+    around = Around()
+    listener = around.listener()
+    assert not around.later(listener, 10 * SILENCE)
+    listener.connected(RUNTIME)
+    assert not around.later(listener, SILENCE - 1)
+    assert around.later(listener, 1)
+    assert around.later(listener, SILENCE)
+    assert said(around) == 1
+    listener.synchronized(1, 1)
+    assert around.links[-1] == RuntimePart("containerd", "2.4.2", True, True, around.links[-1].since)
+    assert not around.later(listener, 10 * SILENCE)
+
+
+def test_a_runtime_that_registers_no_plugin_is_silent_too_however_often_the_agent_connects() -> None:
+    around = Around()
+    listener = around.listener()
+    for _ in range(6):
+        listener.disconnected(CallTimeoutError("no answer"), 5.0)
+        assert not around.later(listener, SILENCE / 6 - 0.01)
+    listener.disconnected(CallTimeoutError("no answer"), 5.0)
+    assert around.later(listener, 1)
+    assert not around.links[-1].connected
+
+
+def test_a_runtime_that_is_away_is_not_silent() -> None:
+    around = Around()
+    listener = around.listener()
+    listener.disconnected(ConnectionLostError("nobody listens"), 5.0)
+    assert not around.later(listener, 10 * SILENCE)
+    assert said(around) == 0
+
+
+def test_a_restart_of_a_silent_runtime_is_the_end_of_its_silence() -> None:
+    around = Around()
+    listener = around.listener()
+    listener.connected(RUNTIME)
+    assert around.later(listener, SILENCE)
+    listener.disconnected(ConnectionLostError("the other side has closed the connection"), 0.1)
+    assert not around.later(listener, 10 * SILENCE)
+    listener.connected(RUNTIME)
+    assert around.later(listener, SILENCE)
+    assert said(around) == 2

@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from tests.agent.outside.nodes import MACHINE, busy, partitioned, snapshot_of, started
+from tests.agent.outside.nodes import MACHINE, STATIC, Told, busy, partitioned, pod, snapshot_of, started
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 from tests.patience import until
@@ -30,9 +31,15 @@ from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import NO_RUNTIME, Published, Snapshot
 from mooring.documents.status import AgentCountsPart, ConfigurationPart
 from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.moment import SECOND, Moment
+from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
+from mooring.engine.kubelet.start import start_kubelet
+from mooring.engine.node.metrics.metrics import Metrics
 from mooring.inputs.machines.loader import load_machine
+from mooring.service.agent_configuration import FIXED_BY_DEFAULT
 from mooring.service.agent_status import ask_machine, ask_status, read_status
 from mooring.service.http import Page, serve_unix
 from mooring.views.status import status_view
@@ -155,13 +162,7 @@ def test_the_text_says_who_has_what_at_any_width(columns: int, form: str, path: 
     answered = mooring("status", "--socket", path, "-o", form, columns=columns)
     assert (answered.code, answered.err) == (0, "")
     assert max(map(len, answered.out.splitlines())) <= columns
-    for part in (
-        "edge-7: ready",
-        "containerd 2.1.9",
-        "7: 1-4,9-10,12",
-        "1200 replies",
-        "Held back",
-    ):
+    for part in ("edge-7: ready", "containerd 2.1.9", "7: 1-4,9-10,12", "1200 replies", "Held back"):
         assert part in answered.out
     assert ("web" in answered.out) is (form == "wide"), "who shares the pool is in the wide form only"
 
@@ -353,3 +354,70 @@ def test_asking_needs_none_of_the_agents_own_packages(path: str) -> None:
             [sys.executable, "-c", code, *words, "--socket", path], capture_output=True, timeout=60, check=False
         )
         assert (asked.returncode, asked.stderr) == (0, b"")
+
+
+# What ``mooring status`` and ``mooring show --live`` say of containers that are resized.
+
+
+NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)
+
+CONFIG = replace(
+    STATIC,
+    cpu_manager_policy_options={"scale-delay-time": "5s"},
+    feature_gates={"CPUManagerPolicyAlphaOptions": True, "InPlacePodVerticalScalingExclusiveCPUs": True},
+)
+EXTENDED = MooringConfig(frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY}), FIXED_BY_DEFAULT)
+START = Moment(100 * SECOND, "boot")
+
+
+def resizing() -> Told:
+    """Return an agent with a container that gives back two CPUs, one that grew, and one that asked for too little."""
+    kubelet = start_kubelet(load_machine(MACHINE).info, CONFIG, EXTENDED, StateTexts())
+    assert isinstance(kubelet, Kubelet)
+    told = Told(kubelet.at(START), Metrics.initial(kubelet.settings, kubelet.node.cpu))
+    told.admit(pod("db", 2), pod("web", 2), pod("cache", 2))
+    for name, sizes in (("db", (4, 2)), ("web", (3,)), ("cache", (1,))):
+        for cpus in sizes:
+            told.kubelet, _ = told.kubelet.resize(pod(name, cpus))
+    return told
+
+
+def containers(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each["containers"][0] for each in document["pods"]}
+
+
+@pytest.fixture
+def resizing_path(tmp_path: Path) -> Iterator[str]:
+    resizing_path = str(tmp_path / "status.sock")
+    server = serve_unix(resizing_path, status_pages(Published(snapshot_of(resizing())), lambda: NO_COUNTS))
+    yield resizing_path
+    server.close()
+
+
+def test_the_document_tells_first_pending_and_refused() -> None:
+    document = to_builtins(status_document(snapshot_of(resizing()), NO_COUNTS, START.plus(2 * SECOND)))
+    assert complaints("AgentStatus", document) == []
+    found = containers(document)
+    assert found["db"]["pending"] == {"cpus": found["db"]["baseline"], "releases": "4,12", "secondsLeft": 3.0}
+    assert (found["web"]["baseline"], "pending" in found["web"]) == ("2,10", False)
+    assert found["cache"]["resize"]["reason"] == "Infeasible"
+    assert "prohibitedCPUAllocation Error" in found["cache"]["resize"]["message"]
+
+
+def test_time_that_is_over_or_of_another_boot_is_none_left() -> None:
+    for now in (START.plus(9 * SECOND), Moment(START.since_boot, "another")):
+        document = to_builtins(status_document(snapshot_of(resizing()), NO_COUNTS, now))
+        assert containers(document)["db"]["pending"]["secondsLeft"] == 0
+
+
+def test_status_says_it_beside_each_container(resizing_path: str) -> None:
+    for form in ("text", "wide"):
+        text = " ".join(mooring("status", "--socket", resizing_path, "-o", form, columns=200).out.split())
+        assert "baseline 1,9; 4,12 released now" in text
+        assert "baseline 2,10" in text
+        assert "resize infeasible" in text
+
+
+def test_the_live_picture_says_it_below(resizing_path: str) -> None:
+    text = " ".join(mooring("show", "--live", "--once", "--socket", resizing_path, columns=120).out.split())
+    assert "apps/db/c0 has CPUs 1,4,9,12 (baseline 1,9); 4,12 of them are released now." in text

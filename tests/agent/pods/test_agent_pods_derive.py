@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agent.pods.runtime_view import container_of, containers_of, recorded, sandbox_of
+from tests.agent.small_node import guaranteed as resizable_pod
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from tests.node.nodes import machine
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.pods.source import pod_of
-from mooring.agent.quota import PERIOD
+from mooring.agent.pods.resolve import differences, pod_of_object, resized, wanted_pod
+from mooring.agent.pods.source import PodSources, pod_of
+from mooring.agent.quota import (
+    MOST_SHARES,
+    PERIOD,
+    asked_of,
+    milli_of_quota,
+    milli_of_shares,
+    quota_of,
+    quota_of_pod,
+    shares_of,
+)
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, QoS
+from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -66,8 +78,7 @@ def test_a_recorded_pod_with_resources_of_its_own_is_known_once_its_containers_e
 def test_recorded_sidecar_and_app_do_not_exceed_their_pod() -> None:
     sandbox, sidecar = recorded("sidecar")
     _, app = recorded("app-after-sidecar")
-    found = pod_of(sandbox, [sidecar, app])
-    assert found.resources is None
+    assert pod_of(sandbox, [sidecar, app]).resources is None
 
 
 def guaranteed_containers() -> st.SearchStrategy[tuple[Container, ...]]:
@@ -190,8 +201,7 @@ def test_more_than_256_cpus_are_known_by_their_quota_only() -> None:
     told = container_of(pod, pod.containers[0])
     assert str(pod_of(sandbox_of(pod), [told]).containers[0].requests["cpu"]) == "300"
     without = replace(told, resources=replace(told.resources, quota=None))
-    found = pod_of(sandbox_of(pod), [without])
-    assert str(found.containers[0].requests["cpu"]) == "256"
+    assert str(pod_of(sandbox_of(pod), [without]).containers[0].requests["cpu"]) == "256"
 
 
 def test_the_overhead_comes_back() -> None:
@@ -228,3 +238,315 @@ def test_annotations_of_the_runtime_are_not_kept() -> None:
         "kubernetes.io/config.seen": sandbox.annotations["kubernetes.io/config.seen"],
         "mooring/opt-out": "true",
     }
+
+
+# What an update of a container asks for, by the calls that a kubelet was seen to make.
+
+
+MIB = 2**20
+
+
+def sizes(milli: int, mebibytes: int) -> LinuxResources:
+    return LinuxResources(shares=shares_of(milli), quota=quota_of(milli), period=100_000, memory_limit=mebibytes * MIB)
+
+
+def cpu_and_memory(milli: int, mebibytes: int) -> dict[str, Quantity]:
+    return {"cpu": Quantity.of_milli(milli), "memory": Quantity.of_bytes(mebibytes * MIB)}
+
+
+def pod_after(**containers: tuple[int, int]) -> Pod:
+    made = tuple(
+        Container(name, requests=cpu_and_memory(*of), limits=cpu_and_memory(*of)) for name, of in containers.items()
+    )
+    return Pod("u", "p", containers=made, qos=QoS.GUARANTEED)
+
+
+def asked(pod: Pod | None, name: str) -> tuple[int, int]:
+    assert pod is not None
+    own = next(one for one in pod.containers if one.name == name)
+    assert own.requests == own.limits
+    return own.requests["cpu"].milli, own.requests["memory"].units // MIB
+
+
+def test_one_resize_of_two_containers_arrives_as_three_calls_and_each_is_understood_alone() -> None:
+    pod = pod_after(a=(300, 32), b=(100, 32))
+    after = resized(pod, "b", sizes(100, 48))
+    assert (asked(after, "a"), asked(after, "b")) == ((300, 32), (100, 48))
+    assert after is not None
+    after = resized(after, "a", sizes(200, 32))
+    assert (asked(after, "a"), asked(after, "b")) == ((200, 32), (100, 48))
+    assert after is not None
+    after = resized(after, "b", sizes(200, 48))
+    assert (asked(after, "a"), asked(after, "b")) == ((200, 32), (200, 48))
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([10_000, 100_000]))
+@settings(deadline=None)
+def test_whole_cpus_come_back_exactly(before: int, after: int, period: int) -> None:
+    pod = pod_after(a=(1000 * before, 64))
+    call = LinuxResources(
+        shares=shares_of(1000 * after), quota=quota_of(1000 * after, period), period=period, memory_limit=64 * MIB
+    )
+    found = resized(pod, "a", call)
+    assert (found is None) == (before == after)
+    assert found is None or asked(found, "a") == (1000 * after, 64)
+
+
+@pytest.mark.parametrize("quota", [None, 0, -1])
+def test_without_a_quota_the_shares_say_it(quota: int | None) -> None:
+    found = resized(pod_after(a=(2000, 64)), "a", replace(sizes(4000, 64), quota=quota))
+    assert asked(found, "a") == (4000, 64)
+
+
+def test_the_api_servers_words_are_taken_for_the_resource_with_which_they_agree() -> None:
+    pod = pod_after(a=(2000, 64))
+    wanted = resizable_pod("u", "4000m")
+    wanted = replace(wanted, containers=(replace(wanted.containers[0], name="a"),))
+    found = resized(pod, "a", sizes(4000, 64), wanted)
+    assert found is not None
+    assert found.containers[0].requests["cpu"] is wanted.containers[0].requests["cpu"]
+    assert asked(found, "a") == (4000, 64), "memory is not asked for by this call"
+    assert asked(resized(pod, "a", sizes(3000, 64), wanted), "a") == (3000, 64)
+
+
+def test_pods_with_resources_of_their_own_and_unknown_containers_are_left_alone() -> None:
+    pod = pod_after(a=(2000, 64))
+    assert resized(pod, "debugger", sizes(4000, 64)) is None
+    assert resized(replace(pod, resources=PodResources(cpu_and_memory(4000, 64))), "a", sizes(4000, 64)) is None
+
+
+def test_a_memory_request_that_nobody_tells_stays() -> None:
+    own = Container("a", requests=cpu_and_memory(500, 16), limits={"memory": Quantity.of_bytes(64 * MIB)})
+    pod = Pod("u", "p", containers=(own,), qos=QoS.BURSTABLE)
+    call = LinuxResources(shares=shares_of(250), quota=0, period=100_000, memory_limit=96 * MIB)
+    found = resized(pod, "a", call)
+    assert found is not None
+    assert found.containers[0].requests == cpu_and_memory(250, 16)
+    assert found.containers[0].limits == {"memory": Quantity.of_bytes(96 * MIB)}
+
+
+def test_a_pod_of_the_api_server_is_wanted_and_allocated_until_both_are_one() -> None:
+    def obj(cpu: str) -> dict[str, object]:
+        resources = {name: {"cpu": cpu, "memory": "64Mi"} for name in ("requests", "limits")}
+        status = {"containerStatuses": [{"name": "a", "allocatedResources": {"cpu": "2", "memory": "64Mi"}}]}
+        return {
+            "metadata": {"name": "p", "uid": "u"},
+            "spec": {"containers": [{"name": "a", "resources": resources}]},
+            "status": status,
+        }
+
+    assert asked(pod_of_object(obj("4"), source="s"), "a") == (2000, 64)
+    assert asked(wanted_pod(obj("4"), source="s"), "a") == (4000, 64)
+    assert wanted_pod(obj("2"), source="s") is None
+
+
+def test_nobody_resizes_a_static_pod() -> None:
+    class Source:
+        def pod(self, sandbox: PodSandbox) -> Pod | None:
+            return Pod(sandbox.uid, "p")
+
+        def known(self, sandboxes: Iterable[PodSandbox]) -> Mapping[str, Pod]:
+            return {one.uid: Pod(one.uid, "p") for one in sandboxes}
+
+        wanted = pod
+
+    place = PodSandbox("s", "u", "p", "n", annotations={"kubernetes.io/config.source": "file"})
+    assert PodSources(api=Source()).wanted(place) is None
+    assert PodSources(api=Source()).wanted(replace(place, annotations={})) is not None
+    assert PodSources().wanted(place) is None
+
+
+# CPU amounts through shares and quotas and back, and the quota of a pod's cgroup: rule by rule, and as a real kubelet
+# writes it.
+
+
+MILLI = st.integers(0, 300_000)
+PERIODS = st.integers(1000, 1_000_000)
+RECORDED = ("guaranteed", "static-pod-guaranteed", "besteffort", "init sidecar app-after-sidecar")
+"""Messages about all containers of a pod, in the order of its specification."""
+
+
+@settings(max_examples=300)
+@given(st.integers(3, 255_999))
+def test_a_request_comes_back_exactly_from_its_shares(milli: int) -> None:
+    assert milli_of_shares(shares_of(milli)) == milli
+
+
+def test_requests_beyond_what_shares_can_tell_are_unknown() -> None:
+    assert [milli_of_shares(shares_of(milli)) for milli in (0, 1, 2, 256_000, 999_999)] == [0, 0, 0, None, None]
+
+
+@settings(max_examples=200)
+@given(st.integers(0, MOST_SHARES - 1))
+def test_shares_that_no_request_has_count_as_the_next_smaller_request(shares: int) -> None:
+    milli = milli_of_shares(shares)
+    assert milli is not None
+    assert shares_of(milli) <= max(shares, 2) < shares_of(max(milli, 2) + 1)
+
+
+@settings(max_examples=300)
+@given(MILLI.filter(bool), PERIODS)
+def test_a_limit_lies_between_the_bounds_of_its_quota(milli: int, period: int) -> None:
+    quota = quota_of(milli, period)
+    least, greatest = milli_of_quota(quota, period)
+    assert least <= milli <= greatest
+    assert quota_of(greatest + 1, period) > quota
+    assert least == 1 or quota_of(least - 1, period) < quota
+
+
+@settings(max_examples=200)
+@given(st.integers(11, 300_000))
+def test_at_the_usual_period_the_bounds_are_one(milli: int) -> None:
+    assert milli_of_quota(quota_of(milli)) == (milli, milli)
+
+
+def cpu(amount: str) -> dict[str, Quantity]:
+    return {"cpu": Quantity.parse(amount)} if amount else {}
+
+
+def of(*limits: str, qos: QoS = QoS.GUARANTEED, whole: str = "", overhead: str = "") -> Pod:
+    """Return a pod; a limit's container is an init container after ``i:`` and a sidecar after ``s:``."""
+    kinds = {"i": ContainerKind.INIT, "s": ContainerKind.SIDECAR, "": ContainerKind.APP}
+    made = []
+    for number, text in enumerate(limits):
+        kind, _, amount = text.rpartition(":")
+        made.append(Container(f"c{number}", kinds[kind], limits=cpu(amount)))
+    resources = PodResources(limits=cpu(whole)) if whole else None
+    return Pod("u", "n", containers=tuple(made), qos=qos, resources=resources, overhead=cpu(overhead))
+
+
+@pytest.mark.parametrize("names", RECORDED)
+def test_it_is_what_a_real_kubelet_said(names: str) -> None:
+    messages = [recorded(name) for name in names.split()]
+    sandbox = messages[0][0]
+    pod = pod_of(sandbox, [container for _, container in messages])
+    kinds = {"i": ContainerKind.INIT, "s": ContainerKind.SIDECAR} if len(messages) > 1 else {}
+    made = [replace(one, kind=kinds.get(one.name, ContainerKind.APP)) for one in pod.containers]
+    quota = sandbox.pod_resources.quota or 0
+    assert quota_of_pod(replace(pod, containers=tuple(made))) == max(quota, 0)
+
+
+@pytest.mark.parametrize(
+    ("pod", "quota"),
+    [
+        (of("2", "1500m"), 350_000),
+        (of("2", "i:5"), 500_000),
+        (of("s:1", "2"), 300_000),
+        (of("s:1", "i:3", "2"), 400_000),
+        (of("i:3", "s:1", "2"), 300_000),
+        (of("1", "", whole="4"), 400_000),
+        (of("2", overhead="250m"), 225_000),
+        (of("5m"), 1_000),
+        (of("2", "", qos=QoS.BURSTABLE), 0),
+        (of("2", "1", qos=QoS.BURSTABLE), 300_000),
+        (of("2", "", qos=QoS.BURSTABLE, whole="3"), 300_000),
+        (of("", qos=QoS.BEST_EFFORT, overhead="1"), 0),
+        (of("", qos=QoS.BURSTABLE, overhead="1"), 0),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else "pod",
+)
+def test_each_rule_of_the_kubelet(pod: Pod, quota: int) -> None:
+    assert quota_of_pod(pod) == quota
+
+
+def test_another_period_gives_another_quota() -> None:
+    assert quota_of_pod(of("2"), 10_000) == 20_000
+
+
+# Pod and runtime agree when both come from one kubelet, and every difference is named.
+
+
+PODS = {
+    "guaranteed": (("a", "1", "1", "64Mi"),),
+    "besteffort": (("a", "", "", ""),),
+    "burstable": (("a", "250m", "", "64Mi"),),
+    "static-pod-burstable": (("a", "400m", "1", "64Mi"),),
+    "static-pod-guaranteed": (("a", "1", "1", "64Mi"),),
+    "init": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
+    "sidecar": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
+    "app-after-sidecar": (("i", "500m", "500m", "32Mi"), ("s", "100m", "100m", "16Mi"), ("a", "100m", "100m", "64Mi")),
+    "pod-level-member": (("a", "100m", "100m", "16Mi"), ("b", "", "", "")),
+    "pod-level-shared": (("a", "100m", "100m", "16Mi"), ("b", "", "", "")),
+}
+"""Recorded message -> containers of the pod from which it was made: name, CPU request and limit, memory limit."""
+
+
+def recorded_pod(name: str) -> tuple[Pod, PodSandbox, RuntimeContainer]:
+    sandbox, told = recorded(name)
+    made = tuple(
+        Container(own, requests=amounts(request, memory if limit else ""), limits=amounts(limit, memory))
+        for own, request, limit, memory in PODS[name]
+    )
+    qos = QoS.BEST_EFFORT if "best" in name else QoS.BURSTABLE if "burst" in name else QoS.GUARANTEED
+    whole = amounts("300m", "64Mi")
+    resources = PodResources(whole, whole) if name.startswith("pod-level") else None
+    return Pod(sandbox.uid, sandbox.name, containers=made, qos=qos, resources=resources), sandbox, told
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_recorded_containers_agree_with_the_pods_from_which_they_were_made(name: str) -> None:
+    assert differences(*recorded_pod(name)) == []
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.sampled_from(["1", "2", "500m", "1m", ""]), min_size=1, max_size=3),
+    st.sampled_from(list(QoS)),
+    st.booleans(),
+    st.sampled_from([100_000, 10_000]),
+)
+def test_what_the_kubelet_makes_of_a_pod_agrees_with_it(sizes: list[str], qos: QoS, whole: bool, period: int) -> None:
+    kinds = [ContainerKind.SIDECAR] * (len(sizes) - 1) + [ContainerKind.APP]
+    containers = [
+        container(f"c{index}", cpu, kind=kind) for index, (cpu, kind) in enumerate(zip(sizes, kinds, strict=True))
+    ]
+    pod = pod_level("u", "9", *containers, qos=qos) if whole else guaranteed("u", *containers, qos=qos)
+    sandbox = sandbox_of(pod, period=period)
+    for one in pod.containers:
+        assert differences(pod, sandbox, container_of(pod, one, period=period)) == []
+
+
+def test_every_difference_is_named_with_both_values() -> None:
+    pod, sandbox, told = recorded_pod("guaranteed")
+    other = replace(
+        guaranteed("other", container("a", "2", memory="32Mi"), qos=QoS.BURSTABLE), name="web", namespace="shop"
+    )
+    assert differences(other, sandbox, told) == [
+        f"pod: the uid is other in the pod and {sandbox.uid} in the runtime",
+        "pod: the namespace is shop in the pod and default in the runtime",
+        "pod: the name is web in the pod and guar in the runtime",
+        "pod: the QoS class is Burstable in the pod and Guaranteed in the runtime",
+        "container a: the CPU shares is 2048 in the pod and 1024 in the runtime",
+        "container a: the CFS quota is 200000 in the pod and 100000 in the runtime",
+        "container a: the memory limit is 33554432 in the pod and 67108864 in the runtime",
+    ]
+    unlimited = replace(pod, containers=(Container("a", requests=amounts("1", "")),))
+    assert differences(unlimited, sandbox, told) == [
+        "container a: the CFS quota is not set in the pod and 100000 in the runtime",
+        "container a: the memory limit is not set in the pod and 67108864 in the runtime",
+    ]
+
+
+def test_a_container_that_the_pod_does_not_have_is_a_difference() -> None:
+    pod, sandbox, told = recorded_pod("guaranteed")
+    found = differences(pod, sandbox, replace(told, name="intruder"))
+    assert found == ["container intruder: the name is one of a in the pod and intruder in the runtime"]
+
+
+@pytest.mark.parametrize("name", ["guaranteed", "pod-level-member"])
+def test_an_ephemeral_container_is_no_difference(name: str) -> None:
+    pod, sandbox, _ = recorded_pod(name)
+    asked = asked_of(pod, Container("debugger"))
+    debugger = RuntimeContainer("x", sandbox.id, "debugger", resources=replace(asked, quota=asked.quota or None))
+    assert differences(pod, sandbox, debugger) == []
+
+
+@pytest.mark.parametrize("quota", [None, 0, -1])
+def test_a_missing_quota_is_no_difference(quota: int | None) -> None:
+    pod, sandbox, told = recorded_pod("guaranteed")
+    assert differences(pod, sandbox, replace(told, resources=replace(told.resources, quota=quota))) == []
+
+
+def test_a_cgroup_that_is_none_of_the_kubelets_tells_no_class() -> None:
+    pod, sandbox, _ = recorded_pod("guaranteed")
+    assert differences(replace(pod, qos=QoS.BURSTABLE), replace(sandbox, cgroup_parent="/mytest")) == []

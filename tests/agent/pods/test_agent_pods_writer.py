@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 from tests.patience import until
 
+from mooring.agent import eviction
 from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_node, about_pod
-from mooring.agent.pods.cluster import NoCluster, announce
+from mooring.agent.pods.cluster import AgentAccount, NoCluster, announce, connector, own_accounts
 from mooring.agent.pods.writer import CHECKING, MOST_TRIES, ClusterWriter
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -385,11 +390,7 @@ def test_what_the_reactor_wants_told_is_passed_on_except_the_eviction_of_a_stati
     outward, findings = Recorder(), list[Finding]()
     web = Pod("uid-web-0", "web-0", "shop")
     static = Pod("hash", "etcd-node-1", "kube-system", annotations={"kubernetes.io/config.source": "file"})
-    effects = (
-        HELD,
-        Evict(web, "no room"),
-        Evict(static, "no room"),
-    )
+    effects = (HELD, Evict(web, "no room"), Evict(static, "no room"))
     for effect in effects:
         announce(outward, effect, findings.append)
     assert outward.events == [HELD]
@@ -412,3 +413,174 @@ def test_without_a_cluster_it_is_reported_once_what_is_left_out() -> None:
         "none is configured: shop/web-0 is not evicted, it is held back instead (no room)",
         "none is configured: the node gets no taint, so pods are scheduled to it while the agent is not running",
     ]
+
+
+# Each switch of the agent can have an account of its own, whose token is a file that is renewed.
+
+
+def write_kubeconfig(folder: Path, injector: FaultInjector, *own: str) -> str:
+    """Write a kubeconfig whose further contexts have a token file each, named relative to the folder."""
+    names = ["usual", *own]
+    content = {
+        "current-context": "usual",
+        "clusters": [{"name": "c", "cluster": {"server": injector.config().cluster.server}}],
+        "users": [{"name": name, "user": {"tokenFile": f"tokens/{name}"}} for name in names],
+        "contexts": [{"name": name, "context": {"cluster": "c", "user": name}} for name in names],
+    }
+    (folder / "tokens").mkdir(exist_ok=True)
+    for name in names:
+        (folder / "tokens" / name).write_text(f"of {name}\n", encoding="utf-8")
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return str(file)
+
+
+def tokens(injector: FaultInjector, what: str) -> list[str]:
+    return [request.token for request in injector.asked(what)]
+
+
+def test_every_write_uses_the_account_of_its_switch(injector: FaultInjector, tmp_path: Path) -> None:
+    own = [AgentAccount.EVENTS.value, AgentAccount.EVICT.value, AgentAccount.TAINT.value]
+    file = write_kubeconfig(tmp_path, injector, *own)
+    writer = ClusterWriter(connector(file), "node-1", own=own_accounts(file))
+    writer.start()
+    writer.taint(present=True)
+    writer.event(ClusterEvent(WEB, "Held", "no room"))
+    writer.evict(WEB, "no room")
+    writer.stop(PATIENCE)
+    assert set(tokens(injector, f"PATCH {NODE}")) == {"of mooring-agent-taint"}
+    assert tokens(injector, "POST /apis/events.k8s.io/v1/namespaces/shop/events") == ["of mooring-agent-events"]
+    assert tokens(injector, "POST /api/v1/namespaces/shop/pods/web-0/eviction") == ["of mooring-agent-evict"]
+
+
+def test_a_switch_without_an_account_uses_the_current_context(injector: FaultInjector, tmp_path: Path) -> None:
+    file = write_kubeconfig(tmp_path, injector, AgentAccount.PUBLISH.value)
+    assert set(own_accounts(file)) == {AgentAccount.PUBLISH}
+    writer = ClusterWriter(connector(file), "node-1", own=own_accounts(file))
+    writer.start()
+    writer.taint(present=True)
+    writer.stop(PATIENCE)
+    assert set(tokens(injector, f"PATCH {NODE}")) == {"of usual"}
+
+
+def test_a_renewed_token_is_read_when_the_old_one_is_refused(injector: FaultInjector, tmp_path: Path) -> None:
+    file = write_kubeconfig(tmp_path, injector)
+    injector.tokens = frozenset({"of usual"})
+    with connector(file)() as cluster:
+        assert cluster.http.get(NODE).is_success
+        (tmp_path / "tokens" / "usual").write_text("renewed\n", encoding="utf-8")
+        assert cluster.http.get(NODE).is_success, "the old token is still accepted"
+        injector.tokens = frozenset({"renewed"})
+        assert cluster.http.get(NODE).is_success
+    assert tokens(injector, f"GET {NODE}") == ["of usual", "of usual", "of usual", "renewed"]
+
+
+@pytest.mark.parametrize("before", [None, "stale"])
+def test_the_taint_is_written_when_its_token_arrives(
+    before: str | None, injector: FaultInjector, tmp_path: Path
+) -> None:
+    file = write_kubeconfig(tmp_path, injector)
+    injector.tokens = frozenset({"fresh"})
+    token, findings = tmp_path / "tokens" / "usual", list[Finding]()
+    token.unlink()
+    if before:
+        token.write_text(before, encoding="utf-8")
+
+    def report(finding: Finding) -> None:
+        findings.append(finding)
+        token.write_text("fresh", encoding="utf-8")
+
+    writer = ClusterWriter(connector(file), "node-1", report=report)
+    writer.start()
+    writer.taint(present=True)
+    assert injector.wait_for(lambda: bool(injector.taints))
+    writer.stop(PATIENCE)
+    assert "the node's taint could not be set" in findings[0].message
+
+
+def test_a_misspelt_account_is_refused(injector: FaultInjector, tmp_path: Path) -> None:
+    file = write_kubeconfig(tmp_path, injector, "mooring-agent-taints")
+    with pytest.raises(
+        InputError, match=r"contexts\[mooring-agent-taints\]: is not an account of the agent; name one of "
+    ):
+        own_accounts(file)
+
+
+def test_a_mistake_in_an_accounts_context_names_its_field(injector: FaultInjector, tmp_path: Path) -> None:
+    file = Path(write_kubeconfig(tmp_path, injector, AgentAccount.TAINT.value))
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["users"].pop()
+    file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(InputError, match=r"contexts\[mooring-agent-taint\].user: 'mooring-agent-taint' is not among"):
+        own_accounts(str(file))
+
+
+# Events are counted up and do not flood.
+
+
+def test_the_first_time_is_written_and_repeats_are_counted_at_growing_intervals() -> None:
+    book = eviction.EventBook()
+    written = [book.record(HELD, now, 7) for now in range(100)]
+    counts = [(now, one.count) for now, one in enumerate(written) if one is not None]
+    assert counts == [(0, 1), (10, 11), (30, 31), (70, 71)]
+    assert {one.name for one in written if one is not None} == {"web-0.7"}
+
+
+def test_a_count_that_nobody_repeats_is_written_when_it_is_due() -> None:
+    book = eviction.EventBook()
+    book.record(HELD, 0, 1)
+    assert book.next_due() is None
+    book.record(HELD, 1, 2)
+    assert book.next_due() == eviction.FIRST_INTERVAL
+    assert book.due(eviction.FIRST_INTERVAL - 1) == []
+    assert book.due(eviction.FIRST_INTERVAL) == [eviction.EventWrite(HELD, 1, 2)]
+    assert book.due(10**9) == []
+
+
+def test_one_object_is_told_only_so_many_different_things() -> None:
+    book = eviction.EventBook()
+    written = [
+        book.record(ClusterEvent(WEB, "Held", f"try {number}"), 0, number) for number in range(2 * eviction.BURST)
+    ]
+    assert sum(one is not None for one in written) == eviction.BURST
+    other = EventSubject("Pod", "web-1", "v", "shop")
+    assert book.record(ClusterEvent(other, "Held", "try 1"), 0, 99) is not None
+    assert book.record(ClusterEvent(WEB, "Held", "later"), eviction.REFILL, 100) is not None
+    assert book.record(ClusterEvent(WEB, "Held", "later still"), eviction.REFILL, 101) is None
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 120)), max_size=200))
+def test_nothing_is_counted_twice_or_lost(steps: list[tuple[int, float]]) -> None:
+    book, now = eviction.EventBook(), 0.0
+    happened: dict[str, int] = {}
+    written: dict[str, int] = {}
+    for number, (which, passed) in enumerate(steps):
+        now += passed
+        note = str(which)
+        happened[note] = happened.get(note, 0) + 1
+        one = book.record(ClusterEvent(WEB, "Held", note), now, number)
+        for write in [*([one] if one else []), *book.due(now)]:
+            assert write.count > written.get(write.event.note, 0)
+            written[write.event.note] = write.count
+    for write in book.due(now + 2 * eviction.LONGEST_INTERVAL):
+        written[write.event.note] = write.count
+    assert written == happened
+
+
+def test_a_thousand_tries_in_a_day_are_written_a_few_dozen_times() -> None:
+    book = eviction.EventBook()
+    written = [book.record(HELD, 11.0 * number, number) for number in range(24 * 3600 // 11)]
+    assert sum(one is not None for one in written) < 160
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    book = eviction.EventBook()
+    tries = [ClusterEvent(WEB, "Held", f"try {number}") for number in range(eviction.BURST)]
+    assert all(book.record(one, 0, number) for number, one in enumerate(tries))
+    assert book.record(ClusterEvent(WEB, "Held", "one more"), 0, eviction.BURST) is None
+    for number in range(eviction.MOST_REMEMBERED):
+        book.record(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "n"), "Held", ""), 0, number)
+    again = book.record(tries[0], 0, 0)
+    assert again is not None, "neither the event nor what its pod has left is remembered"
+    assert again.count == 1

@@ -19,6 +19,10 @@ from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.publishing import publishing
 
+from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.core.release import NEWEST
+from mooring.engine.releases.gates import declared_features, known_gates
+
 # Four NUMA nodes of 20 CPUs: four pods of 12 leave room for a fifth in sum, and on no node.
 CASE = Case(
     "scheduled",
@@ -96,6 +100,12 @@ def test_pods_come_to_a_real_kubelet_only_when_it_admits_them(scheduled: Schedul
     past = scheduled.create("past", nodeName=CASE.name)
     until(lambda: scheduled.kubelet.refused(past), "the kubelet refuses it")
     assert not any(scheduled.kubelet.refused(uid) for uid in uids)
+
+    # What `mooring play` and `mooring fleet` take its node to declare.
+    [node] = scheduled.api.get("api/v1/nodes")["items"]
+    gates = resolve_gates({}, known_gates(NEWEST.name), ())
+    assert isinstance(gates, FeatureGates)
+    assert tuple(node["status"]["declaredFeatures"]) == declared_features(NEWEST.name, gates)
 
     scheduled.api.delete(f"{PODS}/{ROOM[2]}")
     until(lambda: _comes_in(scheduled, more), "the fifth has come in when there is room")

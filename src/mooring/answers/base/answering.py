@@ -131,7 +131,19 @@ def answer_of(result: AdmitResult, after: Kubelet, facts: Sequence[object], *, r
         reason.code,
         reason.remedy,
     )
-    return _with_left_out(after, answer)
+    # The answer for a pod without room also says which CPUs could not be had.
+    policy, state = after.settings.cpu, after.node.cpu
+    if policy is None or answer.admitted or not state.offline:
+        return answer
+    if not any(exclusive_cpus(answer.pod, one, policy.gates) for one in answer.pod.containers):
+        return answer
+    pool = state.default & ~policy.reserved
+    fact = extension_facts.OfflineCPUsLeftOut(
+        answer.pod.uid, pool & state.offline, pool & withheld(policy, state) & ~state.offline
+    )
+    if not fact.offline and not fact.kept:
+        return answer
+    return replace(answer, why=f"{answer.why} {left_out_words(fact)}.", facts=(*answer.facts, fact))
 
 
 _OF_MEMORY = frozenset(
@@ -240,22 +252,6 @@ def corrected(answers: Iterable[Answer], kubelet: Kubelet, facts: Sequence[objec
         )
 
     return [now(answer) for answer in answers]
-
-
-def _with_left_out(kubelet: Kubelet, answer: Answer) -> Answer:
-    """Return the answer for a pod; that of one without room also says which CPUs could not be had."""
-    policy, state = kubelet.settings.cpu, kubelet.node.cpu
-    if policy is None or answer.admitted or not state.offline:
-        return answer
-    if not any(exclusive_cpus(answer.pod, one, policy.gates) for one in answer.pod.containers):
-        return answer
-    pool = state.default & ~policy.reserved
-    fact = extension_facts.OfflineCPUsLeftOut(
-        answer.pod.uid, pool & state.offline, pool & withheld(policy, state) & ~state.offline
-    )
-    if not fact.offline and not fact.kept:
-        return answer
-    return replace(answer, why=f"{answer.why} {left_out_words(fact)}.", facts=(*answer.facts, fact))
 
 
 RESTART = "MOOR-547"

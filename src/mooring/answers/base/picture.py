@@ -48,7 +48,7 @@ def plan_view(
         caption = [plan.sentence, *([plan.remedy] if plan.remedy else [])]
         return build_view(
             plan.machine,
-            subtitle=f"{decided_by(plan) or 'the kubelet'} would not start",
+            subtitle=f"{decided_by(plan.release.tag) or 'the kubelet'} would not start",
             caption=caption,
             # No pod runs on any of the CPUs.
             pools=Pools(shared=NO_CPUS, others=also),
@@ -71,7 +71,7 @@ def plan_view(
         rejected=rejected,
         subtitle=policies(kubelet.settings),
         caption=[
-            *rows.pool_lines(plan),
+            *rows.pool_lines(plan.findings),
             *rows.hugepage_lines(plan),
             *rows.resize_lines(plan, now),
             *rows.mixed_lines(plan),

@@ -25,7 +25,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
 from mooring.engine.kubelet.adoption import Opened, held_findings, opened
-from mooring.engine.kubelet.events import Admit, Event, Happened, Offline, Readmit, Remove, check_known, ordered, run
+from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove, check_known, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted
 from mooring.engine.node.hotplug import hotplug_findings, remembered
@@ -41,6 +41,7 @@ with lazily():
     from mooring.views.svg import picture as drawing
 
 if TYPE_CHECKING:
+    from mooring.documents.plan import FindingPart
     from mooring.engine.node.metrics.metrics import Metrics
 
 
@@ -243,14 +244,9 @@ class RefusedPlan:
         return (*self.question.active, *self.question.pods)
 
     @property
-    def subject(self) -> str:
-        """Begins a sentence: the kubelet, with its release unless that is the newest, would not start."""
-        return f"{decided_by(self).capitalize() or 'The kubelet'} would not start:"
-
-    @property
     def sentence(self) -> str:
         """That the kubelet would not start, and its text."""
-        return f"{self.subject} {self.refusal.message}"
+        return f"{not_started(self.release.tag)} {self.refusal.message}"
 
     @property
     def remedy(self) -> str:
@@ -261,14 +257,19 @@ class RefusedPlan:
 AnyPlan: TypeAlias = Plan | RefusedPlan
 
 
-def archive_of(plan: AnyPlan) -> str:
+def archive_of(findings: Iterable[Finding | FindingPart]) -> str:
     """Return the node archive that a plan is about, and when it was captured; empty for other nodes."""
-    return next((finding.message for finding in plan.findings if finding.code == OF_ARCHIVE), "")
+    return next((finding.message for finding in findings if finding.code == OF_ARCHIVE), "")
 
 
-def decided_by(plan: AnyPlan) -> str:
+def decided_by(tag: str) -> str:
     """Return which release decided, such as ``kubelet v1.34.4``; empty for the newest."""
-    return "" if plan.release == NEWEST else f"kubelet {plan.release}"
+    return "" if tag == NEWEST.tag else f"kubelet {Release('', tag)}"
+
+
+def not_started(tag: str) -> str:
+    """Return the beginning of a sentence: a kubelet, with its release unless that is the newest, would not start."""
+    return f"{decided_by(tag).capitalize() or 'The kubelet'} would not start:"
 
 
 def start_error(plan: AnyPlan) -> str:
@@ -352,7 +353,19 @@ class _Run:
         """Let everything happen; then the kubelet releases what refused pods had been given."""
         facts: list[object] = []
         for one in run(self.kubelet, events, observer=facts.append):
-            self._take(one, facts)
+            self.kubelet, event, result = one.after, one.event, one.result
+            if isinstance(event, Admit | Readmit):
+                answer = answering.answer_of(result.admissions[0], one.after, facts, running=isinstance(event, Readmit))
+                self.answers.append(answer)
+                self.facts += answer.facts
+            elif result.crash:
+                self.findings.append(notes.release_finding(result.crash))
+            else:
+                if isinstance(event, Remove) and event.uid in one.before.node.active:
+                    self.left.add(event.uid)
+                self.facts += facts
+                # CPUs went offline, or released ones replace those that are.
+                self.answers = answering.corrected(self.answers, one.after, facts)
             if one.result.is_last or (one.result.crashed and stop_at_crash):
                 return
             facts.clear()
@@ -361,18 +374,3 @@ class _Run:
         except KubeletCrashError as error:
             self.findings.append(notes.release_finding(str(error)))
         self.findings += hotplug_findings(self.kubelet.node)
-
-    def _take(self, one: Happened, facts: Sequence[object]) -> None:
-        self.kubelet, event, result = one.after, one.event, one.result
-        if isinstance(event, Admit | Readmit):
-            answer = answering.answer_of(result.admissions[0], one.after, facts, running=isinstance(event, Readmit))
-            self.answers.append(answer)
-            self.facts += answer.facts
-        elif result.crash:
-            self.findings.append(notes.release_finding(result.crash))
-        else:
-            if isinstance(event, Remove) and event.uid in one.before.node.active:
-                self.left.add(event.uid)
-            self.facts += facts
-            # CPUs went offline, or released ones replace those that are.
-            self.answers = answering.corrected(self.answers, one.after, facts)

@@ -9,15 +9,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import AnyPlan, RefusedPlan
-from mooring.answers.base.rows import device_lines, mixed_lines, plan_counts, plan_rows, pool_lines, resize_lines
+from mooring.answers.base.plan import AnyPlan, RefusedPlan, not_started
+from mooring.answers.base.plan_document import PlanAnswer, plan_document
+from mooring.answers.base.rows import pool_lines
 from mooring.cli.terminal import text_for, width_for
+from mooring.documents.plan import PlanDocument
 from mooring.engine.core.errors import clean
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
 from mooring.engine.node.resources import allocatable, total_requests
-from mooring.engine.node.settings import policies
-from mooring.explanations.phrases import plural
 from mooring.inputs.configuration.layers import EffectiveField
 from mooring.views.console import new_table
 from mooring.views.tables import numa_table, placements_table
@@ -26,16 +25,16 @@ from mooring.views.view import NodeView
 _CPU, _MEMORY, _PODS = "cpu", "memory", "pods"
 
 
-def plan_text(plan: AnyPlan, effective: Sequence[EffectiveField] = (), *, wide: bool, to: str) -> str:
+def plan_text(answer: PlanAnswer, effective: Sequence[EffectiveField] = (), *, wide: bool = False, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``.
 
     Args:
-        plan: the answer.
+        answer: to show.
         effective: fields of the configuration that are shown with their origins.
         wide: whether tables have more columns.
         to: the file.
     """
-    parts = _parts(plan, width_for(to), wide=wide)
+    parts = _parts(answer, width_for(to), wide=wide)
     return text_for(Group(*parts, *_configuration(effective)), to)
 
 
@@ -51,21 +50,21 @@ def _configuration(effective: Sequence[EffectiveField]) -> Iterator[RenderableTy
         yield Text(line, "" if number else "dim", overflow="fold")
 
 
-def _parts(plan: AnyPlan, width: int, *, wide: bool) -> Iterator[RenderableType]:
-    if isinstance(plan, RefusedPlan):
-        yield from refusal_lines(plan)
+def _parts(answer: PlanAnswer, width: int, *, wide: bool) -> Iterator[RenderableType]:
+    if answer.document.start_error:
+        yield from refusal_lines(answer.document)
         return
-    view = plan_view(plan)
-    yield from head_lines(view, plan.kubelet)
-    if plan.answers:
-        yield placements_table(plan_rows(plan, wide=wide), wide=wide)
+    yield from head_lines(answer.view)
+    if answer.rows:
+        yield placements_table(answer.rows, wide=wide)
         yield Text("")
-        yield Text(plan_counts(plan))
-    yield from (Text(line) for line in _pools(plan.kubelet))
-    yield from (Text(clean(line), "bold red") for line in pool_lines(plan))
-    yield from (Text(line) for line in (*device_lines(plan), *resize_lines(plan), *mixed_lines(plan)))
+        yield Text(answer.view.headline)
+    free, *others = answer.lines
+    yield Text(free)
+    yield from (Text(clean(line), "bold red") for line in pool_lines(answer.document.findings))
+    yield from map(Text, others)
     yield Text("")
-    yield numa_table(view, width)
+    yield numa_table(answer.view, width)
 
 
 def title_line(view: NodeView) -> Text:
@@ -73,31 +72,19 @@ def title_line(view: NodeView) -> Text:
     return Text.assemble((view.name, "bold"), f": {view.title}")
 
 
-def head_lines(view: NodeView, kubelet: Kubelet) -> Iterator[RenderableType]:
+def head_lines(view: NodeView) -> Iterator[RenderableType]:
     """Yield what begins an answer about a node: its machine, the kubelet's policies, an empty line."""
     yield title_line(view)
-    yield Text(policies(kubelet.settings), "dim")
+    yield Text(view.subtitle, "dim")
     yield Text("")
 
 
-def refusal_lines(plan: RefusedPlan) -> Iterator[RenderableType]:
+def refusal_lines(document: PlanDocument) -> Iterator[RenderableType]:
     """Yield that the kubelet would not start, its text, and what to do."""
-    yield Text.assemble((plan.subject, "bold"), (f" [{plan.refusal.code}]", "dim"))
-    yield Padding(Text(clean(plan.refusal.message)), (0, 0, 0, 2))
-    if plan.remedy:
-        yield Text(plan.remedy)
-
-
-def _pools(kubelet: Kubelet) -> Iterator[str]:
-    reserved = reserved_cpus(kubelet)
-    if kubelet.settings.cpu is None:
-        yield "CPU manager policy none: every container may run on all CPUs, and none gets CPUs of its own."
-        return
-    pool, free = shared_cpus(kubelet), free_cpus(kubelet)
-    yield (
-        f"Shared pool: {plural(len(pool), 'CPU')} ({pool or 'empty'}); reserved: {reserved or 'none'}; "
-        f"still free for exclusive use: {len(free)}."
-    )
+    yield Text.assemble((not_started(document.kubelet), "bold"), (f" [{document.start_error_code}]", "dim"))
+    yield Padding(Text(clean(document.start_error or "")), (0, 0, 0, 2))
+    if document.remedy:
+        yield Text(document.remedy)
 
 
 def resources_text(plan: AnyPlan, to: str) -> str:
@@ -108,7 +95,7 @@ def resources_text(plan: AnyPlan, to: str) -> str:
     Source: kubelet v1.37.1, pkg/kubelet/nodestatus/setters.go (MachineInfo).
     """
     if isinstance(plan, RefusedPlan):
-        return plan_text(plan, wide=False, to=to)
+        return text_for(Group(*refusal_lines(plan_document(plan))), to)
     node, settings = plan.kubelet.node, plan.kubelet.settings
     devices = node.providers.devices.devices
     has = {

@@ -276,14 +276,14 @@ def _not_asked(plan: AnyPlan, pod: Pod, container: str) -> Story:
         reason=reason,
         message=message,
         circumstances=_circumstances(
-            plan, decided_by(plan) if isinstance(plan, RefusedPlan) else policies(plan.kubelet.settings)
+            plan, decided_by(plan.release.tag) if isinstance(plan, RefusedPlan) else policies(plan.kubelet.settings)
         ),
     )
 
 
 def _circumstances(plan: AnyPlan, rules: str) -> str:
     """Return the node archive, where the plan is about one, and by what rules it was decided."""
-    return " · ".join(part for part in (archive_of(plan), rules) if part)
+    return " · ".join(part for part in (archive_of(plan.findings), rules) if part)
 
 
 def _claims_involved(plan: Plan, place: int) -> ClaimsInvolved:

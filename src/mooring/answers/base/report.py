@@ -30,8 +30,21 @@ from mooring.views.view import CPUUse, NodeView
 def report_of(plan: AnyPlan) -> reports.ReportView:
     """Return the report about a plan; without steps when the kubelet would not start."""
     if isinstance(plan, RefusedPlan):
-        return _refused(plan)
-    kubelets = _shown(plan)
+        node = replace(plan_view(plan), caption=machine_view(plan.machine).caption)
+        refusal = f"{plan.refusal.message}. {plan.remedy}".strip()
+        return replace(
+            _bare(plan.machine, node),
+            kubelet=plan.release.tag,
+            pods=tuple(_unasked(plan)),
+            refusal=refusal,
+            refusal_code=plan.refusal.code,
+            findings=plan.findings,
+        )
+    # The kubelet of every step, the start included
+    first, *others = plan.kubelets()
+    running = [answer.running for answer in plan.answers]
+    shown = [one if was else one.settled() for one, was in zip(others, running, strict=True)]
+    kubelets = [*[first, *shown][:-1], plan.kubelet]
     owners = _all_owners(plan, kubelets)
     states = list(_cpu_states(plan, kubelets, owners))
     everything = CPUSet.from_ids({cpu for state in states for cpu in state})
@@ -73,27 +86,6 @@ def _bare(machine: Machine, node: NodeView) -> reports.ReportView:
         distances=distances_of(machine),
         findings=machine.findings,
     )
-
-
-def _refused(plan: RefusedPlan) -> reports.ReportView:
-    node = replace(plan_view(plan), caption=machine_view(plan.machine).caption)
-    refusal = f"{plan.refusal.message}. {plan.remedy}".strip()
-    return replace(
-        _bare(plan.machine, node),
-        kubelet=plan.release.tag,
-        pods=tuple(_unasked(plan)),
-        refusal=refusal,
-        refusal_code=plan.refusal.code,
-        findings=plan.findings,
-    )
-
-
-def _shown(plan: Plan) -> list[Kubelet]:
-    """Return the kubelet of every step, the start included."""
-    first, *others = plan.kubelets()
-    running = [answer.running for answer in plan.answers]
-    shown = [one if was else one.settled() for one, was in zip(others, running, strict=True)]
-    return [*[first, *shown][:-1], plan.kubelet]
 
 
 def _all_owners(plan: Plan, kubelets: Sequence[Kubelet]) -> list[CPUOwner]:

@@ -6,7 +6,7 @@ The lines stand under the picture and under the tables of a plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain, groupby
@@ -15,15 +15,18 @@ from typing import Any
 from mooring import DISTRIBUTION
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.plan import Plan
+from mooring.documents.plan import FindingPart
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.machine import Finding
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import PreAssignment
 from mooring.engine.extensions.owners import hidden_of
-from mooring.engine.kubelet.kubelet import Kubelet, shared_cpus
+from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
 from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
 from mooring.explanations.phrases import cpus_text, nodes_of, plural, size
+from mooring.explanations.reason import POOL_EMPTY
 from mooring.explanations.story import PodVerdict
 from mooring.views.locations import locate_cpus
 from mooring.views.view import PlacementRow
@@ -190,10 +193,20 @@ def plan_counts(plan: Plan) -> str:
     return " ".join(sentences)
 
 
-def pool_lines(plan: Plan) -> list[str]:
+def pool_lines(findings: Iterable[Finding | FindingPart]) -> list[str]:
     """Return the line about a shared pool without any CPU; none where it has one."""
-    emptied = plan.emptied_pool
-    return [f"[{emptied.code}] {emptied.subject} {emptied.message}."] if emptied is not None else []
+    return [f"[{one.code}] {one.subject} {one.message}." for one in findings if one.code == POOL_EMPTY][:1]
+
+
+def free_line(kubelet: Kubelet) -> str:
+    """Return the line about the shared pool, and what is still free."""
+    if kubelet.settings.cpu is None:
+        return "CPU manager policy none: every container may run on all CPUs, and none gets CPUs of its own."
+    pool = shared_cpus(kubelet)
+    return (
+        f"Shared pool: {plural(len(pool), 'CPU')} ({pool or 'empty'}); reserved: {reserved_cpus(kubelet) or 'none'}; "
+        f"still free for exclusive use: {len(free_cpus(kubelet))}."
+    )
 
 
 def hugepage_lines(plan: Plan) -> Iterator[str]:

@@ -159,7 +159,18 @@ def _nodes(question: Question, fault: Fault) -> Iterator[StartChange]:
 def _reserved_sum(question: Question, fault: Fault) -> Iterator[StartChange]:
     """``reservedMemory`` does not add up to what the node reserves: the nodes that it names share that as they did."""
     (resource,), (given, amount) = fault.names, fault.values
-    yield from _default_threshold(question, given, amount)
+    # The change that counts the kubelet's default threshold, where exactly that is the difference
+    default = DEFAULT_EVICTION_HARD[_THRESHOLD]
+    thresholds = question.config.eviction_hard
+    missing = Quantity.parse(given).nano - Quantity.parse(amount).nano
+    if thresholds is not None and _THRESHOLD not in thresholds and missing == Quantity.parse(default).nano:
+        change = _put(question, "evictionHard", _THRESHOLD, default)
+        # Without a file, and after an empty map of one, there are no thresholds.
+        file = (
+            f"give the kubelet's configuration file with --config too (the difference of {default} is exactly the "
+            f"default of evictionHard {_THRESHOLD}, which counts with a file alone), or "
+        )
+        yield change if thresholds else replace(change, words=f"{file}{change.words}")
     held = {
         entry.numa_node: Quantity.parse(entry.limits[resource]).units
         for entry in question.config.reserved_memory
@@ -191,21 +202,6 @@ def _shares(held: Mapping[int, int], amount: str, page: int) -> dict[int, str]:
     first = next(iter(shares))
     shares[first] += total - sum(shares.values())
     return {node: str(Quantity.of_bytes(one)) for node, one in shares.items()}
-
-
-def _default_threshold(question: Question, given: str, amount: str) -> Iterator[StartChange]:
-    """Yield the change that counts the kubelet's default threshold, where exactly that is the difference."""
-    default = DEFAULT_EVICTION_HARD[_THRESHOLD]
-    thresholds = question.config.eviction_hard
-    missing = Quantity.parse(given).nano - Quantity.parse(amount).nano
-    if thresholds is not None and _THRESHOLD not in thresholds and missing == Quantity.parse(default).nano:
-        change = _put(question, "evictionHard", _THRESHOLD, default)
-        # Without a file, and after an empty map of one, there are no thresholds.
-        file = (
-            f"give the kubelet's configuration file with --config too (the difference of {default} is exactly the "
-            f"default of evictionHard {_THRESHOLD}, which counts with a file alone), or "
-        )
-        yield change if thresholds else replace(change, words=f"{file}{change.words}")
 
 
 _Entries = list[tuple[int, Mapping[str, str]]]

@@ -268,7 +268,16 @@ def evictions(kubelet: Kubelet, candidates: Sequence[Pod], wanted: Pod, goal: Go
         found = list(islice((pair for pair in pairs if works(pair)), MOST_SHOWN))
     if found or not _can_suffice(_most_cpus(known, MOST_EVICTED), missing):
         return found
-    return _shortest(known, works)
+    # The shortest of the sequences found: those of one NUMA node, else those of all pods
+    nodes = sorted({node for pod in known for node in pod.numa_nodes})
+    of_nodes = [[pod for pod in known if node in pod.numa_nodes] for node in nodes]
+    for groups in (of_nodes, [known]):
+        enough = [group for group in groups if works(EvictionPart(list(group)))]
+        sequences = [_sequence(order, works) for group in enough for order in (group, group[::-1])]
+        short = [one for one in sequences if one is not None]
+        if short:
+            return [min(short, key=lambda one: (len(one.pods), one.cost))]
+    return []
 
 
 def missing_cpus(kubelet: Kubelet, wanted: Pod) -> int:
@@ -295,19 +304,6 @@ def _can_suffice(pods: Sequence[EvictedPodPart], missing: int) -> bool:
 
 def _most_cpus(known: Sequence[EvictedPodPart], count: int) -> list[EvictedPodPart]:
     return nlargest(count, known, key=lambda pod: pod.exclusive_cpus)
-
-
-def _shortest(known: Sequence[EvictedPodPart], works: Works) -> list[EvictionPart]:
-    """Return the shortest of the sequences found: those of one NUMA node, else those of all pods."""
-    nodes = sorted({node for pod in known for node in pod.numa_nodes})
-    of_nodes = [[pod for pod in known if node in pod.numa_nodes] for node in nodes]
-    for groups in (of_nodes, [known]):
-        enough = [group for group in groups if works(EvictionPart(list(group)))]
-        found = [_sequence(order, works) for group in enough for order in (group, group[::-1])]
-        short = [one for one in found if one is not None]
-        if short:
-            return [min(short, key=lambda one: (len(one.pods), one.cost))]
-    return []
 
 
 def _sequence(order: Sequence[EvictedPodPart], works: Works) -> EvictionPart | None:

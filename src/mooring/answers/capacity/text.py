@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import AnyPlan, Plan, RefusedPlan
+from mooring.answers.base.plan_document import plan_answer
 from mooring.answers.base.plan_text import head_lines, plan_text
 from mooring.answers.base.rows import plan_rows, pool_lines
 from mooring.answers.capacity import answer as counted
@@ -39,15 +40,15 @@ _ORDER = (
 def capacity_text(capacity: counted.Capacity, *, wide: bool, to: str) -> str:
     """Return the answer as text for the terminal, or without any styling for the file ``to``."""
     if isinstance(capacity.plan, RefusedPlan) or isinstance(capacity.after, RefusedPlan):
-        return plan_text(capacity.plan, wide=wide, to=to)
+        return plan_text(plan_answer(capacity.plan), to=to)
     return text_for(Group(*_parts(capacity, capacity.plan, capacity.after, width_for(to), wide=wide)), to)
 
 
 def largest_text(plan: AnyPlan, largest: counted.LargestRequestsDocument, *, to: str) -> str:
     """Return the table of the largest requests."""
     if isinstance(plan, RefusedPlan) or counted.askable(plan) is None:
-        return plan_text(plan, wide=False, to=to)
-    parts = list(head_lines(plan_view(plan), plan.kubelet))
+        return plan_text(plan_answer(plan), to=to)
+    parts = list(head_lines(plan_view(plan)))
     refused = sum(not answer.admitted for answer in plan.answers)
     if refused:
         was = "was rejected and is" if refused == 1 else "were rejected and are"
@@ -62,7 +63,7 @@ def largest_text(plan: AnyPlan, largest: counted.LargestRequestsDocument, *, to:
 
 def _parts(capacity: counted.Capacity, plan: Plan, after: Plan, width: int, *, wide: bool) -> Iterator[RenderableType]:
     document = capacity.document
-    yield from head_lines(plan_view(plan), plan.kubelet)
+    yield from head_lines(plan_view(plan))
     if counted.askable(plan) is None:
         last = plan.answers[-1].pod
         yield Text(
@@ -83,7 +84,7 @@ def _parts(capacity: counted.Capacity, plan: Plan, after: Plan, width: int, *, w
         else:
             yield _groups(document.replicas, rows)
         yield from [Text(_ORDER, "dim")] if document.count > 1 else []
-    for line in pool_lines(after):
+    for line in pool_lines(after.findings):
         yield Text("")
         yield Text(clean(line), "bold red")
     if (answer := document.next) is not None:

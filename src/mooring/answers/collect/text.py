@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
@@ -32,7 +31,19 @@ def _parts(about: NodeArchiveDocument, packed: int, written: str) -> Iterator[Re
     names = "; names of pods and namespaces are made up" if about.anonymous else ""
     yield Text.assemble((node, "bold"), f": {kubelet}{names}")
     yield Text("")
-    yield _table(about)
+    table = new_table()
+    table.add_column("part", no_wrap=True)
+    table.add_column("files", justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    for part in about.parts:
+        told = part.origin if part.files else "missing"
+        told += f": {part.missing}" if part.missing else ""
+        cells = (part.name, str(part.files or "–"), size(part.bytes) if part.files else "–", clean(told))
+        table.add_row(*(Text(cell) for cell in cells))
+    if about.unread:
+        table.add_row(Text("unreadable"), Text(str(len(about.unread))), Text("–"), Text(_named(about)))
+    yield table
     yield Text("")
     if written:
         asked = "" if written == "-" else f" Ask about it with --node {written}"
@@ -51,22 +62,6 @@ def collect_cluster_text(about: ClusterArchiveDocument, packed: int, written: st
     said = f"{written}: {size(packed)}." + ("" if written == "-" else f" Ask about it with --cluster {written}")
     last = Text(said if written else "Nothing was written: this is a dry run.")
     return text_for(Group(Text("The cluster", "bold"), Text(""), table, Text(""), last), "")
-
-
-def _table(about: NodeArchiveDocument) -> Table:
-    table = new_table()
-    table.add_column("part", no_wrap=True)
-    table.add_column("files", justify="right", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("from", overflow="fold")
-    for part in about.parts:
-        told = part.origin if part.files else "missing"
-        told += f": {part.missing}" if part.missing else ""
-        cells = (part.name, str(part.files or "–"), size(part.bytes) if part.files else "–", clean(told))
-        table.add_row(*(Text(cell) for cell in cells))
-    if about.unread:
-        table.add_row(Text("unreadable"), Text(str(len(about.unread))), Text("–"), Text(_named(about)))
-    return table
 
 
 def _named(about: NodeArchiveDocument) -> str:

@@ -184,7 +184,12 @@ def comparison_plot(comparison: Comparison, top: int, *, grouped: bool) -> Plot:
         )
         for number, reason in enumerate(reasons)
     ]
-    settings = _differing(shown)
+    # The settings that some rows have and others have not, those of one manager side by side
+    every = [_settings_of(row) for row in shown]
+    uses = Counter(name for one in every for name in one)
+    manager = {name: place for one in every for name, place in one.items()}
+    differing = [name for name in uses if uses[name] < len(shown)]
+    settings = tuple(sorted(differing, key=lambda name: (manager[name], " manager " not in name, name)))
     kinds = (ADMITTED, *rejected, *([NO_START] if not all(row.part.starts for row in shown) else []))
     return Plot(
         title=f"{plural(comparison.document.pods, 'pod')} under {plural(len(comparison.variants), 'variant')}",
@@ -214,15 +219,6 @@ def _settings_of(row: Row) -> dict[str, int]:
         topology += [f"scope {config.topology_manager_scope}", *option_words(config.topology_manager_policy_options)]
     managers = (cpu, topology, [f"memory manager {config.memory_manager_policy}"])
     return {name: place for place, names in enumerate(managers) for name in names}
-
-
-def _differing(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the settings that some rows have and others have not, those of one manager side by side."""
-    every = [_settings_of(row) for row in rows]
-    uses = Counter(name for one in every for name in one)
-    manager = {name: place for one in every for name, place in one.items()}
-    differing = [name for name in uses if uses[name] < len(rows)]
-    return tuple(sorted(differing, key=lambda name: (manager[name], " manager " not in name, name)))
 
 
 def _common_lines(rows: Sequence[Row]) -> Iterator[str]:

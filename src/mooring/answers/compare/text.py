@@ -163,7 +163,12 @@ def _wide(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row]) -> 
 def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], width: int) -> Iterator[RenderableType]:
     for machine in machines_of(rows):
         yield title_line(machine_view(machine))
-    yield Text(_counts(comparison, rows))
+    pods, steps, variants = comparison.document.pods, comparison.document.steps, len(comparison.variants)
+    what = plural(pods, "pod") if pods == steps else f"{plural(steps, 'step')} with {plural(pods, 'pod')}"
+    different = f", of which {len(rows)} differ in what they decide" if len(rows) < variants else ""
+    releases = {variant.mooring.release for variant in comparison.variants} - {NEWEST}
+    kubelets = f" of kubelet {joined(sorted(str(release) for release in releases))}" if releases else ""
+    yield Text(f"{what} under {plural(variants, 'variant')}{kubelets}{different}.")
     # What is given but not among the best is shown below them, so that it can be compared.
     most = max(rows, key=lambda row: (row.part.admitted, -row.rank))
     given = [row for row in rows[len(shown) :] if row.is_given or row is most]
@@ -180,15 +185,6 @@ def _parts(comparison: Comparison, rows: Sequence[Row], shown: Sequence[Row], wi
     yield from (Text(line) for line in _remarks(comparison.document, rows, [*shown, *given]))
     notes = [text for names, text in _NOTES.items() if widths.keys() & names]
     yield Text(f"Columns: {'; '.join(notes)}.", "dim")
-
-
-def _counts(comparison: Comparison, rows: Sequence[Row]) -> str:
-    pods, steps, variants = comparison.document.pods, comparison.document.steps, len(comparison.variants)
-    what = plural(pods, "pod") if pods == steps else f"{plural(steps, 'step')} with {plural(pods, 'pod')}"
-    different = f", of which {len(rows)} differ in what they decide" if len(rows) < variants else ""
-    releases = {variant.mooring.release for variant in comparison.variants} - {NEWEST}
-    kubelets = f" of kubelet {joined(sorted(str(release) for release in releases))}" if releases else ""
-    return f"{what} under {plural(variants, 'variant')}{kubelets}{different}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +291,14 @@ def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocumen
         if isinstance(plan, RefusedPlan):
             yield Text(f"Kubelet {plan.release} would not start: [{plan.refusal.code}]")
             yield Padding(Text(clean(plan.refusal.message)), _PADDING)
-    groups = _groups_of_releases(comparison)
+    # The releases that start, those that decide alike together
+    newer = {one.newer for one in comparison.differences}
+    groups: list[list[str]] = []
+    for release in comparison.kubelets:
+        if release not in comparison.start_errors:
+            if not groups or release in newer:
+                groups.append([])
+            groups[-1].append(release)
     differing = [pod for pod in comparison.pods if not pod.same]
     if not differing:
         yield from [Text(f"{_releases(group)}: the same decisions.") for group in groups]
@@ -314,18 +317,6 @@ def release_parts(plans: Sequence[AnyPlan], comparison: ReleaseComparisonDocumen
             names = _names_of_releases(difference.unexplained)
             text = f"feature gates, stages of options or formats of state files ({names})"
             yield Padding(Text(text), _PADDING)
-
-
-def _groups_of_releases(comparison: ReleaseComparisonDocument) -> list[list[str]]:
-    """Return the releases that start, those that decide alike together."""
-    newer = {one.newer for one in comparison.differences}
-    groups: list[list[str]] = []
-    for release in comparison.kubelets:
-        if release not in comparison.start_errors:
-            if not groups or release in newer:
-                groups.append([])
-            groups[-1].append(release)
-    return groups
 
 
 def _releases(group: Sequence[str]) -> str:

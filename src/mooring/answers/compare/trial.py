@@ -28,7 +28,6 @@ from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.hints import pod_device_requests
-from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
 from mooring.engine.kubelet.adoption import opened
 from mooring.engine.kubelet.events import Admit, Event, EventResult, Happened, Living, Readmit, Restart, run
@@ -98,7 +97,8 @@ def _following(before: Kubelet, event: Living, result: EventResult) -> Callable[
     # With the extension device-alignment devices are merged before, by themselves, and not always by the node's policy.
     devices = before.node.providers.devices
     by_devices = first.device_alignments is not None and any(
-        _has_devices(one.pod, devices) for one in result.admissions
+        one.pod.uid in devices.held or one.pod.uid in devices.claimed or pod_device_requests(one.pod, devices)
+        for one in result.admissions
     )
     scopes_agree = isinstance(event, Admit) and is_alike_in_both_scopes(event.pod, before.node.providers)
     asked = [hints for one in result.admissions for hints in _hints_of(one)]
@@ -156,10 +156,6 @@ def is_alike_in_both_scopes(pod: Pod, providers: Providers) -> bool:
         and uid not in {**providers.devices.held, **providers.devices.claimed}
         and uid not in (providers.reusable_cpus.pod, providers.reusable_memory.pod, providers.reusable_devices.pod)
     )
-
-
-def _has_devices(pod: Pod, devices: DeviceState) -> bool:
-    return pod.uid in devices.held or pod.uid in devices.claimed or bool(pod_device_requests(pod, devices))
 
 
 def _hints_of(result: AdmitResult) -> Iterator[ResourceHints]:

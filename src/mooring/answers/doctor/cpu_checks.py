@@ -171,22 +171,6 @@ def _pool(policy: StaticPolicy, masks: Collection[int]) -> int:
     return policy.shareable & ~reduce(or_, masks, 0)
 
 
-def _check_claims(policy: StaticPolicy, state: CPUState) -> Iterator[ProblemPart]:
-    """Yield one problem for each claim with entries that no claim is given."""
-    for owner, entries in sorted(state.assignments.items()):
-        faults = list(_faults(policy, entries)) if state_owner(owner).kind is OwnerKind.CLAIM else []
-        if faults:
-            holders, mask = (EntryHolder(owner, entry) for entry in sorted(entries)), reduce(or_, entries.values(), 0)
-            claim = _named(owner, entries)
-            yield problem("MOOR-323", CPU_FILE, holders, mask, claim=claim, faults=joined(faults))
-
-
-def _named(owner: str, entries: Mapping[str, int]) -> str:
-    names = {parts_of(entry)[:2] for entry in entries}
-    namespace, name = names.pop() if len(names) == 1 else ("", "")
-    return f"Claim {namespace}/{name}" if name else f"Claim {owner.partition(':')[2]}"
-
-
 def _faults(policy: StaticPolicy, entries: Mapping[str, int]) -> Iterator[str]:
     seen = twice = 0
     for entry, cpus in sorted(entries.items()):
@@ -244,7 +228,15 @@ def check_cpu_state(policy: StaticPolicy, contents: CPUContents, offline: int = 
             them, they = ("it", "it is") if lost.bit_count() == 1 else ("them", "they are")
             yield problem(code, CPU_FILE, who, lost, whose=whose if who else "the shared pool", them=them, they=they)
     yield from _shared_entries(held)
-    yield from _check_claims(policy, state)
+    # One problem for each claim with entries that no claim is given
+    for owner, entries in sorted(state.assignments.items()):
+        faults = list(_faults(policy, entries)) if state_owner(owner).kind is OwnerKind.CLAIM else []
+        if faults:
+            holders, mask = (EntryHolder(owner, entry) for entry in sorted(entries)), reduce(or_, entries.values(), 0)
+            names = {parts_of(entry)[:2] for entry in entries}
+            namespace, name = names.pop() if len(names) == 1 else ("", "")
+            claim = f"Claim {namespace}/{name}" if name else f"Claim {owner.partition(':')[2]}"
+            yield problem("MOOR-323", CPU_FILE, holders, mask, claim=claim, faults=joined(faults))
 
 
 def _pool_problems(policy: StaticPolicy, pool: int, held: dict[EntryHolder, int], used: int) -> Iterator[ProblemPart]:

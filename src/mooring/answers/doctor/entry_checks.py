@@ -185,7 +185,16 @@ def check_entries(
     if settings.memory is not None and not memory.is_there:
         blocks = MemoryState("Static", {}, {})
     if cpus is not None and blocks is not None:
-        yield from _check_both_files(cpus, blocks)
+        # Say which pods have CPUs and no memory: containers with exclusive CPUs request memory as well. Pods with
+        # memory only are in order, because a fraction of a CPU is never exclusive.
+        holders = tuple(
+            EntryHolder(uid, name)
+            for uid, held in sorted(cpus.assignments.items())
+            if held and not blocks.assignments.get(uid) and state_owner(uid).is_pods
+            for name in sorted(held)
+        )
+        if holders:
+            yield problem("MOOR-340", "", holders, pods=plural(len({holder.uid for holder in holders}), "pod"))
     if cpus is not None and not active:
         yield from _emptied_pool(cpus)
     if active:
@@ -207,21 +216,6 @@ def _emptied_pool(cpu: CPUState) -> Iterator[ProblemPart]:
 
 def _every(entries: Mapping[str, Mapping[str, int]]) -> list[EntryHolder]:
     return [EntryHolder(uid, name) for uid, held in sorted(entries.items()) for name in sorted(held)]
-
-
-def _check_both_files(cpu: CPUState, memory: MemoryState) -> Iterator[ProblemPart]:
-    """Say which pods have CPUs and no memory: containers with exclusive CPUs request memory as well.
-
-    Pods with memory only are in order, because a fraction of a CPU is never exclusive.
-    """
-    holders = tuple(
-        EntryHolder(uid, name)
-        for uid, held in sorted(cpu.assignments.items())
-        if held and not memory.assignments.get(uid) and state_owner(uid).is_pods
-        for name in sorted(held)
-    )
-    if holders:
-        yield problem("MOOR-340", "", holders, pods=plural(len({holder.uid for holder in holders}), "pod"))
 
 
 def _stale(cpu: CPUState | None, memory: MemoryState | None, active: Mapping[str, Pod]) -> Iterator[ProblemPart]:

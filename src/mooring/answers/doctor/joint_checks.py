@@ -97,7 +97,17 @@ def check_devices(
         pods: that run, by uid; empty where they are not known.
     """
     yield from _missing(devices, pods)
-    yield from _held_twice(devices, pods)
+    # Containers of one pod may hold the same device: init containers leave theirs to later ones
+    holders: dict[tuple[str, str], set[EntryHolder]] = {}
+    for one in devices.held:
+        # Without a list of the running pods every entry can be one of a pod that has ended.
+        if not pods or one.uid in pods:
+            for device in one.ids:
+                holders.setdefault((one.resource, device), set()).add(EntryHolder(one.uid, one.container))
+    for (resource, device), held_by in sorted(holders.items()):
+        if len({holder.uid for holder in held_by}) > 1:
+            named = " and ".join(holder_name(one, pods) for one in sorted(held_by))
+            yield problem("MOOR-349", "", sorted(held_by), device=f"{resource} {device}", named=named)
     yield from _apart(devices, settings, cpu, memory, pods)
 
 
@@ -124,20 +134,6 @@ def _missing(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[Problem
     )
     if lacking:
         yield problem("MOOR-348", "", lacking, containers=plural(len(lacking), "running container"))
-
-
-def _held_twice(devices: DeviceRecord, pods: Mapping[str, Pod]) -> Iterator[ProblemPart]:
-    """Containers of one pod may hold the same device: init containers leave theirs to later ones."""
-    holders: dict[tuple[str, str], set[EntryHolder]] = {}
-    for one in devices.held:
-        # Without a list of the running pods every entry can be one of a pod that has ended.
-        if not pods or one.uid in pods:
-            for device in one.ids:
-                holders.setdefault((one.resource, device), set()).add(EntryHolder(one.uid, one.container))
-    for (resource, device), held_by in sorted(holders.items()):
-        if len({holder.uid for holder in held_by}) > 1:
-            named = " and ".join(holder_name(one, pods) for one in sorted(held_by))
-            yield problem("MOOR-349", "", sorted(held_by), device=f"{resource} {device}", named=named)
 
 
 _ALIGNED = ("restricted", "single-numa-node")

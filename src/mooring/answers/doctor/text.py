@@ -65,7 +65,17 @@ def doctor_parts(diagnosis: DiagnosisDocument, place: str) -> Iterator[Renderabl
     for repair in diagnosis.repairs:
         yield Text("")
         yield from _repair(repair)
-    yield from _steps(diagnosis)
+    backups = [repair.backup for repair in diagnosis.repairs if repair.written]
+    if backups:
+        yield Text("")
+        copies = ", ".join(one for one in backups if one) or "no copy: there was no file"
+        yield Text(f"Written; the previous content is in {copies}.")
+        yield Text("Start the kubelet: systemctl start kubelet")
+    elif diagnosis.repairs:
+        yield Text("")
+        yield Text("1. Stop the kubelet: systemctl stop kubelet")
+        yield Text("2. Run this command again with --write; it keeps a copy of each file that it replaces.")
+        yield Text("3. Start the kubelet: systemctl start kubelet")
     codes = list(dict.fromkeys(problem.code for problem in diagnosis.all_problems if problem.severity == "error"))
     if codes:
         yield Text("")
@@ -192,17 +202,3 @@ def _kept(repair: RepairPart) -> str:
         return f"its container {'keeps' if repair.kept else 'loses'} what it has"
     keep = "keeps what it has" if repair.kept < 2 else "keep what they have"
     return f"{repair.kept or 'none'} of {total} containers {keep}"
-
-
-def _steps(diagnosis: DiagnosisDocument) -> Iterator[RenderableType]:
-    backups = [repair.backup for repair in diagnosis.repairs if repair.written]
-    if backups:
-        yield Text("")
-        copies = ", ".join(one for one in backups if one) or "no copy: there was no file"
-        yield Text(f"Written; the previous content is in {copies}.")
-        yield Text("Start the kubelet: systemctl start kubelet")
-    elif diagnosis.repairs:
-        yield Text("")
-        yield Text("1. Stop the kubelet: systemctl stop kubelet")
-        yield Text("2. Run this command again with --write; it keeps a copy of each file that it replaces.")
-        yield Text("3. Start the kubelet: systemctl start kubelet")

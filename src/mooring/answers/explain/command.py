@@ -92,7 +92,9 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     """
     check_destination(to)
     if codes := codes_beginning(name):
-        _list_codes(codes, form, to)
+        if form != "text":
+            raise click.UsageError("a list of codes is text: use -o text, or name one code")
+        emit("".join(f"{found.code}  {found.title}\n" for found in codes), to)
         return YES
     about = pages.page(name) if is_code(name) else reason_page(name)
     if about is not None:
@@ -100,7 +102,11 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         return YES
 
     inputs = running_inputs.with_running_kubelet(replace(inputs, named=(name,) if name else ()))
-    _check_pods(inputs)
+    # Refuse a question about no pod before anything is read
+    if not (inputs.manifests or inputs.active or inputs.node or inputs.running):
+        raise InputError(
+            "there is no pod to explain", field="-f", remedy="give pods with -f or --active, or a code such as MOOR-103"
+        )
     read = read_inputs(inputs)
     question = question_from(read)
     plan = planning.make_plan(question)
@@ -129,18 +135,6 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
     return YES if story.admitted else NO
 
 
-def _check_pods(node: NodeOptions) -> None:
-    """Refuse a question about no pod before anything is read.
-
-    Raises:
-        InputError: no option names pods.
-    """
-    if not (node.manifests or node.active or node.node or node.running):
-        raise InputError(
-            "there is no pod to explain", field="-f", remedy="give pods with -f or --active, or a code such as MOOR-103"
-        )
-
-
 def _explain_page(found: CodePage, form: str, to: str) -> None:
     if form == "json" and is_code(found.code):
         emit_document(json_text(explanation_document.page_document(found)), to)
@@ -148,12 +142,6 @@ def _explain_page(found: CodePage, form: str, to: str) -> None:
         emit(text.page_text(found, to), to)
     else:
         raise click.UsageError("a code has no picture, and a reason is text: use -o text, or json for a code")
-
-
-def _list_codes(codes: list[CodePage], form: str, to: str) -> None:
-    if form != "text":
-        raise click.UsageError("a list of codes is text: use -o text, or name one code")
-    emit("".join(f"{found.code}  {found.title}\n" for found in codes), to)
 
 
 def _story(plan: AnyPlan, name: str) -> Story | None:
@@ -184,7 +172,7 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
 
 def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
     words = [proposal.text, price.price_words(proposal)]
-    command = price.outcome_command(read.options.words, proposal.options, pod, named=pod.uid in read.named)
+    command = price.outcome_command(read, proposal.options, pod)
     return text.Help(" ".join(word for word in words if word), command)
 
 

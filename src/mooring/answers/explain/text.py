@@ -85,7 +85,7 @@ def list_text(plan: AnyPlan, to: str = "", words: Sequence[str] = ()) -> str:
         name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
         lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
         lines.append(_indented(answer.why, "dim"))
-    for line in (archive_of(plan), decided_by(plan)):
+    for line in (archive_of(plan.findings), decided_by(plan.release.tag)):
         lines += [Text(""), Text(clean(line), "dim")] if line else []
     return text_for(Group(*lines), to)
 
@@ -93,7 +93,12 @@ def list_text(plan: AnyPlan, to: str = "", words: Sequence[str] = ()) -> str:
 def _parts(
     document: ExplanationDocument, circumstances: str, nearest: Sequence[Help], *, verbose: bool
 ) -> Iterator[RenderableType]:
-    yield _heading(document)
+    verdict, name = document.verdict, (document.namespace, document.name, document.container)
+    kind, style = ("ok", "bold green") if verdict == PodVerdict.ADMITTED else ("error", "bold red")
+    what = "is admitted again" if verdict == PodVerdict.ADMITTED and document.running else _VERDICTS[verdict]
+    reason = f": {document.reason}" if verdict == PodVerdict.REJECTED else ""
+    called = clean("/".join(part for part in name if part))
+    yield Text.assemble((f"{kind}[{document.code}]", style), (f": {called} {what}{clean(reason)}", "bold"))
     yield _indented(document.why)
     if document.message:
         yield _indented(f"The kubelet says: “{document.message}”.", "dim")
@@ -118,15 +123,6 @@ def _parts(
     yield Text("")
     hidden = "" if verbose or document.story == shown else "; -v shows everything"
     yield Text(f"mooring explain {document.code} has more{hidden}", "dim")
-
-
-def _heading(document: ExplanationDocument) -> Text:
-    verdict, name = document.verdict, (document.namespace, document.name, document.container)
-    kind, style = ("ok", "bold green") if verdict == PodVerdict.ADMITTED else ("error", "bold red")
-    what = "is admitted again" if verdict == PodVerdict.ADMITTED and document.running else _VERDICTS[verdict]
-    reason = f": {document.reason}" if verdict == PodVerdict.REJECTED else ""
-    called = clean("/".join(part for part in name if part))
-    return Text.assemble((f"{kind}[{document.code}]", style), (f": {called} {what}{clean(reason)}", "bold"))
 
 
 def _indented(text: str, style: str = "") -> RenderableType:

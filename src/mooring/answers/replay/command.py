@@ -83,18 +83,14 @@ def command(files: tuple[str, ...], machines: tuple[str, ...], form: str, *, che
                 with watched.aside():
                     (tell if form == "jsonl" else emit)("\n".join(lines))
         if form == "text":
-            emit(_counts(tally, _shown(file, files), check=check))
+            # The counts of one file in words
+            parts = [f"{_shown(file, files)}: {plural(tally.total(), 'scenario')}"]
+            if check:
+                parts.append(f"{tally['agree']} agree, {tally['differ']} differ")
+                parts += [f"{tally['unknown']} have no recorded answer"] if tally["unknown"] else []
+            emit(", ".join([*parts, f"{tally['unsupported']} not supported"]))
         is_yes = is_yes and not (tally["differ"] or tally["unsupported"])
     return YES if is_yes else NO
-
-
-def _counts(tally: Counter[str], name: str, *, check: bool) -> str:
-    """Return the counts of one file in words."""
-    parts = [f"{name}: {plural(tally.total(), 'scenario')}"]
-    if check:
-        parts.append(f"{tally['agree']} agree, {tally['differ']} differ")
-        parts += [f"{tally['unknown']} have no recorded answer"] if tally["unknown"] else []
-    return ", ".join([*parts, f"{tally['unsupported']} not supported"])
 
 
 def _shown(file: str, given: tuple[str, ...]) -> str:

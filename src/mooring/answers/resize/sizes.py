@@ -152,7 +152,12 @@ def largest_of(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gat
     cpus = memory = milli = None
     has, most = now.get(CPU, Quantity.of_milli(0)).milli, reservation.allocatable(CPU)
     if CPU in amounts.requests and has % 1000 and pod.qos is QoS.GUARANTEED:
-        milli = _largest_fraction(has_milli, has, most)
+        # The largest number of thousandths that fits, where policy static takes no whole number of CPUs
+        # Only fractions are counted: halving would take a whole number that does not fit for the end.
+        found = _fraction(
+            _largest_halved(lambda number: has_milli(_fraction(number)), has - has // 1000, most - most // 1000)
+        )
+        milli = found + 1 if found < most and has_milli(found + 1) else found
     elif CPU in amounts.requests:
         # Downwards one by one: nothing is assumed about which ones fit.
         cpus = next((one for one in range(most // 1000, has // 1000, -1) if has_milli(1000 * one)), has // 1000)
@@ -161,15 +166,6 @@ def largest_of(kubelet: Kubelet, pod: Pod, container: str, amounts: Amounts, gat
         most = reservation.allocatable(MEMORY) // MIB
         memory = MIB * _largest_halved(lambda mib: fits(MEMORY, Quantity.of_bytes(mib * MIB)), least, most)
     return LargestAmountsPart(cpus, memory, milli)
-
-
-def _largest_fraction(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """Return the largest number of thousandths that fits, where policy static takes no whole number of CPUs."""
-    # Only fractions are counted: halving would take a whole number that does not fit for the end.
-    found = _fraction(
-        _largest_halved(lambda number: fits(_fraction(number)), least - least // 1000, most - most // 1000)
-    )
-    return found + 1 if found < most and fits(found + 1) else found
 
 
 def _fraction(number: int) -> int:

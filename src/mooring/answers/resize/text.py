@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mooring.answers.base.picture import plan_view
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
-from mooring.answers.base.plan_document import span_text
+from mooring.answers.base.plan_document import plan_document, span_text
 from mooring.answers.base.plan_text import head_lines, refusal_lines
 from mooring.answers.resize.answer import ResizedContainerPart, ResizeDocument
 from mooring.answers.resize.sizes import LargestAmountsPart
@@ -40,10 +40,10 @@ def resize_parts(plan: AnyPlan, resized: ResizeDocument, to: str, *, wide: bool)
         wide: whether all containers are shown, and the NUMA nodes.
     """
     if isinstance(plan, RefusedPlan):
-        yield from refusal_lines(plan)
+        yield from refusal_lines(plan_document(plan))
         return
     view = plan_view(plan)
-    yield from head_lines(view, plan.kubelet)
+    yield from head_lines(view)
     if not resized.runs:
         yield Text(f"{_name(resized)} does not run and cannot be resized.", "bold")
         if resized.not_running:

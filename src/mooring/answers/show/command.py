@@ -81,11 +81,16 @@ def command(form: str, width: int | None, socket: str, to: str, inputs: NodeOpti
     if once or socket:
         raise click.UsageError("--once and --socket need --live")
     inputs = running_inputs.with_running_kubelet(inputs)
-    if form == "html":
-        return _report(inputs, to)
-    if form == "resources":
+    if form == "html" and not inputs.describes_node:
+        emit_document(html.html_text(report.machine_report(read_machine(inputs))), to)
+        return YES
+    if form in ("html", "resources"):
         plan = planning.make_plan(question_of(inputs))
-        emit(plan_text.resources_text(plan, to), to)
+        if form == "resources":
+            emit(plan_text.resources_text(plan, to), to)
+        else:
+            # Findings and a refusal to start are in the report.
+            emit_document(html.html_text(report.report_of(plan)), to)
         return YES if plan.is_yes else NO
     view, is_yes = _view(inputs)
     return _drawn(view, form, width, to, is_yes=is_yes)
@@ -119,16 +124,6 @@ def _view(inputs: NodeOptions) -> tuple[NodeView, bool]:
         if plan.remedy:
             tell(plan.remedy)
     return pictures.plan_view(plan, now=_present_moment()), plan.is_yes
-
-
-def _report(inputs: NodeOptions, to: str) -> int:
-    if not inputs.describes_node:
-        emit_document(html.html_text(report.machine_report(read_machine(inputs))), to)
-        return YES
-    # Findings and a refusal to start are in the report.
-    plan = planning.make_plan(question_of(inputs))
-    emit_document(html.html_text(report.report_of(plan)), to)
-    return YES if plan.is_yes else NO
 
 
 def _present_moment() -> Moment | None:

@@ -15,7 +15,6 @@ from mooring.cli.terminal import text_for
 from mooring.documents.status import (
     AgentClaimPart,
     AgentContainerPart,
-    AgentCountsPart,
     AgentPluginPart,
     AgentPodPart,
     CPUsAndNodesPart,
@@ -58,7 +57,14 @@ def status_text(document: StatusDocument, to: str = "", *, wide: bool = False) -
         to: the destination.
         wide: whether containers that share the pool are listed too, and what runtime and kernel say of each.
     """
-    parts: list[RenderableType] = [_heading(document), Text(""), _facts(document)]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, value in _fact_rows(document):
+        # A list of CPUs breaks after commas, a sentence between words.
+        shown = Breaking(value) if name in _LISTS else Text(clean(value))
+        table.add_row(Text(name, STYLES["quiet"]), shown)
+    parts: list[RenderableType] = [_heading(document), Text(""), table]
     rows = [*(_wide_rows(document) if wide else _rows(document))]
     if rows:
         parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
@@ -78,17 +84,6 @@ def _heading(document: StatusDocument) -> RenderableType:
     verdict = "ready" if document.ready else "not ready"
     reasons = [Padding(Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
     return Group(Text.assemble((f"{name}: ", ""), (verdict, STYLES["title"])), *reasons)
-
-
-def _facts(document: StatusDocument) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, value in _fact_rows(document):
-        # A list of CPUs breaks after commas, a sentence between words.
-        shown = Breaking(value) if name in _LISTS else Text(clean(value))
-        table.add_row(Text(name, STYLES["quiet"]), shown)
-    return table
 
 
 def _fact_rows(document: StatusDocument) -> Iterator[tuple[str, str]]:
@@ -113,8 +108,19 @@ def _fact_rows(document: StatusDocument) -> Iterator[tuple[str, str]]:
             yield "", finding.message
     for plugin in () if document.plugins is UNSET else document.plugins:
         yield "Plugin", _plugin(plugin)
-    yield "Pods", _pods(document)
-    yield "Counts", _counts(document.counts)
+    pods = document.pods
+    own = sum(bool(pod.cpus) or any(one.cpus for one in pod.containers) for pod in pods)
+    yield "Pods", f"{plural(len(pods), 'pod')}, {own} with CPUs of their own, {len(document.held)} held back"
+    replies = plural(document.counts.replies, "reply", "replies")
+    others = (
+        ("rejections", "rejection"),
+        ("evictions", "eviction"),
+        ("repairs", "repair"),
+        ("reconnects", "reconnection"),
+        ("state_write_failures", "failed write"),
+    )
+    words = (plural(getattr(document.counts, name), noun) for name, noun in others)
+    yield "Counts", ", ".join((f"{replies} of {document.counts.mean_reply_milliseconds:g} ms on average", *words))
 
 
 def _runtime(runtime: RuntimePart) -> str:
@@ -133,25 +139,6 @@ def _plugin(plugin: AgentPluginPart) -> str:
     last = plugin.last_failure
     how = "" if last is UNSET else f", the last at {last.point}: {last.why}"
     return f"{plugin.name}{where}: {times} left out{how}"
-
-
-def _pods(document: StatusDocument) -> str:
-    pods = document.pods
-    own = sum(bool(pod.cpus) or any(one.cpus for one in pod.containers) for pod in pods)
-    return f"{plural(len(pods), 'pod')}, {own} with CPUs of their own, {len(document.held)} held back"
-
-
-def _counts(counts: AgentCountsPart) -> str:
-    replies = plural(counts.replies, "reply", "replies")
-    others = (
-        ("rejections", "rejection"),
-        ("evictions", "eviction"),
-        ("repairs", "repair"),
-        ("reconnects", "reconnection"),
-        ("state_write_failures", "failed write"),
-    )
-    words = (plural(getattr(counts, name), noun) for name, noun in others)
-    return ", ".join((f"{replies} of {counts.mean_reply_milliseconds:g} ms on average", *words))
 
 
 _OWN = ("cpus", "mems", "claimed", "devices")
@@ -186,12 +173,19 @@ def _wide_rows(document: StatusDocument) -> Iterator[tuple[str, ...]]:
     """Yield every container with what was decided, what the runtime has on record, and what the kernel says."""
     for pod in document.pods:
         for container in pod.containers:
+            # CPUs and NUMA nodes with a word for what is shared
+            cpus = container.cpus
+            words = {"container": cpus, "pod": f"{cpus} (pod pool)", "host": "shared"}[container.sharing]
+            if container.claimed is not UNSET:
+                words = f"{_own(container)} (claim)"
+            if container.mixed is not UNSET:
+                words = f"{words} + shared"
             yield (
                 f"{pod.namespace}/{pod.name}",
                 container.name,
                 _text(container.id)[:_SHORT_ID] or "–",
                 _text(container.phase) or "–",
-                _decided(container),
+                f"{words}/{container.mems}" if container.mems else words,
                 _both(container.told),
                 _both(container.effective),
                 _remark(container),
@@ -210,17 +204,6 @@ def _claim_rows(claims: list[AgentClaimPart]) -> Iterator[tuple[str, ...]]:
             name = f"{claim.namespace}/{claim.name}" if number == 0 else ""
             pods = plural(len(claim.pods), "pod") if number == 0 else ""
             yield name, share.request, share.device, share.cpus, pods
-
-
-def _decided(container: AgentContainerPart) -> str:
-    """Return CPUs and NUMA nodes with a word for what is shared."""
-    cpus = container.cpus
-    words = {"container": cpus, "pod": f"{cpus} (pod pool)", "host": "shared"}[container.sharing]
-    if container.claimed is not UNSET:
-        words = f"{_own(container)} (claim)"
-    if container.mixed is not UNSET:
-        words = f"{words} + shared"
-    return f"{words}/{container.mems}" if container.mems else words
 
 
 def _both(placement: CPUsAndNodesPart | UnsetType) -> str:

@@ -53,30 +53,26 @@ def command(machine: str, config: tuple[str, ...], node: str, debug_image: str, 
     if config:
         raise click.UsageError("--config reserves resources: add -o resources")
     if form == "machineinfo":
-        return _machine_info(inputs, to)
+        try:
+            loaded = read_machine(inputs)
+        except InputError:
+            # The hardware cannot be made out; what cAdvisor says of it is read all the same.
+            failed = _cadvisor_error(inputs.machine or inputs.node)
+            if not failed:
+                raise
+        else:
+            failed = loaded.info_error
+        if failed:
+            emit(failed, to)
+            return NO
+        emit_document(machineinfo_json.machine_info_json(loaded.info), to)
+        return YES
     loaded = read_machine(inputs)
     if form == "text":
         emit(text.topology_text(loaded, to), to)
         return YES
     document = machine_documents.machine_document(loaded)
     emit_document(json_text(document) if form == "json" else yaml_reader.yaml_text(document), to)
-    return YES
-
-
-def _machine_info(inputs: NodeOptions, to: str) -> int:
-    try:
-        machine = read_machine(inputs)
-    except InputError:
-        # The hardware cannot be made out; what cAdvisor says of it is read all the same.
-        failed = _cadvisor_error(inputs.machine or inputs.node)
-        if not failed:
-            raise
-    else:
-        failed = machine.info_error
-    if failed:
-        emit(failed, to)
-        return NO
-    emit_document(machineinfo_json.machine_info_json(machine.info), to)
     return YES
 
 

@@ -119,7 +119,7 @@ def _nodes(hardware: Hardware) -> Table:
         table.add_column("huge pages", no_wrap=True)
     table.add_column("CPU list", overflow="fold")
     for node in hardware.nodes:
-        own = _own_cpus(node)
+        own = str(node.local_cpus) if node.sysfs_cpulist != "" else ""
         count = str(len(node.local_cpus)) if own else "–"
         cells = [str(node.id), count, size(node.memory_bytes)]
         cells += [_pages(node)] if with_pages else []
@@ -136,10 +136,6 @@ def _devices(devices: list[PCIDevice]) -> Table:
         cells = (device.kind, device.address, node, device.root or "unknown", f"{device.vendor}:{device.device}")
         table.add_row(*(Text(cell) for cell in cells))
     return table
-
-
-def _own_cpus(node: HardwareNode) -> str:
-    return str(node.local_cpus) if node.sysfs_cpulist != "" else ""
 
 
 def _pages(node: HardwareNode) -> str:

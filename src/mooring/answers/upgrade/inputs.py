@@ -78,7 +78,7 @@ def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[AnyPlan, UpgradeDo
         return NodePods(tuple(inputs.pods(gates, ignore)[1]))
 
     node = UpgradedNode(
-        name=_name(inputs),
+        name=inputs.options.node_name or ("" if inputs.archive is None else inputs.archive.about.node),
         machine=inputs.machine,
         config=configuration.kubelet,
         pods=read,
@@ -91,8 +91,3 @@ def _upgrade(inputs: NodeInputs, new: ChosenRelease) -> tuple[AnyPlan, UpgradeDo
         findings=tuple(noticed),
     )
     return upgrade_of(node, old, new.release, first if inputs.manifests else None)
-
-
-def _name(inputs: NodeInputs) -> str:
-    known = inputs.options.node_name
-    return known or ("" if inputs.archive is None else inputs.archive.about.node)

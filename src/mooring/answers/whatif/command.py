@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mooring.answers.base.inputs.node import NodeInputs, question_from, read_inputs
+from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, tell, warn
@@ -19,22 +19,12 @@ from mooring.lazy import lazily
 with lazily():
     from mooring.answers.base import picture as pictures
     from mooring.answers.base import plan as planning
-    from mooring.answers.base import pods as pod_names
-    from mooring.answers.base import start
     from mooring.answers.base.changes import change as planned_change
     from mooring.answers.base.changes import configuration
     from mooring.answers.base.changes import nearest as nearest_search
-    from mooring.answers.whatif import text, whatif_document
+    from mooring.answers.whatif import answer, text
     from mooring.views.svg import picture as svg
 
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mooring.answers.base.changes.change import PlannedChange
-    from mooring.answers.base.changes.search import Proposal
-    from mooring.answers.base.plan import AnyPlan, Question
-    from mooring.engine.core.pod import Pod
 
 _DEFAULT_LIMIT = 5
 
@@ -129,10 +119,29 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
     if not (question.pods or question.active):
         raise InputError("there is no pod to evaluate", remedy="give pods with -f, --active or --node")
     changes = [change for option, text in wanted for change in nearest_search.understood(question, option, text)]
-    if wanted and not pod:
-        return _changed(question, changes, form, to)
     changed = planned_change.applied(question, changes)
-    return _searched(changed, pod, limit or _DEFAULT_LIMIT, (form, to), changes, read, goal)
+    if not wanted or pod:
+        nearest = answer.nearest(read, changed, changes, pod, goal, limit or _DEFAULT_LIMIT)
+        if form == "json":
+            emit_document(json_text(nearest.document), to)
+        else:
+            warn(nearest.document.findings)
+            emit(text.nearest_text(nearest, to), to)
+        return YES if nearest.is_yes else NO
+    before, after = planning.make_plan(question), planning.make_plan(changed)
+    if form != "json":
+        warn(after.findings)
+    if form == "svg":
+        if isinstance(after, planning.RefusedPlan):
+            tell(after.sentence)
+        emit_document(svg.svg_text(pictures.plan_view(after)), to)
+        return YES if after.is_yes else NO
+    compared = answer.changed(question, changes, before, after, with_pods=form == "json")
+    if form == "json":
+        emit_document(json_text(compared.document), to)
+    else:
+        emit(text.changed_text(compared, to), to)
+    return YES if after.is_yes else NO
 
 
 _OPTIONS = {
@@ -148,70 +157,3 @@ _OPTIONS = {
 """Option -> parameter."""
 _NAMING = {"--ask": 1, "--hold": 1, "--remove": 2, "--move": 2, "--first": 2}
 """Option -> how many names of pods its value begins with."""
-
-
-def _changed(question: Question, changes: Sequence[PlannedChange], form: str, to: str) -> int:
-    changed = planned_change.applied(question, changes)
-    before, after = planning.make_plan(question), planning.make_plan(changed)
-    if form == "json":
-        emit_document(json_text(whatif_document.what_if_document(question, changes, before, after)), to)
-    else:
-        warn(after.findings)
-        if form == "svg":
-            emit_document(_svg(after), to)
-        else:
-            emit(text.what_if_text(question, changes, before, after, to), to)
-    return YES if after.is_yes else NO
-
-
-def _svg(after: AnyPlan) -> str:
-    if isinstance(after, planning.RefusedPlan):
-        tell(after.sentence)
-    return svg.svg_text(pictures.plan_view(after))
-
-
-def _searched(
-    question: Question,
-    name: str,
-    limit: int,
-    where: tuple[str, str],
-    made: Sequence[PlannedChange],
-    read: NodeInputs,
-    goal: str,
-) -> int:
-    """Search for changes of a question in which some are made already."""
-    form, to = where
-    plan = planning.make_plan(question)
-    pod = _asked_for(question, plan, name)
-    answer = next((one for one in plan.answers if pod is not None and one.pod.uid == pod.uid), None)
-    wants = goal == "exclusive"
-    reached = pod is None or (answer is not None and answer.admitted)
-    reached = reached and not (wants and answer is not None and not nearest_search.is_exclusive(answer.decision))
-    proposals: tuple[Proposal, ...] = ()
-    if pod is not None and not reached:
-        proposals = nearest_search.exclusive_changes(question, pod.uid, limit) if wants else ()
-        if answer is None or not answer.admitted:
-            proposals = proposals or nearest_search.nearest_changes(question, pod.uid, limit)
-            proposals = tuple(one for one in proposals if not wants or nearest_search.is_exclusive(one.decision))
-    if form == "json":
-        emit_document(json_text(whatif_document.nearest_document(question, pod, proposals, plan)), to)
-    else:
-        warn(plan.findings)
-        named = pod is not None and pod.uid in read.named
-        unreached = wants and not reached
-        words = read.options.words
-        emit(text.nearest_text(plan, pod, proposals, to, made, words, exclusive=unreached, named=named), to)
-    starts = isinstance(plan, planning.RefusedPlan) and start.advice_to_start(plan.question, plan.refusal)
-    return YES if reached or proposals or starts else NO
-
-
-def _asked_for(question: Question, plan: AnyPlan, name: str) -> Pod | None:
-    """Return the pod that is named, or the first one that is not admitted; None when there is none.
-
-    Raises:
-        InputError: no pod has this name.
-    """
-    if name:
-        return pod_names.find_pod(planned_change.asked_about(question), name)
-    refused = [answer.pod for answer in plan.answers if not answer.admitted]
-    return next(iter((*refused, *plan.unasked)), None)

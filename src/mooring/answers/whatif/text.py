@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.base.changes.change import Cost, PlannedChange, sentence
-from mooring.answers.base.changes.nearest import alignment_words, given_up_words, outcome_command
+from mooring.answers.base.changes.nearest import alignment_words, given_up_words
 from mooring.answers.base.changes.search import Proposal
-from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, archive_of, decided_by
-from mooring.answers.whatif.whatif_document import UNASKED, differences, differs
+from mooring.answers.base.plan import archive_of, decided_by
+from mooring.answers.base.plan_text import refusal_lines
+from mooring.answers.whatif.answer import UNASKED, Changed, Nearest
 from mooring.cli.terminal import CommandLine, text_for
-from mooring.documents.explanation import DifferencePart, OutcomePart, OutcomePlacePart
+from mooring.documents.explanation import DifferencePart, NearestChangesDocument, OutcomePart, OutcomePlacePart
+from mooring.documents.plan import PlanDocument, PodPart
 from mooring.engine.core.errors import clean
-from mooring.engine.core.pod import Pod
-from mooring.engine.node.settings import policies
 from mooring.explanations.alignment import AlignmentLevel, Extent
 from mooring.explanations.phrases import plural
-from mooring.explanations.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
 from mooring.explanations.story import PodVerdict
 from mooring.views.console import STYLES, Breaking, new_table
 
@@ -30,39 +29,36 @@ _STATES: dict[str, str] = {PodVerdict.LEFT: "ended", UNASKED: "not asked", PodVe
 _ALIGNED_WIDTH = 13
 """Columns of ``2 NUMA nodes,``: verdicts and CPU lists need the rest."""
 _INDENT = (0, 0, 0, 2)
-_SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS})
 
 
-def what_if_text(question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan, to: str) -> str:
+def changed_text(answer: Changed, to: str) -> str:
     """Return both plans side by side, as far as they differ."""
-    return text_for(Group(*_comparison(question, changes, before, after)), to)
+    return text_for(Group(*_comparison(answer)), to)
 
 
-def _comparison(
-    question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan
-) -> Iterator[RenderableType]:
-    yield Text(clean(sentence(changes, question)), STYLES["title"])
-    if archive := archive_of(before):
-        yield Text(clean(archive), STYLES["quiet"])
-    old, new = (policies(one.kubelet.settings) if isinstance(one, Plan) else "" for one in (before, after))
-    if new:
-        yield Text(new, STYLES["quiet"])
-    if old and old != new:
-        yield Text(f"before: {old}", STYLES["quiet"])
+def _comparison(answer: Changed) -> Iterator[RenderableType]:
+    document, (old, new) = answer.document, answer.policies
+    lines = [archive_of(document.before.findings), new, f"before: {old}" if old and old != new else ""]
+    yield Text(clean(answer.title), STYLES["title"])
+    yield from (Text(clean(line), STYLES["quiet"]) for line in lines if line)
     yield Text("")
-    found = differences(before, after)
-    changed = [one for one in found if differs(one)]
-    if changed:
-        yield _side_by_side(changed)
+    if document.differences:
+        yield _side_by_side(document.differences)
         yield Text("")
-    same = len(found) - len(changed)
+    same = len(answer.pods) - len(document.differences)
     if same:
-        yield Text(
-            f"{plural(same, 'pod')} {'is' if same == 1 else 'are'} as before." if changed else "Nothing differs."
-        )
-    for name, plan in (("Before", before), ("After", after)):
-        yield Text(f"{name}: {_counts(plan)}")
-    yield from _still_refused(after)
+        as_before = f"{plural(same, 'pod')} {'is' if same == 1 else 'are'} as before."
+        yield Text(as_before if document.differences else "Nothing differs.")
+    yield Text(f"Before: {_counts(document.before, [one.before.state for one in answer.pods])}")
+    yield Text(f"After: {_counts(document.after, [one.after.state for one in answer.pods])}")
+    if document.after.start_error:
+        yield Text("")
+        yield from refusal_lines(document.after)
+    if answer.refused:
+        yield Text("")
+        yield Text("Not admitted after the change:", STYLES["title"])
+    for one in answer.refused:
+        yield Padding(Text(clean(f"{one.namespace}/{one.name}: {one.after.why}")), _INDENT)
 
 
 def _side_by_side(changed: Sequence[DifferencePart]) -> Table:
@@ -107,112 +103,67 @@ def _aligned(place: OutcomePlacePart | None) -> RenderableType:
     return Group(*(Text(text) for text in apart)) if apart else Text("yes")
 
 
-def _counts(plan: AnyPlan) -> str:
-    if isinstance(plan, RefusedPlan):
+def _counts(plan: PlanDocument, states: Sequence[str]) -> str:
+    if plan.start_error:
         return "the kubelet would not start."
-    admitted = sum(answer.admitted for answer in plan.answers)
-    ended, unasked = len(plan.left), len(plan.unasked)
-    parts = [f"{plural(admitted, 'pod')} admitted", f"{len(plan.answers) - admitted} not"]
-    if ended:
-        parts.append(f"{ended} of those admitted ended")
+    count = Counter(states)
+    left, unasked = count[PodVerdict.LEFT], count[UNASKED]
+    admitted = count[PodVerdict.ADMITTED] + left
+    refused = len(states) - admitted - unasked - count[PodVerdict.ABSENT]
+    parts = [f"{plural(admitted, 'pod')} admitted", f"{refused} not"]
+    if left:
+        parts.append(f"{left} of those admitted ended")
     if unasked:
         parts.append(f"{unasked} not asked")
     return f"{', '.join(parts)}."
 
 
-def _still_refused(after: AnyPlan) -> Iterator[RenderableType]:
-    if isinstance(after, RefusedPlan):
-        yield Text("")
-        yield Text(f"{after.subject} [{after.refusal.code}]", STYLES["title"])
-        yield Padding(Text(clean(after.refusal.message)), _INDENT)
-        if after.remedy:
-            yield Text(after.remedy)
-    refused = [answer for answer in after.answers if not answer.admitted]
-    if refused:
-        yield Text("")
-        yield Text("Not admitted after the change:", STYLES["title"])
-    for answer in refused:
-        name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
-        yield Padding(Text(f"{name}: {clean(answer.why)}"), _INDENT)
+def nearest_text(answer: Nearest, to: str) -> str:
+    """Return the changes that were found, the nearest first."""
+    if answer.document.pod is None:
+        by = decided_by(answer.document.kubelet)
+        return f"Every pod is admitted{f' by {by}' if by else ''}: nothing needs to change."
+    return text_for(Group(*_found(answer, answer.document, answer.document.pod)), to)
 
 
-def nearest_text(
-    plan: AnyPlan,
-    pod: Pod | None,
-    proposals: Sequence[Proposal],
-    to: str,
-    made: Sequence[PlannedChange] = (),
-    words: Sequence[str] = (),
-    *,
-    exclusive: bool = False,
-    named: bool = False,
-) -> str:
-    """Return the changes that were found, the nearest first.
-
-    Args:
-        plan: without them.
-        pod: that they admit.
-        proposals: the changes.
-        to: the destination.
-        made: changes that the plan contains already; their options are printed, too.
-        words: the options of the call, for commands that show the outcome.
-        exclusive: whether the pod is to have exclusive CPUs, and has none.
-        named: whether the pod is left out where nothing names it.
-    """
-    if pod is None:
-        by = f" by {decided_by(plan)}" if decided_by(plan) else ""
-        return f"Every pod is admitted{by}: nothing needs to change."
-    return text_for(Group(*_found(plan, pod, proposals, made, words, exclusive=exclusive, named=named)), to)
-
-
-def _found(
-    plan: AnyPlan,
-    pod: Pod,
-    proposals: Sequence[Proposal],
-    made: Sequence[PlannedChange],
-    words: Sequence[str],
-    *,
-    exclusive: bool,
-    named: bool,
-) -> Iterator[RenderableType]:
+def _found(answer: Nearest, document: NearestChangesDocument, pod: PodPart) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
-    answer = next((answer for answer in plan.answers if answer.pod.uid == pod.uid), None)
-    yield from (Text(clean(line), STYLES["quiet"]) for line in (archive_of(plan), decided_by(plan)) if line)
-    if answer is not None and answer.admitted and not exclusive:
+    lines = (archive_of(document.findings), decided_by(document.kubelet))
+    yield from (Text(clean(line), STYLES["quiet"]) for line in lines if line)
+    if document.admitted and not answer.exclusive:
         yield Text(f"{name} is admitted: nothing needs to change.")
-        if answer.code in _SHARED:
-            yield Padding(Text(clean(answer.why)), _INDENT)
-            yield CommandLine(("whatif", f"{pod.namespace}/{pod.name}", *words, "--goal", "exclusive"), "  ")
+        if answer.exclusive_command:
+            yield Padding(Text(clean(document.why)), _INDENT)
+            yield CommandLine(answer.exclusive_command, "  ")
         return
-    if isinstance(plan, RefusedPlan):
+    if document.start_error:
         yield Text(f"{name} cannot be asked: the kubelet would not start.", STYLES["title"])
-        yield Padding(Text(clean(plan.refusal.message)), _INDENT)
-    elif answer is None:
+        yield Padding(Text(clean(document.start_error)), _INDENT)
+    elif not document.why:
         yield Text(f"{name} is not asked: the kubelet would not return from a pod before it.", STYLES["title"])
     else:
-        mark = f" [{answer.code}]" if answer.code else ""
-        no = f"is not admitted: {answer.decision.reason or 'the kubelet does not answer'}"
-        yield Text(f"{name} {'has no exclusive CPUs' if answer.admitted else no}{mark}", STYLES["title"])
-        yield Padding(Text(clean(answer.why)), _INDENT)
+        mark = f" [{document.code}]" if document.code else ""
+        no = f"is not admitted: {document.reason or 'the kubelet does not answer'}"
+        yield Text(f"{name} {'has no exclusive CPUs' if document.admitted else no}{mark}", STYLES["title"])
+        yield Padding(Text(clean(document.why)), _INDENT)
     yield Text("")
-    one, several = ("gives it exclusive CPUs", "give it exclusive CPUs") if exclusive else ("admits it", "admit it")
-    if not proposals and isinstance(plan, RefusedPlan) and (remedy := plan.remedy):
-        yield Text(clean(remedy))
+    one, several = "admits it", "admit it"
+    if answer.exclusive:
+        one, several = "gives it exclusive CPUs", "give it exclusive CPUs"
+    if not answer.proposals and document.remedy:
+        yield Text(clean(document.remedy))
         return
-    if not proposals:
+    if not answer.proposals:
         yield Text(f"No small change was found that {one} and keeps all other pods admitted.")
-        if answer is not None and answer.remedy:
+        if answer.remedy:
             yield Text(clean(answer.remedy))
         return
     yield Text(f"These changes {several} and keep all other pods admitted, the nearest first.")
     yield Text("")
-    yield _ranking(proposals)
+    yield _ranking(answer.proposals)
     yield Text("")
     yield Text("These commands show the outcome for all pods.", STYLES["quiet"])
-    for number, proposal in enumerate(proposals, 1):
-        replaced = {change.target for change in proposal.changes} - {""}
-        kept = [change.option for change in made if change.target not in replaced]
-        yield CommandLine(outcome_command(words, (*kept, *proposal.options), pod, named=named), f"{number}  ")
+    yield from (CommandLine(words, f"{number}  ") for number, words in enumerate(answer.commands, 1))
 
 
 def _ranking(proposals: Sequence[Proposal]) -> Table:
@@ -221,35 +172,24 @@ def _ranking(proposals: Sequence[Proposal]) -> Table:
     table.add_column("pods touched", justify="right", max_width=7)
     table.add_column("restart", max_width=12)
     table.add_column("given up", max_width=18)
-    columns: list[tuple[str, Callable[[Proposal], list[str]]]] = [
-        ("to add", _added),
-        ("alignment lost", alignment_words),
-    ]
-    columns = [column for column in columns if any(map(column[1], proposals))]
-    for heading, _ in columns:
+    added = [[plural(one.cost.devices_added, "device")] if one.cost.devices_added else [] for one in proposals]
+    columns = {"to add": added, "alignment lost": [alignment_words(one) for one in proposals]}
+    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
+    for heading in columns:
         table.add_column(heading, max_width=14)
     for number, proposal in enumerate(proposals, 1):
+        cost = proposal.cost
+        files = f", without {plural(cost.state_files, 'state file')}" if cost.state_files else ""
         table.add_row(
             str(number),
             Text(clean(proposal.text)),
-            str(proposal.cost.touched or "–"),
-            _restart(proposal.cost),
+            str(cost.touched or "–"),
+            f"yes{files}" if cost.restarts else "–",
             _lines(given_up_words(proposal)),
-            *(_lines(words(proposal)) for _, words in columns),
+            *(_lines(cells[number - 1]) for cells in columns.values()),
         )
     return table
 
 
-def _added(proposal: Proposal) -> list[str]:
-    count = proposal.cost.devices_added
-    return [plural(count, "device")] if count else []
-
-
 def _lines(parts: Sequence[str]) -> str:
     return ",\n".join(parts) or "–"
-
-
-def _restart(cost: Cost) -> str:
-    if not cost.restarts:
-        return "–"
-    return f"yes, without {plural(cost.state_files, 'state file')}" if cost.state_files else "yes"

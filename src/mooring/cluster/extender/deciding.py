@@ -271,6 +271,11 @@ class Decider:
             return None if self._without_knowledge(outlook, shape).reason else True
         if not check(shape, outlook.load, outlook.kind.settings).admitted:
             return False
+        # What a node refuses when it is empty it refuses with pods: tests/laws/test_laws_whole_node.py. Containers that
+        # come first could leave another one more room than there, and extensions may do anything.
+        is_alone = len(shape.pod.containers) == 1 and not outlook.kind.settings.extensions
+        if is_alone and outlook.views and not self.ever_admits(outlook, shape):
+            return False
         return all(
             self._admits.of((view.key, shape.key), partial(self._admitted, view.kubelet, shape))
             for view in outlook.views

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mooring.engine.core.decision import Rejection
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.releases.gates import declared_features
 from mooring.fleet.cluster import Member, offered
 from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.scheduling_fields import Taint
@@ -107,7 +108,9 @@ def node_status(kubelet: Kubelet, problem: str = "") -> dict[str, Any]:
     offers, devices = offered(kubelet), kubelet.node.providers.devices.devices
     whole = {**kubelet.settings.reservation.capacity, **{name: len(known) for name, known in devices.items()}}
     storage = {"ephemeral-storage": str(STORAGE)}
+    declared = declared_features(kubelet.settings.release.name, kubelet.settings.gates)
     return {
+        "declaredFeatures": list(declared),
         "capacity": {**storage, **{name: str(one) for name, one in whole.items()}, "pods": str(offers["pods"])},
         "allocatable": storage | {name: f"{one}m" if name == "cpu" else str(one) for name, one in offers.items()},
         "conditions": [

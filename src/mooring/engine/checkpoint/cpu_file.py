@@ -88,7 +88,18 @@ def cpu_state_text(state: CPUState, *, pod_level: bool, baselines: bool) -> str:
     if baselines and state.baselines:
         entries = [_baseline_entry(pod, tuple(held.items())) for pod, held in sorted(state.baselines.items())]
         data += f',"baselines":{{{",".join(entries)}}}'
-    releases = _written_releases(state)
+    # The pending releases that are kept in the file, in JSON; few pods have any, so none is remembered
+    pods = []
+    for pod, containers in sorted(state.pre_assignments.items()):
+        written = [
+            f'{quoted(name)}:{{"cpuSet":"{list_text(pre.cpus)}",'
+            f'"applyAt":{pre.apply_at.since_boot},"bootId":{quoted(pre.apply_at.boot)}}}'
+            for name, pre in sorted(containers.items())
+            if pre.is_written
+        ]
+        if written:
+            pods.append(f"{quoted(pod)}:{{{','.join(written)}}}")
+    releases = ",".join(pods)
     if releases:
         data += f',"preAssignments":{{{releases}}}'
     data = f"{{{data}}}"
@@ -176,21 +187,6 @@ def _pod_entry(pod: str, mask: int) -> str:
 
 def _pod_entries(pods: Mapping[str, int]) -> str:
     return ",".join([_pod_entry(pod, mask) for pod, mask in sorted(pods.items())])
-
-
-def _written_releases(state: CPUState) -> str:
-    """Return the pending releases that are kept in the file, in JSON; few pods have any, so none is remembered."""
-    pods = []
-    for pod, containers in sorted(state.pre_assignments.items()):
-        written = [
-            f'{quoted(name)}:{{"cpuSet":"{list_text(pre.cpus)}",'
-            f'"applyAt":{pre.apply_at.since_boot},"bootId":{quoted(pre.apply_at.boot)}}}'
-            for name, pre in sorted(containers.items())
-            if pre.is_written
-        ]
-        if written:
-            pods.append(f"{quoted(pod)}:{{{','.join(written)}}}")
-    return ",".join(pods)
 
 
 ContainerIDs: TypeAlias = Mapping[str, tuple[str, str]]

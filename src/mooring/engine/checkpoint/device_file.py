@@ -33,11 +33,7 @@ _ENTRY: Final = GoStruct(
         GoField("PodUID", "PodUID", STRING),
         GoField("ContainerName", "ContainerName", STRING),
         GoField("ResourceName", "ResourceName", STRING),
-        GoField(
-            "DeviceIDs",
-            "DeviceIDs",
-            GoMap("checkpoint.DevicesPerNUMA", _IDS, integer_keys=True, key="int64"),
-        ),
+        GoField("DeviceIDs", "DeviceIDs", GoMap("checkpoint.DevicesPerNUMA", _IDS, integer_keys=True, key="int64")),
         GoField("AllocResp", "AllocResp", GoBytes()),
     ),
     _PACKAGE,

@@ -128,7 +128,22 @@ class _Decoding:
     def value(self, kind: GoType, found: JSONValue, current: GoValue) -> GoValue:
         """Return what ``current`` becomes when ``found`` is stored in it."""
         if isinstance(kind, GoSelfDecoding):
-            return self._self_decoding(kind, found)
+            inner = decode(found, kind.form, zero(kind.form), json_v2=self._json_v2)
+            if self._json_v2 and inner.fault is not None:
+                self.fault = self.fault or inner.fault
+                return kind.zero
+            if isinstance(inner.fault, TypeFault):
+                path = (*self._path, *inner.fault.path)
+                raise _AbortedError(replace(inner.fault, struct=self._struct or inner.fault.struct, path=path))
+            if inner.fault is not None:
+                raise _AbortedError(inner.fault)
+            try:
+                return kind.read(inner.value)
+            except MooringError as error:
+                if self._json_v2:
+                    self.fault = self.fault or str(error)
+                    return kind.zero
+                raise _AbortedError(str(error)) from None
         if found is None:
             return None if isinstance(kind, GoMap | GoSlice | GoBytes | GoPointer) else current
         if isinstance(kind, GoPointer):
@@ -143,7 +158,19 @@ class _Decoding:
             case GoInteger() if isinstance(found, JSONNumber):
                 return self._integer(kind, found.text, current)
             case GoStruct() if isinstance(found, JSONObject):
-                return self._members(kind, found, current)
+                struct, path = self._struct, self._path
+                for name, value in found.members:
+                    field = _field_of(kind, name)
+                    if field is None:
+                        continue
+                    if self._json_v2:
+                        self._struct, self._path = struct or kind.name, (*path, _as_pointer(name))
+                    else:
+                        self._struct = kind.name
+                        self._path = (*path, field.embedded, field.member) if field.embedded else (*path, field.member)
+                    current[field.member] = self.value(field.type, value, current[field.member])
+                    self._struct, self._path = struct, path
+                return current
             case GoMap() if isinstance(found, JSONObject):
                 return self._entries(kind, found, current)
             case GoBytes() if isinstance(found, str):
@@ -155,21 +182,6 @@ class _Decoding:
             case _:
                 self._refuse(_word_for(found), kind)
                 return current
-
-    def _members(self, kind: GoStruct, found: JSONObject, current: dict[str, GoValue]) -> dict[str, GoValue]:
-        struct, path = self._struct, self._path
-        for name, value in found.members:
-            field = _field_of(kind, name)
-            if field is None:
-                continue
-            if self._json_v2:
-                self._struct, self._path = struct or kind.name, (*path, _as_pointer(name))
-            else:
-                self._struct = kind.name
-                self._path = (*path, field.embedded, field.member) if field.embedded else (*path, field.member)
-            current[field.member] = self.value(field.type, value, current[field.member])
-            self._struct, self._path = struct, path
-        return current
 
     def _entries(self, kind: GoMap, found: JSONObject, current: GoValue) -> GoValue:
         entries = {} if current is None else current
@@ -213,24 +225,6 @@ class _Decoding:
             return int(text)
         self._refuse(f"number {text}", kind)
         return current
-
-    def _self_decoding(self, kind: GoSelfDecoding, found: JSONValue) -> GoValue:
-        inner = decode(found, kind.form, zero(kind.form), json_v2=self._json_v2)
-        if self._json_v2 and inner.fault is not None:
-            self.fault = self.fault or inner.fault
-            return kind.zero
-        if isinstance(inner.fault, TypeFault):
-            path = (*self._path, *inner.fault.path)
-            raise _AbortedError(replace(inner.fault, struct=self._struct or inner.fault.struct, path=path))
-        if inner.fault is not None:
-            raise _AbortedError(inner.fault)
-        try:
-            return kind.read(inner.value)
-        except MooringError as error:
-            if self._json_v2:
-                self.fault = self.fault or str(error)
-                return kind.zero
-            raise _AbortedError(str(error)) from None
 
     def _refuse(self, found: str, kind: GoType) -> None:
         if self.fault is None:

@@ -56,11 +56,7 @@ _ESCAPE = re.compile(r"\\u([dD][89abAB]..)\\u([dD][c-fC-F]..)|\\u(....)|\\(.)")
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX = b"0123456789abcdefABCDEF"
-_WORDS: dict[int, tuple[bytes, bool | None]] = {
-    0x74: (b"true", True),
-    0x66: (b"false", False),
-    0x6E: (b"null", None),
-}
+_WORDS: dict[int, tuple[bytes, bool | None]] = {0x74: (b"true", True), 0x66: (b"false", False), 0x6E: (b"null", None)}
 _QUOTE, _COLON, _COMMA, _MINUS, _DOT = b'":,-.'
 _AFTER_MEMBER, _AFTER_ELEMENT = "after object key:value pair", "after array element"
 _TOO_DEEP = "exceeded max depth"

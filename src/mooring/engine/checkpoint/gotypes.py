@@ -240,12 +240,7 @@ _BASELINES = _optional(
 
 CPU_V1 = GoStruct(
     "CPUManagerCheckpointV1",
-    (
-        _POLICY_NAME,
-        _DEFAULT_SET,
-        _optional("entries", "Entries", GoMap("map[string]string", STRING)),
-        _CHECKSUM,
-    ),
+    (_POLICY_NAME, _DEFAULT_SET, _optional("entries", "Entries", GoMap("map[string]string", STRING)), _CHECKSUM),
 )
 """Containers by id. No kubelet since 1.31 writes it, and 1.37 does not read it any more."""
 
@@ -316,8 +311,7 @@ MEMORY_V1 = GoStruct("MemoryManagerCheckpointV1", (_POLICY_NAME, _MACHINE_STATE,
 """Blocks by pod and container: kubelets up to 1.35, and 1.36 without PodLevelResourceManagers."""
 
 MEMORY_V2 = GoStruct(
-    "MemoryManagerCheckpointV2",
-    (_POLICY_NAME, _MACHINE_STATE, _MEMORY_ENTRIES, _MEMORY_POD_ENTRIES, _CHECKSUM),
+    "MemoryManagerCheckpointV2", (_POLICY_NAME, _MACHINE_STATE, _MEMORY_ENTRIES, _MEMORY_POD_ENTRIES, _CHECKSUM)
 )
 """V1 and pod blocks: kubelet 1.36 with PodLevelResourceManagers."""
 

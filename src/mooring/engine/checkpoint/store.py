@@ -36,7 +36,11 @@ def write_atomically(path: Path, text: str) -> None:
     """
     write_together(path.parent, {path.name: text})
     try:
-        _sync_directory(path.parent)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _unwritable(path, error) from None
 
@@ -103,14 +107,6 @@ def _begin_writing_back(descriptor: int) -> None:
         return
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _unwritable(path: Path, error: OSError | ValueError) -> InputError:
     remedy = "check the directory, its space and permissions"
     return InputError(f"cannot be written: {system_words(error)}", source=str(path), remedy=remedy)
@@ -169,9 +165,7 @@ def read_state_file(path: Path) -> str | None:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(
-                    "not an ordinary file",
-                    source=str(path),
-                    remedy="name a state file or a kubelet root directory",
+                    "not an ordinary file", source=str(path), remedy="name a state file or a kubelet root directory"
                 )
             data = file.read(SIZE_LIMIT + 1)
     except FileNotFoundError:

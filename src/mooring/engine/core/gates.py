@@ -93,7 +93,7 @@ EXTENSION_GATES: Mapping[str, tuple[str, Gate]] = {
     "scale-down-delay": (
         "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay",
         Gate(False, Stage.ALPHA, needs=("InPlacePodVerticalScalingExclusiveCPUs",)),
-    ),
+    )
 }
 """Gates that no kubelet knows and that an extension of Mooring brings: extension -> name and gate (KEP-6122)."""
 
@@ -133,16 +133,20 @@ def resolve_gates(
     >>> gates["NodeSwap"], gates["MemoryQoS"], gates["OfALaterRelease"]
     (True, False, False)
     """
-    known = release.and_more(_brought(extensions)) if extensions else release
+    brought = dict(EXTENSION_GATES[extension] for extension in extensions if extension in EXTENSION_GATES)
+    known = release.and_more(brought) if brought else release
     faults = tuple(_setting_faults(configured, known.gates))
     if faults:
         return faults
-    values = _values(configured, known)
+    # Every gate's value: its own setting comes before its stage's switch, and that before its default.
+    #
+    # No switch reaches a locked gate: locked gates are GA or deprecated.
+    values = dict(known.defaults)
+    for stage, switch in SWITCHES.items():
+        if switch in configured:
+            values.update((name, configured[switch]) for name, gate in known.gates.items() if gate.stage is stage)
+    values.update(configured)
     return tuple(_unmet_needs(values, known.dependent)) or FeatureGates(values)
-
-
-def _brought(extensions: Collection[str]) -> dict[str, Gate]:
-    return {name: gate for extension, (name, gate) in EXTENSION_GATES.items() if extension in extensions}
 
 
 def _setting_faults(configured: Mapping[str, bool], known: Mapping[str, Gate]) -> Iterator[Fault]:
@@ -156,19 +160,6 @@ def _setting_faults(configured: Mapping[str, bool], known: Mapping[str, Gate]) -
             wanted, fixed = str(configured[name]).lower(), str(gate.default).lower()
             text = f"cannot set feature gate {name} to {wanted}, feature is locked to {fixed}"
             yield Fault(text, Cause.GATE, "featureGates", (name,), (wanted, fixed))
-
-
-def _values(configured: Mapping[str, bool], known: KnownGates) -> dict[str, bool]:
-    """Return every gate's value: its own setting comes before its stage's switch, and that before its default.
-
-    No switch reaches a locked gate: locked gates are GA or deprecated.
-    """
-    values = dict(known.defaults)
-    for stage, switch in SWITCHES.items():
-        if switch in configured:
-            values.update((name, configured[switch]) for name, gate in known.gates.items() if gate.stage is stage)
-    values.update(configured)
-    return values
 
 
 def _unmet_needs(values: Mapping[str, bool], dependent: Mapping[str, Gate]) -> Iterator[Fault]:

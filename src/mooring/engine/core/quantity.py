@@ -183,7 +183,12 @@ class Quantity:
         if self.format is QuantityFormat.BINARY_SI and whole and abs(self.nano) >= 1024 * _NANO:
             return _with_largest(self.nano // _NANO, 1024, 0, 10, _BINARY_SUFFIX)
         if self.format is QuantityFormat.DECIMAL_EXPONENT:
-            return _with_exponent(self.nano)
+            nano = self.nano
+            exponent = -9
+            while nano % 1000 == 0:
+                nano //= 1000
+                exponent += 3
+            return f"{nano}e{exponent}" if exponent else str(nano)
         # From 10^21 on a decimal amount loses its suffix, as in Kubernetes, which has no suffix to put there.
         return _with_largest(self.nano, 1000, -9, 3, _DECIMAL_SUFFIX)
 
@@ -258,7 +263,15 @@ def _parse(text: str) -> Quantity:
     if suffix in _DECIMAL_EXPONENT:
         exponent, form = _DECIMAL_EXPONENT[suffix], QuantityFormat.DECIMAL_SI
     else:
-        exponent, form = _written_exponent(suffix), QuantityFormat.DECIMAL_EXPONENT
+        # The number in ``e5``, ``E-3``, ``e+07``; it is cut to 32 bits, as in Kubernetes
+        digits = suffix[1:].lstrip("+-") if suffix[:1] in ("e", "E") else ""
+        significant = digits.lstrip("0") or "0"
+        if not digits.isdigit() or len(significant) > 19:
+            raise QuantitySyntaxError(SUFFIX_WRONG)
+        number = -int(significant) if suffix[1] == "-" else int(significant)
+        if not INT64_MIN <= number <= INT64_MAX:
+            raise QuantitySyntaxError(SUFFIX_WRONG)
+        exponent, form = _int32(number), QuantityFormat.DECIMAL_EXPONENT
     scale = _int32(exponent - len(fraction))
     fast = len(whole) + len(fraction) <= _FAST_DIGITS and scale >= -9
     if not fast and not leading and not fraction:
@@ -279,18 +292,6 @@ def _binary(leading: str, whole: str, fraction: str, exponent: int, *, negative:
     form = QuantityFormat.DECIMAL_SI if 0 < size < _NANO else QuantityFormat.BINARY_SI
     size = min(size, _BINARY_CAP)
     return Quantity(-size if negative else size, form, fast=False)
-
-
-def _written_exponent(suffix: str) -> int:
-    """Return the number in ``e5``, ``E-3``, ``e+07``; it is cut to 32 bits, as in Kubernetes."""
-    digits = suffix[1:].lstrip("+-") if suffix[:1] in ("e", "E") else ""
-    significant = digits.lstrip("0") or "0"
-    if not digits.isdigit() or len(significant) > 19:
-        raise QuantitySyntaxError(SUFFIX_WRONG)
-    number = -int(significant) if suffix[1] == "-" else int(significant)
-    if not INT64_MIN <= number <= INT64_MAX:
-        raise QuantitySyntaxError(SUFFIX_WRONG)
-    return _int32(number)
 
 
 def _int32(number: int) -> int:
@@ -323,11 +324,3 @@ def _with_largest(mantissa: int, base: int, exponent: int, step: int, suffixes: 
         mantissa //= base
         exponent += step
     return f"{mantissa}{suffixes.get(exponent, '')}"
-
-
-def _with_exponent(nano: int) -> str:
-    exponent = -9
-    while nano % 1000 == 0:
-        nano //= 1000
-        exponent += 3
-    return f"{nano}e{exponent}" if exponent else str(nano)

@@ -251,13 +251,7 @@ def _without_baseline(state: CPUState, pod: str, container: str) -> Mapping[str,
 
 
 def wanted_cpus(
-    policy: StaticPolicy,
-    state: CPUState,
-    left: CPUMask,
-    pod: Pod,
-    container: str,
-    need: int,
-    affinity: NUMAMask | None,
+    policy: StaticPolicy, state: CPUState, left: CPUMask, pod: Pod, container: str, need: int, affinity: NUMAMask | None
 ) -> CPUsWanted:
     """Return the request for a container, or for a whole pod.
 

@@ -64,8 +64,17 @@ def take_distributed(
         return refusal
 
     asked = _Asked(topology, available, kept, need + kept.bit_count(), group, rules)
-    nodes = _nodes(topology, available, kept)
-    smallest, largest = _combo_sizes(topology, len(nodes), asked.total, group)
+    # The NUMA nodes with CPUs for the result: those that hold kept ones first, the used-up of them before all.
+    #
+    # Below sockets the order alone would not do: a socket may come first for another of its nodes.
+    listed = Accumulator(topology, available, 0, kept=kept).numa_nodes()
+    full = [node for node in topology.numa.items() if node[1] & kept and not node[1] & available]
+    nodes = [*full, *sorted(listed, key=lambda node: not node[1] & kept)] if kept else listed
+    # The smallest and the largest number of nodes to try
+    groups = (topology.all_cpus.bit_count() - 1) // group + 1
+    per_node = (groups - 1) // len(topology.numa) + 1
+    needed = (asked.total - 1) // group + 1
+    smallest, largest = (needed - 1) // per_node + 1, min(needed, len(nodes))
     if smallest < width <= largest and not rules.older.distribute_ignores_hint_width:
         smallest = width
     for size in range(max(smallest, sum(1 for _, mask in nodes if mask & kept)), largest + 1):
@@ -92,24 +101,6 @@ class _Asked:
     def room(self, cpus: CPUMask) -> int:
         """Return how many of some CPUs the result may hold."""
         return (cpus & (self.available | self.kept)).bit_count()
-
-
-def _nodes(topology: Topology, available: CPUMask, kept: CPUMask) -> list[Element]:
-    """List the NUMA nodes with CPUs for the result: those that hold kept ones first, the used-up of them before all.
-
-    Below sockets the order alone would not do: a socket may come first for another of its nodes.
-    """
-    listed = Accumulator(topology, available, 0, kept=kept).numa_nodes()
-    full = [node for node in topology.numa.items() if node[1] & kept and not node[1] & available]
-    return [*full, *sorted(listed, key=lambda node: not node[1] & kept)] if kept else listed
-
-
-def _combo_sizes(topology: Topology, count: int, need: int, group: int) -> tuple[int, int]:
-    """Return the smallest and the largest number of nodes to try."""
-    groups = (topology.all_cpus.bit_count() - 1) // group + 1
-    per_node = (groups - 1) // len(topology.numa) + 1
-    needed = (need - 1) // group + 1
-    return (needed - 1) // per_node + 1, min(needed, count)
 
 
 def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endless | None:
@@ -140,7 +131,10 @@ def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endle
         better = best is None or verdict.balance < best.balance
         in_socket = False
         if align:
-            in_socket = _in_one_socket(asked.topology, nodes, positions)
+            cpus = NO_CPUS
+            for position in positions:
+                cpus |= nodes[position][1]
+            in_socket = asked.topology.sockets_touched(cpus) <= 1
             if in_socket != best_in_socket:
                 better = in_socket
         if better:
@@ -148,13 +142,6 @@ def _best_combo(asked: _Asked, nodes: list[Element], size: int) -> Combo | Endle
     if best is None:
         return None
     return claimed_combo(best_positions, last_visited, best, len(nodes), fixed="saved-combo" in rules.fixed_defects)
-
-
-def _in_one_socket(topology: Topology, nodes: list[Element], positions: tuple[int, ...]) -> bool:
-    cpus = NO_CPUS
-    for position in positions:
-        cpus |= nodes[position][1]
-    return topology.sockets_touched(cpus) <= 1
 
 
 def _claim(
@@ -172,7 +159,12 @@ def _claim(
     rest = asked.total - share * size
     for position in combo.positions:
         rest -= max(0, (nodes[position][1] & kept).bit_count() - share)
-    _report_choice(observer, nodes, combo, share, rest, group)
+    if observer is not None:
+        used, found, takers = (
+            tuple(nodes[position][0] for position in positions)
+            for positions in (combo.positions, combo.found, combo.remainder)
+        )
+        observer(DistributionChosen(used, found, share, rest, takers if rest > 0 else (), group))
     hands = _Hands(asked, observer, asked.total - kept.bit_count())
     for position in combo.positions:
         node = nodes[position]
@@ -215,23 +207,8 @@ class _Hands:
         if isinstance(part, int):
             self.taken |= part
             self.missing -= part.bit_count()
-            _report(self._observer, node[0], part, is_rest=is_rest)
-
-
-def _report_choice(
-    observer: Observer | None, nodes: list[Element], combo: Combo, share: int, rest: int, group: int
-) -> None:
-    if observer is not None:
-        used, found, takers = (
-            tuple(nodes[position][0] for position in positions)
-            for positions in (combo.positions, combo.found, combo.remainder)
-        )
-        observer(DistributionChosen(used, found, share, rest, takers if rest > 0 else (), group))
-
-
-def _report(observer: Observer | None, node: int, cpus: CPUMask, *, is_rest: bool) -> None:
-    if observer is not None and cpus:
-        observer(SharePicked(node, cpus, is_rest))
+            if self._observer is not None and part:
+                self._observer(SharePicked(node[0], part, is_rest))
 
 
 def _stuck(missing: int, rules: TakeRules) -> TakeError | Endless:

@@ -153,29 +153,12 @@ def _chosen(
     drawn: Collection[str],
 ) -> list[str]:
     """Return the devices to take: near ones first, and of more than enough near ones those that the plugin prefers."""
-    nearest = _nearest(state, resource, available, affinity, drawn)
-    rule = state.preferences.get(resource)
-    known = {device.id: device for device in state.devices[resource]}
-    near = [name for name in nearest if affinity is None or known[name].mask & affinity]
-    taken = near[:need] if len(near) <= need else []
-    others = (
-        [known[name] for name in nearest if name not in taken] if taken else [known[name] for name in near or nearest]
-    )
-    kept = [known[name] for name in (*included, *taken) if name in known]
-    wanted = preferred(others, kept, need - len(taken), rule)
-    return nearest[:need] if wanted is None else [*taken, *(device.id for device in wanted)]
-
-
-def _nearest(
-    state: DeviceState, resource: str, available: frozenset[str], affinity: NUMAMask | None, drawn: Collection[str]
-) -> list[str]:
-    """Order the available devices by nearness: touching the affinity, elsewhere, without information.
-
-    Which of several equally near devices is taken is random in the kubelet. Here the order is such that any number of
-    devices from its beginning has the NUMA nodes that a random draw most often has (the mode of the hypergeometric
-    distribution); devices that differ in nothing else are ordered by id. Where it is known what was drawn, that is
-    taken among the equally near ones.
-    """
+    # Order the available devices by nearness: touching the affinity, elsewhere, without information.
+    #
+    # Which of several equally near devices is taken is random in the kubelet. Here the order is such that any number of
+    # devices from its beginning has the NUMA nodes that a random draw most often has (the mode of the hypergeometric
+    # distribution); devices that differ in nothing else are ordered by id. Where it is known what was drawn, that is
+    # taken among the equally near ones.
     devices = sorted((one for one in state.devices[resource] if one.id in available), key=lambda device: device.id)
     alike, before = Counter(device.mask for device in devices), Counter[NUMAMask]()
     ranks: dict[str, tuple[int, bool, float, str]] = {}
@@ -189,7 +172,17 @@ def _nearest(
             device.id,
         )
         before[mask] += 1
-    return sorted(ranks, key=lambda name: ranks[name])
+    nearest = sorted(ranks, key=lambda name: ranks[name])
+    rule = state.preferences.get(resource)
+    known = {device.id: device for device in state.devices[resource]}
+    near = [name for name in nearest if affinity is None or known[name].mask & affinity]
+    taken = near[:need] if len(near) <= need else []
+    others = (
+        [known[name] for name in nearest if name not in taken] if taken else [known[name] for name in near or nearest]
+    )
+    kept = [known[name] for name in (*included, *taken) if name in known]
+    wanted = preferred(others, kept, need - len(taken), rule)
+    return nearest[:need] if wanted is None else [*taken, *(device.id for device in wanted)]
 
 
 def _reusable_after(

@@ -142,12 +142,7 @@ def stored(
 
 
 def narrowed(
-    pipeline: Pipeline,
-    policy: StaticPolicy,
-    state: CPUState,
-    pod: Pod,
-    asked: CPUHintsAsked,
-    observer: Observer | None,
+    pipeline: Pipeline, policy: StaticPolicy, state: CPUState, pod: Pod, asked: CPUHintsAsked, observer: Observer | None
 ) -> tuple[CPUHintsAsked, CPUMask]:
     """Leave out CPUs that plugins withhold; what the pod has already cannot be withheld.
 

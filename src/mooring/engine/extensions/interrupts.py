@@ -186,10 +186,7 @@ def balance_finding(spared: CPUSet, exclusive: CPUSet) -> Finding | None:
 
 
 def owners_of(
-    state: CPUState,
-    pods: Mapping[str, Pod],
-    devices: AddressesByPod,
-    users: Mapping[str, frozenset[str]] | None = None,
+    state: CPUState, pods: Mapping[str, Pod], devices: AddressesByPod, users: Mapping[str, frozenset[str]] | None = None
 ) -> tuple[Owner, ...]:
     """Return all owners of CPUs.
 

@@ -36,13 +36,7 @@ class Replaced:
     """Container -> why nothing replaces what it lost; the partition of a pod is under the empty name."""
 
 
-def replaced(
-    policy: StaticPolicy,
-    state: CPUState,
-    owner: str,
-    rule: str,
-    pod: Pod | None = None,
-) -> Replaced:
+def replaced(policy: StaticPolicy, state: CPUState, owner: str, rule: str, pod: Pod | None = None) -> Replaced:
     """Return the state with the offline CPUs of one owner replaced, as far as that can be.
 
     Args:
@@ -145,9 +139,7 @@ def restored(state: CPUState, owner: str) -> tuple[CPUState, Mapping[int, int]]:
     state = with_exchange(state, owner, back)
     return (
         replace(
-            state,
-            default=(state.default | freed) & ~returned,
-            displaced={**others, owner: left} if left else others,
+            state, default=(state.default | freed) & ~returned, displaced={**others, owner: left} if left else others
         ),
         back,
     )

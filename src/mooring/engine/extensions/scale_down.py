@@ -181,7 +181,9 @@ def resumed_resize(
     change = change_of(policy, state, pod, container)
     if change is None:
         return state
-    if _has_lost_its_delay(policy, state, pod, container):
+    # Whether a delay of the pod's own is pending on a node that knows such delays no longer
+    pre = state.pre_assignments.get(pod.uid, {}).get(container.name)
+    if pre is not None and pre.is_written and policy.scale_down.is_on and not policy.scale_down.of_pods:
         missing = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
         return AllocationError(f"Pod requires node features that are not available: {missing}", UNSUPPORTED)
     going_on = continued(policy, state, pod, container.name, change.need, now, observer)
@@ -191,12 +193,6 @@ def resumed_resize(
     if found is None or isinstance(found, AllocationError):
         return state if found is None else found
     return taken_over(policy, state, pod, container.name, found, now, observer)
-
-
-def _has_lost_its_delay(policy: StaticPolicy, state: CPUState, pod: Pod, container: Container) -> bool:
-    """Tell whether a delay of the pod's own is pending on a node that knows such delays no longer."""
-    pre = state.pre_assignments.get(pod.uid, {}).get(container.name)
-    return pre is not None and pre.is_written and policy.scale_down.is_on and not policy.scale_down.of_pods
 
 
 def release(

@@ -97,7 +97,7 @@ def admit(
         return (kubelet if mode is AdmitMode.TRIAL else _without_requests(after, kubelet, pod)), result
     if mode is AdmitMode.MANAGERS:
         return (after if running else after.start_containers(pod.uid, observer)), result
-    used, wanted = _used_without(kubelet, pod), pod_requests(pod)
+    used, wanted = without(kubelet.used, kubelet.node.active.get(pod.uid)), pod_requests(pod)
     devices = after.node.providers.devices.capacity(wanted)
     refused = out_of(wanted, used, len(after.node.active) - 1, after.settings, devices)
     if refused is not None:
@@ -190,10 +190,6 @@ def without(used: Mapping[str, int], pod: Pod | None) -> Mapping[str, int]:
         return used
     wanted = pod_requests(pod)
     return {name: amount - wanted.get(name, 0) for name, amount in used.items()}
-
-
-def _used_without(kubelet: Kubelet, pod: Pod) -> Mapping[str, int]:
-    return without(kubelet.used, kubelet.node.active.get(pod.uid))
 
 
 def _without_requests(after: Kubelet, before: Kubelet, pod: Pod) -> Kubelet:

@@ -87,10 +87,7 @@ def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:
     """Return what pods outside ``known`` hold, by uid; claims are no pods, and hidden threads go with theirs."""
     cpus, memory = node.cpu.assignments, node.memory.assignments
     return {
-        uid: Held(
-            {name: CPUSet(mask) for name, mask in cpus.get(uid, {}).items()},
-            tuple(memory.get(uid, {})),
-        )
+        uid: Held({name: CPUSet(mask) for name, mask in cpus.get(uid, {}).items()}, tuple(memory.get(uid, {})))
         for uid in dict.fromkeys([*cpus, *memory])
         if uid not in known and state_owner(uid).is_pods
     }

@@ -12,7 +12,6 @@ from hashlib import blake2b
 from typing import Generic, TypeVar
 
 from mooring.engine.core.pod import Pod, QoS, ResourceList, without_status
-from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.extensions import device_alignment
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import MemoryTable
@@ -133,7 +132,14 @@ def view_key(digest: str, node: Node) -> bytes:
         (id_, one.assignments, one.cells, [(kind, _table(table)) for kind, table in sorted(one.memory.items())])
         for id_, one in sorted(node.memory.nodes.items())
     ]
-    return _digest(digest, node.cpu.default, memory, _devices(node.providers.devices))
+    # The devices in the order of their ids, which is that in which they are taken, without the ids
+    state = node.providers.devices
+    found: list[object] = []
+    for resource in sorted(state.devices):
+        free = state.available(resource)
+        devices = sorted(state.devices[resource], key=lambda device: device.id)
+        found.append((resource, [(device.numa, device.healthy, device.id in free) for device in devices]))
+    return _digest(digest, node.cpu.default, memory, found)
 
 
 def load_of(kubelet: Kubelet) -> Load:
@@ -145,16 +151,6 @@ def load_of(kubelet: Kubelet) -> Load:
 
 def _table(table: MemoryTable) -> tuple[int, ...]:
     return table.total, table.system_reserved, table.allocatable, table.reserved, table.free
-
-
-def _devices(state: DeviceState) -> list[object]:
-    """Return the devices in the order of their ids, which is that in which they are taken, without the ids."""
-    found: list[object] = []
-    for resource in sorted(state.devices):
-        free = state.available(resource)
-        devices = sorted(state.devices[resource], key=lambda device: device.id)
-        found.append((resource, [(device.numa, device.healthy, device.id in free) for device in devices]))
-    return found
 
 
 def _amounts(resources: ResourceList) -> list[tuple[str, int]]:

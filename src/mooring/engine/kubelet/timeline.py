@@ -8,7 +8,7 @@ sections 1 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
@@ -130,18 +130,12 @@ def advanced(
 
 def _reconciliation(timeline: Timeline) -> int | None:
     """Return when the next reconciliation comes that has something to do."""
-    due = list(_due(timeline))
+    pods, boot = timeline.kubelet.node.cpu.pre_assignments.values(), timeline.now.boot
+    due = [pre.apply_at.since_boot for held in pods for pre in held.values() if pre.apply_at.boot == boot]
     if not due:
         return None
     period = timeline.kubelet.settings.config.cpu_manager_reconcile_period_ns
     return _first_tick(timeline.started, max(period, 1), timeline.now.since_boot + 1, min(due))
-
-
-def _due(timeline: Timeline) -> Iterator[int]:
-    for containers in timeline.kubelet.node.cpu.pre_assignments.values():
-        for pre in containers.values():
-            if pre.apply_at.boot == timeline.now.boot:
-                yield pre.apply_at.since_boot
 
 
 def _retry(timeline: Timeline) -> int | None:

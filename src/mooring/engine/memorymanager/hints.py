@@ -275,7 +275,12 @@ def container_hints(
         return None
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
-        return _regenerated_for_container(policy, container, existing, requests)
+        # The hints for a container that has blocks; None when the kubelet has no opinion
+        if MEMORY_NIL_HINTS not in policy.fixed_defects:
+            return hints_as_in_kubelet(existing, requests)
+        if not _fits(container, existing, requests):
+            return dict.fromkeys(requests, IMPOSSIBLE)
+        return {block.type: Hints(preferred=(block.mask,)) for block in existing}
     if is_served_as_a_whole(policy, state, pod):
         return None
     return _calculated(policy, state, reusable, pod, container.name, requests, observer)
@@ -338,17 +343,6 @@ def _calculated(
 MEMORY_NIL_HINTS = "memory-nil-hints"
 HIGHEST_NODE = 63
 """The kubelet's masks of NUMA nodes have 64 bits."""
-
-
-def _regenerated_for_container(
-    policy: MemoryPolicy, container: Container, blocks: tuple[Block, ...], requests: Requests
-) -> ResourceHints | None:
-    """Return the hints for a container that has blocks; None when the kubelet has no opinion."""
-    if MEMORY_NIL_HINTS not in policy.fixed_defects:
-        return hints_as_in_kubelet(blocks, requests)
-    if not _fits(container, blocks, requests):
-        return dict.fromkeys(requests, IMPOSSIBLE)
-    return {block.type: Hints(preferred=(block.mask,)) for block in blocks}
 
 
 def _regenerated_for_pod(

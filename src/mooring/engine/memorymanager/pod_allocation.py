@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from mooring.engine.core.bits import members
 from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates, QoS, with_entry
+from mooring.engine.core.pod import ContainerKind, Pod, QoS, with_entry
 from mooring.engine.memorymanager.facts import (
     MemoryAssigned,
     MemoryPartitioned,
@@ -28,7 +28,7 @@ from mooring.engine.memorymanager.pod_partition import (
     without_pod,
 )
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
-from mooring.engine.memorymanager.reuse import ContainerBlocks, ReusableMemory
+from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, charge
 from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, choose_nodes
 from mooring.engine.topologymanager.hints import Hint
@@ -83,7 +83,10 @@ def _partitioned(
     if POD_RESTART in policy.fixed_defects:
         restored = restored_blocks(policy, state, pod, requests)
         if restored is not None:
-            return _completed(state, pod, restored)
+            # The state with what containers missed; the very same one when they missed nothing
+            if restored == state.assignments.get(pod.uid):
+                return state
+            return replace(state, assignments=with_entry(state.assignments, pod.uid, restored))
         state = without_pod(state, pod.uid)
     # 3. The nodes.
     chosen = choose_nodes(state.nodes, requests, affinity, older=policy.older)
@@ -100,26 +103,15 @@ def _partitioned(
     if observer is not None:
         blocks = pods[pod.uid]
         observer(MemoryAssigned(pod.uid, "", affinity.mask, *chosen, blocks, ""))
-        _report_partition(observer, pod, policy.gates)
+        # Report who asked for a part: every init container, and the apps that have requests of their own
+        exclusive = tuple(
+            container.name
+            for container in pod.containers
+            if (own := container_requests(pod, container, policy.gates)) and not isinstance(own, str)
+        )
+        for container in pod.containers:
+            if container.kind is not ContainerKind.APP or container.name in exclusive:
+                observer(MemoryPinningRequested(pod.uid, container.name))
+        shared = tuple(container.name for container in pod.containers if container.name not in exclusive)
+        observer(MemoryPartitioned(pod.uid, exclusive, shared))
     return replace(state, nodes=nodes, assignments=assignments, pods=pods)
-
-
-def _completed(state: MemoryState, pod: Pod, restored: ContainerBlocks) -> MemoryState:
-    """Return the state with what containers missed; the very same one when they missed nothing."""
-    if restored == state.assignments.get(pod.uid):
-        return state
-    return replace(state, assignments=with_entry(state.assignments, pod.uid, restored))
-
-
-def _report_partition(observer: Observer, pod: Pod, gates: PodLevelGates) -> None:
-    """Report who asked for a part: every init container, and the apps that have requests of their own."""
-    exclusive = tuple(
-        container.name
-        for container in pod.containers
-        if (own := container_requests(pod, container, gates)) and not isinstance(own, str)
-    )
-    for container in pod.containers:
-        if container.kind is not ContainerKind.APP or container.name in exclusive:
-            observer(MemoryPinningRequested(pod.uid, container.name))
-    shared = tuple(container.name for container in pod.containers if container.name not in exclusive)
-    observer(MemoryPartitioned(pod.uid, exclusive, shared))

@@ -166,20 +166,16 @@ class Admission:
     def in_scope(self) -> Verdict:
         """Decide in the scope of the topology manager; None means that the managers agree."""
         if self.settings.topology_policy == NONE:
-            return self._without_hints()
+            # Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used.
+            #
+            #     Containers that hold devices have hints all the same, with the extension device-alignment.
+            for container in self.pod.containers:
+                policy = self._policy(container.name)
+                verdict = self._allocate(container) if policy == NONE else self._aligned(container, policy)
+                if verdict is not None:
+                    return verdict
+            return None
         return self._pod_scope() if self.settings.pod_scope else self._container_scope()
-
-    def _without_hints(self) -> Verdict:
-        """Topology policy ``none``: allocate for every container, store nothing; pod allocation is never used.
-
-        Containers that hold devices have hints all the same, with the extension device-alignment.
-        """
-        for container in self.pod.containers:
-            policy = self._policy(container.name)
-            verdict = self._allocate(container) if policy == NONE else self._aligned(container, policy)
-            if verdict is not None:
-                return verdict
-        return None
 
     def _container_scope(self) -> Verdict:
         for container in self.pod.containers:
@@ -210,7 +206,7 @@ class Admission:
             return Rejection(TOPOLOGY_AFFINITY_ERROR, POD_SCOPE_MESSAGE if self._is_managed else AFFINITY_MESSAGE)
         if self._is_managed:
             self.stored.update({container.name: hint for container in self.pod.containers})
-            return self._allocate_pod(hint)
+            return self._allocate_pod_cpus(hint) or self._allocate_pod_memory(hint)
         for container in self.pod.containers:
             self.stored[container.name] = hint
             verdict = self._allocate(container)
@@ -318,10 +314,6 @@ class Admission:
             return _rejection(answer.message, answer.reason)
         self.providers = replace(providers, memory=answer.state, reusable_memory=answer.reusable)
         return None
-
-    def _allocate_pod(self, hint: Hint) -> Verdict:
-        # The device manager does nothing for a whole pod: devices are taken when the containers are created.
-        return self._allocate_pod_cpus(hint) or self._allocate_pod_memory(hint)
 
     def _allocate_pod_cpus(self, hint: Hint) -> Verdict:
         policy = self.settings.cpu

@@ -16,7 +16,6 @@ from mooring.engine.core.decision import Cause, Endless, Fault
 from mooring.engine.core.gates import EXTENSION_GATES, FeatureGates
 from mooring.engine.core.gotext import map_text, quote
 from mooring.engine.core.machineinfo import CPUFacts, MachineInfo
-from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.pod import PodLevelGates, StatusSizes
 from mooring.engine.core.release import Release, ReleaseRules
 from mooring.engine.core.topology import Topology
@@ -48,7 +47,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.host import PluginHost
-    from mooring.engine.plugins.values import MachineView
 
 MEMORY_RESIZE_GATE = "InPlacePodVerticalScalingExclusiveMemory"
 POD_DELAY_GATE = EXTENSION_GATES[SCALE_DOWN_DELAY][0]
@@ -62,7 +60,10 @@ def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, rel
     ids = [node.node_id for node in info.topology]
     if policy == NONE:
         return NUMAInfo(NUMAMask(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE)))
-    options = parse_topology_options(config.topology_manager_policy_options, _option_guard(gates, release))
+    enabled = {group for group, gate in GROUP_GATES.items() if gates[gate]} | {STABLE}
+    capitalized = release.rules.capitalized_topology_option_texts
+    guard = OptionGuard(topology_option_groups(release.name), frozenset(enabled), capitalized)
+    options = parse_topology_options(config.topology_manager_policy_options, guard)
     if isinstance(options, Fault):
         return options
     if options.prefer_closest and any(node.distances is None for node in info.topology):
@@ -82,12 +83,6 @@ def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, rel
     if options.prefer_closest and policy != SINGLE_NUMA_NODE:
         distances = {node.node_id: node.distances or () for node in info.topology}
     return NUMAInfo(NUMAMask(mask_of(ids)), distances)
-
-
-def _option_guard(gates: FeatureGates, release: Release) -> OptionGuard:
-    enabled = {group for group, gate in GROUP_GATES.items() if gates[gate]} | {STABLE}
-    groups = topology_option_groups(release.name)
-    return OptionGuard(groups, frozenset(enabled), release.rules.capitalized_topology_option_texts)
 
 
 def cpu_policy(
@@ -143,7 +138,9 @@ def _static_policy(
     rules = options.take_rules(fixed, mooring.release.rules)
     host = None
     if mooring.plugins.plugins:
-        host = _host(config, mooring.plugins, plugin_host.machine_view(topology, rules, facts))
+        keeps_hints = config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE}
+        machine = plugin_host.machine_view(topology, rules, facts)
+        host = plugin_host.PluginHost(mooring.plugins, machine, keeps_hints=keeps_hints)
     reserved = explicit.mask
     if not reserved:
         taken = _reserved(topology, rules, host, count)
@@ -171,11 +168,6 @@ def _static_policy(
         scale_down=ScaleDown(is_on=delays, node_delay=options.scale_delay, of_pods=delays and gates[POD_DELAY_GATE]),
         chooser=host.reserving(reserved) if host is not None else None,
     )
-
-
-def _host(config: KubeletConfig, plugins: PluginChoice, machine: MachineView) -> PluginHost:
-    keeps_hints = config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE}
-    return plugin_host.PluginHost(plugins, machine, keeps_hints=keeps_hints)
 
 
 def _reserved(topology: Topology, rules: TakeRules, host: PluginHost | None, count: int) -> int | TakeError | Endless:

@@ -153,7 +153,9 @@ def reserve(
         eviction = _memory_eviction(_thresholds(config, older), info.memory_capacity, "evictionHard")
     except _Refused as refused:
         return refused.fault
-    capacity = _capacity(info)
+    capacity = {"cpu": Quantity.of_milli(info.num_cores * 1000), "memory": Quantity.of_bytes(info.memory_capacity)}
+    for pool in info.hugepages:
+        capacity[hugepages_resource(pool.page_size)] = Quantity.of_bytes(pool.page_size * 1024 * pool.num_pages)
     reserved: dict[str, Quantity] = {}
     for resource in capacity:
         parts = [system_amounts.get(resource), kube_amounts.get(resource)]
@@ -166,16 +168,6 @@ def reserve(
         if total is not None and not total.is_zero:
             reserved[resource] = total
     return Reservation(cpus, reserved, capacity, eviction)
-
-
-def _capacity(info: MachineInfo) -> dict[str, Quantity]:
-    capacity = {
-        "cpu": Quantity.of_milli(info.num_cores * 1000),
-        "memory": Quantity.of_bytes(info.memory_capacity),
-    }
-    for pool in info.hugepages:
-        capacity[hugepages_resource(pool.page_size)] = Quantity.of_bytes(pool.page_size * 1024 * pool.num_pages)
-    return capacity
 
 
 def _explicit_cpus(config: KubeletConfig, topology: Topology | str) -> CPUSet:

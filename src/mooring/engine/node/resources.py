@@ -112,15 +112,11 @@ def check_amounts(
     # Sizes of huge pages that a node does not list are no extended resources, which a kubelet leaves out.
     pages = dict.fromkeys((resource for resource in wanted if resource.startswith("hugepages-")), 0)
     capacity = {**pages, **allocatable(reservation), **devices}
-    for resource in sorted(capacity, key=_check_order):
+    for resource in sorted(capacity, key=lambda resource: (resource != "cpu", resource != "memory", resource)):
         amount = wanted.get(resource, 0)
         if amount > 0 and amount > capacity[resource] - used.get(resource, 0):
             return _out_of(resource, amount, used.get(resource, 0), capacity[resource])
     return None
-
-
-def _check_order(resource: str) -> tuple[bool, bool, str]:
-    return resource != "cpu", resource != "memory", resource
 
 
 def _out_of(resource: str, requested: int, used: int, capacity: int) -> Rejection:

@@ -100,11 +100,7 @@ class Settings:
         return CPUSet(self.cpu.topology.all_cpus & ~self.cpu.reserved)
 
 
-def build_settings(
-    config: KubeletConfig,
-    mooring: MooringConfig,
-    info: MachineInfo,
-) -> Settings | StartRefusal:
+def build_settings(config: KubeletConfig, mooring: MooringConfig, info: MachineInfo) -> Settings | StartRefusal:
     """Do what the kubelet does before it looks at its checkpoint files; the first error stops it.
 
     Args:

@@ -223,24 +223,20 @@ def machine_view(topology: Topology, rules: TakeRules, facts: CPUFacts) -> Machi
         kinds=MappingProxyType({kind.efficiency: kind.cpus for kind in facts.kinds}),
         isolated=facts.isolated,
         reserved=CPUSet(),
-        topology=_copy_of(topology),
+        topology=replace(
+            topology,
+            places=MappingProxyType(dict(topology.places)),
+            numa=MappingProxyType(dict(topology.numa)),
+            sockets=MappingProxyType(dict(topology.sockets)),
+            cores=MappingProxyType(dict(topology.cores)),
+            uncores=MappingProxyType(dict(topology.uncores)),
+            nodes_of_socket=MappingProxyType(dict(topology.nodes_of_socket)),
+            sockets_of_node=MappingProxyType(dict(topology.sockets_of_node)),
+            cores_of_node=MappingProxyType(dict(topology.cores_of_node)),
+            cores_of_socket=MappingProxyType(dict(topology.cores_of_socket)),
+            uncores_of_node=MappingProxyType(dict(topology.uncores_of_node)),
+        ),
         rules=rules,
-    )
-
-
-def _copy_of(topology: Topology) -> Topology:
-    return replace(
-        topology,
-        places=MappingProxyType(dict(topology.places)),
-        numa=MappingProxyType(dict(topology.numa)),
-        sockets=MappingProxyType(dict(topology.sockets)),
-        cores=MappingProxyType(dict(topology.cores)),
-        uncores=MappingProxyType(dict(topology.uncores)),
-        nodes_of_socket=MappingProxyType(dict(topology.nodes_of_socket)),
-        sockets_of_node=MappingProxyType(dict(topology.sockets_of_node)),
-        cores_of_node=MappingProxyType(dict(topology.cores_of_node)),
-        cores_of_socket=MappingProxyType(dict(topology.cores_of_socket)),
-        uncores_of_node=MappingProxyType(dict(topology.uncores_of_node)),
     )
 
 

@@ -86,8 +86,23 @@ def chosen(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None
     if len(request.available) < request.need or request.need < 1:
         # The kubelet's rules have words of their own for this.
         return None
-    scores = _scores(asking, request)
-    proposed = _proposed(asking, request, pool, scores)
+    # The sum of all scores of each CPU; CPUs without a score are absent
+    scores: dict[int, float] = {}
+    for plugin in asking.of("pre_score"):
+        answer = asking.ask(plugin, "pre_score", as_scores, request=request)
+        weighted = {cpu: score * plugin.weight for cpu, score in (answer or {}).items() if cpu in request.available}
+        for cpu, score in weighted.items():
+            scores[cpu] = scores.get(cpu, 0.0) + score
+        if weighted and asking.observer is not None:
+            asking.observer(PluginScored(asking.pod, asking.container, plugin.name, _levels(weighted)))
+    # The sets that plugins propose, as far as they keep what the host promises
+    proposed = []
+    seen = MappingProxyType(dict(scores))
+    check = _checked(request, pool)
+    for plugin in asking.of("select_cpus"):
+        selected = asking.ask(plugin, "select_cpus", check, request=request, scores=seen)
+        if selected is not None:
+            proposed.append(Candidate(plugin.name, selected.cpus.mask, selected.hidden.mask))
     judges = asking.of("score_set")
     if not proposed or judges:
         proposed += _of_host(request, scores, took_part=left.took_part, alternatives=bool(judges))
@@ -100,37 +115,12 @@ def chosen(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None
     return CPUsChosen(CPUMask(best.cpus), CPUMask(best.hidden))
 
 
-def _scores(asking: Asking, request: CPURequest) -> Mapping[int, float]:
-    """Return the sum of all scores of each CPU; CPUs without a score are absent."""
-    total: dict[int, float] = {}
-    for plugin in asking.of("pre_score"):
-        answer = asking.ask(plugin, "pre_score", as_scores, request=request)
-        weighted = {cpu: score * plugin.weight for cpu, score in (answer or {}).items() if cpu in request.available}
-        for cpu, score in weighted.items():
-            total[cpu] = total.get(cpu, 0.0) + score
-        if weighted and asking.observer is not None:
-            asking.observer(PluginScored(asking.pod, asking.container, plugin.name, _levels(weighted)))
-    return total
-
-
 def _levels(scores: Mapping[int, float]) -> dict[float, CPUMask]:
     """Return score -> mask of the CPUs with it, highest first."""
     levels: dict[float, CPUMask] = {}
     for cpu, score in scores.items():
         levels[score] = CPUMask(levels.get(score, 0) | 1 << cpu)
     return dict(sorted(levels.items(), reverse=True))
-
-
-def _proposed(asking: Asking, request: CPURequest, pool: CPUSet, scores: Mapping[int, float]) -> list[Candidate]:
-    """Return the sets that plugins propose, as far as they keep what the host promises."""
-    proposed = []
-    seen = MappingProxyType(dict(scores))
-    check = _checked(request, pool)
-    for plugin in asking.of("select_cpus"):
-        answer = asking.ask(plugin, "select_cpus", check, request=request, scores=seen)
-        if answer is not None:
-            proposed.append(Candidate(plugin.name, answer.cpus.mask, answer.hidden.mask))
-    return proposed
 
 
 def _checked(request: CPURequest, pool: CPUSet) -> Callable[[object], Selected]:

@@ -125,29 +125,25 @@ def chosen_release(versions: Iterable[KubeletVersion], *, nearest: bool = False)
     """
     for one in versions:
         if one.version:
-            return _chosen(one, nearest=nearest)
+            minor = minor_of(one.version)
+            if minor is None:
+                return _other(one, NEWEST, "its version is not understood")
+            if minor > LATEST_MINOR:
+                return _other(one, NEWEST, f"is newer than {RELEASES[RELEASE_NAMES[-1]].tag}, the newest known release")
+            if minor >= OLDEST_MINOR:
+                release = release_of(one.version)
+                if release.is_preview and f"v{one.version.removeprefix('v')}" not in (f"v{release.name}", release.tag):
+                    return _other(one, release, "is known as a preview alone")
+                return ChosenRelease(release, source=one.source)
+            oldest = RELEASES[RELEASE_NAMES[0]]
+            if not nearest:
+                raise InputError(
+                    f"kubelet {one.version} is older than all known releases ({', '.join(RELEASE_NAMES)})",
+                    source=one.source,
+                    remedy=f"add --nearest-release to decide as {oldest.name}, or name another release",
+                )
+            return _other(one, oldest, f"is older than {oldest}, the oldest known release")
     return ChosenRelease()
-
-
-def _chosen(one: KubeletVersion, *, nearest: bool) -> ChosenRelease:
-    minor = minor_of(one.version)
-    if minor is None:
-        return _other(one, NEWEST, "its version is not understood")
-    if minor > LATEST_MINOR:
-        return _other(one, NEWEST, f"is newer than {RELEASES[RELEASE_NAMES[-1]].tag}, the newest known release")
-    if minor >= OLDEST_MINOR:
-        release = release_of(one.version)
-        if release.is_preview and f"v{one.version.removeprefix('v')}" not in (f"v{release.name}", release.tag):
-            return _other(one, release, "is known as a preview alone")
-        return ChosenRelease(release, source=one.source)
-    oldest = RELEASES[RELEASE_NAMES[0]]
-    if not nearest:
-        raise InputError(
-            f"kubelet {one.version} is older than all known releases ({', '.join(RELEASE_NAMES)})",
-            source=one.source,
-            remedy=f"add --nearest-release to decide as {oldest.name}, or name another release",
-        )
-    return _other(one, oldest, f"is older than {oldest}, the oldest known release")
 
 
 def _other(one: KubeletVersion, release: Release, why: str) -> ChosenRelease:

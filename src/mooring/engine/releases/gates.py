@@ -18,6 +18,10 @@ A group decides which feature gate guards an option: none for ``stable``, ``...P
 ``...PolicyAlphaOptions`` for ``alpha``. The texts are histories (:mod:`mooring.engine.releases.rule`).
 
 Source: cpumanager and topologymanager policy_options.go of each release; spec: releases.md section 3.
+
+The features that a node declares in its status, each the name of a gate that is on there (KEP-5328).
+
+Source: component-helpers/nodedeclaredfeatures of each release.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from mooring.engine.core.gates import Gate, KnownGates, Stage
+from mooring.engine.core.gates import FeatureGates, Gate, KnownGates, Stage
 from mooring.engine.releases.gate_history import GATE_HISTORY
 from mooring.engine.releases.rule import standing
 
@@ -193,3 +197,29 @@ def topology_option_groups(release: str) -> Mapping[str, str]:
 def _groups(histories: Mapping[str, str], release: str) -> dict[str, str]:
     groups = {name: standing(history, release) for name, history in histories.items()}
     return {name: group for name, group in groups.items() if group}
+
+
+_DECLARED: Mapping[str, str] = {
+    "DRANodeAllocatableResources": "1.37 declared",
+    "DRAOptionalNodeOperations": "1.37 declared",
+    "ExtendWebSocketsToKubelet": "1.36 declared",
+    "InPlacePodLevelResourcesVerticalScaling": "1.35 declared",
+    "InPlacePodVerticalScalingInitContainers": "1.36 declared",
+    "InPlacePodVerticalScalingMemoryBackedVolumes": "1.37 declared",
+    "PodCertificateMLDSA": "1.38 declared",
+    "RestartAllContainersOnContainerExits": "1.35 declared",
+    "SecurityProfileOCI": "1.38 declared",
+    "UserNamespacesHostNetworkSupport": "1.36 declared",
+    "VolumeBindMountOptions": "1.37 declared",
+}
+
+
+def declared_features(release: str, gates: FeatureGates) -> tuple[str, ...]:
+    """Return what a node declares; its container runtime is taken to do its part.
+
+    >>> declared_features("1.36", FeatureGates({"NodeDeclaredFeatures": True, "ExtendWebSocketsToKubelet": True}))
+    ('ExtendWebSocketsToKubelet',)
+    """
+    if not gates["NodeDeclaredFeatures"]:
+        return ()
+    return tuple(name for name, history in _DECLARED.items() if standing(history, release) and gates[name])

@@ -101,15 +101,10 @@ _FROM_137 = StateFileRules(
     keeps_baselines=True,
 )
 _FROM_137_WITH_PODS = replace(
-    _FROM_137,
-    cpu=replace(_FROM_137.cpu, older=(_cpu("V3", CPU_NAME + "V3"), _cpu("V2", zero=True))),
-    keeps_pods=True,
+    _FROM_137, cpu=replace(_FROM_137.cpu, older=(_cpu("V3", CPU_NAME + "V3"), _cpu("V2", zero=True))), keeps_pods=True
 )
 
-POD_FILES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "1.33": ("V1", ("V1",)),
-    "1.38": ("V2", ("V2", "V1")),
-}
+POD_FILES: Mapping[str, tuple[str, tuple[str, ...]]] = {"1.33": ("V1", ("V1",)), "1.38": ("V2", ("V2", "V1"))}
 """The first release that keeps the files of allocated and actuated pods like this -> the version that is written, and
 those that are read. V2 has the members of V1 beside its own, for a rollback: an older kubelet reads it as V1."""
 

@@ -225,7 +225,10 @@ def _best_reachable(entries: list[Hints], info: NUMAInfo, bound: int) -> tuple[i
         family = _reachable_family(lists, width)
         return _best_of_family(family, info, sizes), family
     reachable = _reachable_set(lists)
-    return _best_of_sets(reachable, info, sizes), reachable
+    by_size: dict[int, list[int]] = {}
+    for mask in reachable:
+        by_size.setdefault(mask.bit_count(), []).append(mask)
+    return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0), reachable
 
 
 def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
@@ -238,13 +241,6 @@ def _best_of_family(reachable: int, info: NUMAInfo, sizes: list[int]) -> int:
         if found:
             return best_of_size(info, tuple(members(found)))
     return 0
-
-
-def _best_of_sets(reachable: set[int], info: NUMAInfo, sizes: list[int]) -> int:
-    by_size: dict[int, list[int]] = {}
-    for mask in reachable:
-        by_size.setdefault(mask.bit_count(), []).append(mask)
-    return next((best_of_size(info, tuple(by_size[size])) for size in sizes if size in by_size), 0)
 
 
 def _masks(hints: Hints, nodes: int) -> list[int]:

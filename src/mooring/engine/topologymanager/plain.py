@@ -60,9 +60,7 @@ def merge_hints(
     """
     if policy not in POLICIES:
         raise InputError(
-            f"unknown policy: {quote(str(policy))}",
-            field="policy",
-            remedy=f"use one of {', '.join(POLICIES)}",
+            f"unknown policy: {quote(str(policy))}", field="policy", remedy=f"use one of {', '.join(POLICIES)}"
         )
     info = _without_distances(_nodes_mask(numa_nodes))
     if options and _parsed(options).prefer_closest and policy not in (NONE, SINGLE_NUMA_NODE):

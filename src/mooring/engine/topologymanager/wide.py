@@ -156,8 +156,7 @@ class Family:
         """Return the family as a list; only for universes small enough to list."""
         masks = tuple(self.masks())
         return Hints(
-            tuple(mask for mask in masks if self.prefers(mask)),
-            tuple(mask for mask in masks if not self.prefers(mask)),
+            tuple(mask for mask in masks if self.prefers(mask)), tuple(mask for mask in masks if not self.prefers(mask))
         )
 
     def masks(self) -> Iterator[NUMAMask]:

@@ -21,12 +21,7 @@ from mooring.lazy import dataclass
 
 
 def closest_first(
-    info: NUMAInfo,
-    universe: int,
-    size: int,
-    around: int,
-    demands: Sequence[Demand],
-    is_wanted: Callable[[int], bool],
+    info: NUMAInfo, universe: int, size: int, around: int, demands: Sequence[Demand], is_wanted: Callable[[int], bool]
 ) -> int:
     """Return the closest wanted set of ``size`` nodes, of equally close ones the smallest number; 0 when there is none.
 

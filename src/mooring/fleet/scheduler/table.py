@@ -244,8 +244,10 @@ class NodeTable:
         return self._mask(fields.tolerates(taints) for taints in self.taints)
 
     def _allowed(self, fields: SchedulingFields) -> NodeMask:
-        """Return the nodes that selector, node affinity and taints allow."""
-        return self.matching(fields) & self.tolerated(fields)
+        """Return the nodes that selector, node affinity and taints allow, and that declare what the pod needs."""
+        found = self.matching(fields) & self.tolerated(fields)
+        needed = fields.features
+        return found & self._mask(needed <= one.group.declared for one in self.members) if needed else found
 
     def _disliked(self, fields: SchedulingFields) -> Amounts:
         """Return how many taints ``PreferNoSchedule`` a pod does not tolerate, over the nodes."""

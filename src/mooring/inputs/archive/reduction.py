@@ -169,7 +169,10 @@ def _reduced_pod(content: Mapping[str, Any]) -> dict[str, Any]:
 def _reduced_container(item: object, field: str, claims: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise InputError("must be a mapping", field=field, remedy="give pods as kubectl prints them")
-    kept = only(item, _CONTAINER)
+    kept = only(item, _CONTAINER) | _listed(item, "restartPolicyRules", ("action",))
+    mounts = _listed(item, "volumeMounts", ("bindMountOptions",))
+    if any(mounts.get("volumeMounts", ())):
+        kept |= mounts
     if "resources" in item:
         resources = part_at(item, "resources")
         used = _listed(resources, "claims", ("name", "request")) if claims else {}

@@ -103,30 +103,26 @@ def declared_devices(content: Mapping[str, Any], *, source: str) -> Declared:
         InputError: it is not valid.
     """
     with within(source=source):
-        return _declared(content)
-
-
-def _declared(content: Mapping[str, Any]) -> Declared:
-    version = text_at(content, "apiVersion", API_VERSION)
-    if version != API_VERSION:
-        raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
-    unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
-    if unknown:
-        raise InputError("is not a field of NodeDevices", field=unknown[0], remedy="write devices:")
-    declared: dict[str, tuple[Device, ...] | PCISelector] = {}
-    for resource, items in mapping_at(content, "devices").items():
-        field = f"devices.{resource}"
-        if not isinstance(items, dict):
-            declared[resource] = _listed(items, field)
-        elif set(items) == {"preferred", "list"}:
-            declared[resource] = _listed(items["list"], f"{field}.list")
-        elif set(items) != {"preferred"}:
-            # With a rule alone the devices are those that are known otherwise.
-            declared[resource] = _selector({name: items[name] for name in items if name != "preferred"}, field)
-        if "/" not in resource or _NATIVE in resource:
-            remedy = "write a name with a domain of its own, such as nvidia.com/gpu"
-            raise InputError("no device plugin can offer this resource", field=field, remedy=remedy)
-    return declared
+        version = text_at(content, "apiVersion", API_VERSION)
+        if version != API_VERSION:
+            raise InputError(f"{version!r:.60} is not supported", field="apiVersion", remedy=f"write {API_VERSION}")
+        unknown = sorted(str(field) for field in content if field not in ("apiVersion", "kind", "devices"))
+        if unknown:
+            raise InputError("is not a field of NodeDevices", field=unknown[0], remedy="write devices:")
+        declared: dict[str, tuple[Device, ...] | PCISelector] = {}
+        for resource, items in mapping_at(content, "devices").items():
+            field = f"devices.{resource}"
+            if not isinstance(items, dict):
+                declared[resource] = _listed(items, field)
+            elif set(items) == {"preferred", "list"}:
+                declared[resource] = _listed(items["list"], f"{field}.list")
+            elif set(items) != {"preferred"}:
+                # With a rule alone the devices are those that are known otherwise.
+                declared[resource] = _selector({name: items[name] for name in items if name != "preferred"}, field)
+            if "/" not in resource or _NATIVE in resource:
+                remedy = "write a name with a domain of its own, such as nvidia.com/gpu"
+                raise InputError("no device plugin can offer this resource", field=field, remedy=remedy)
+        return declared
 
 
 def check_nodes(declared: Declared, machine: MachineInfo, *, source: str) -> None:

@@ -132,7 +132,9 @@ def merged_layers(layers: Iterable[Layer], *, has_file: bool, release: Release =
         has_file: whether the kubelet runs with ``--config``: only then it has default eviction thresholds.
         release: of the kubelet.
     """
-    tiers = _by_tier(layers)
+    tiers: dict[Tier, list[Layer]] = {tier: [] for tier in Tier}
+    for layer in layers:
+        tiers[layer.tier].append(layer)
     fields: dict[str, Any] = {}
     for layer in (*tiers[Tier.VENDOR_FILE], *tiers[Tier.FILE]):
         nulls = {name: None for name in DURATIONS & layer.fields.keys() if layer.fields[name] is None}
@@ -174,13 +176,6 @@ def _owner(layers: Sequence[Layer], name: str, key: str, value: Any) -> Layer | 
         if (given.get(key) if key and isinstance(given, Mapping) else given) == value and name in layer.fields:
             return layer
     return None
-
-
-def _by_tier(layers: Iterable[Layer]) -> dict[Tier, list[Layer]]:
-    tiers: dict[Tier, list[Layer]] = {tier: [] for tier in Tier}
-    for layer in layers:
-        tiers[layer.tier].append(layer)
-    return tiers
 
 
 def _patched(fields: dict[str, Any], tiers: Mapping[Tier, Sequence[Layer]]) -> dict[str, Any]:

@@ -38,33 +38,34 @@ def mooring_config(content: Mapping[str, Any], *, source: str) -> MooringConfig:
             if field not in _FIELDS:
                 raise _unknown(field, _FIELDS, field)
         extensions = _names(content, "extensions", config.EXTENSIONS)
+        if list_at(content, "plugins") and config.PLUGINS not in extensions:
+            raise InputError("needs the extension plugins", field="plugins", remedy="name plugins among the extensions")
+        hotplug = mapping_at(content, "cpuHotplug")
+        for field in hotplug:
+            if field != "replace":
+                raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
+        rule = text_at(hotplug, "replace", config.SAME_NODES)
+        if rule not in config.REPLACE:
+            problem = f"{rule!r:.60} is not a rule"
+            raise InputError(problem, field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}")
+        found = {}
+        for driver, entry in mapping_at(content, "deviceAttributes").items():
+            field = f"deviceAttributes.{driver}"
+            with within(field):
+                names = reading.as_mapping(entry)
+                reading.check_names(names, frozenset(_LOCATION))
+                texts = {_LOCATION[name]: name_at(names, name) for name in names}
+            # An attribute without a domain belongs to the driver's, as in slices.
+            full = {name: text if "/" in text else f"{driver}/{text}" for name, text in texts.items()}
+            found[driver] = LocationAttributes(**full)
         return MooringConfig(
             extensions=extensions,
             fixed_defects=_names(content, "fixedDefects", config.FIXABLE_DEFECTS),
-            plugins=_plugins(content, extensions),
-            replace_offline=_replace_offline(content),
+            plugins=plugin_choice(content),
+            replace_offline=rule,
             device_alignments=_device_alignments(content, extensions),
-            device_attributes=_device_attributes(mapping_at(content, "deviceAttributes")),
+            device_attributes=found,
         )
-
-
-def _plugins(content: Mapping[str, Any], extensions: frozenset[str]) -> PluginChoice:
-    # Before anything is loaded: no plugin's code runs without the extension.
-    if list_at(content, "plugins") and config.PLUGINS not in extensions:
-        raise InputError("needs the extension plugins", field="plugins", remedy="name plugins among the extensions")
-    return plugin_choice(content)
-
-
-def _replace_offline(content: Mapping[str, Any]) -> str:
-    hotplug = mapping_at(content, "cpuHotplug")
-    for field in hotplug:
-        if field != "replace":
-            raise _unknown(field, frozenset({"replace"}), f"cpuHotplug.{field}")
-    rule = text_at(hotplug, "replace", config.SAME_NODES)
-    if rule not in config.REPLACE:
-        problem = f"{rule!r:.60} is not a rule"
-        raise InputError(problem, field="cpuHotplug.replace", remedy=f"write {', '.join(config.REPLACE)}")
-    return rule
 
 
 def _device_alignments(content: Mapping[str, Any], extensions: frozenset[str]) -> DeviceAlignments:
@@ -83,20 +84,6 @@ _LOCATION = {"numaNode": "numa_node", "pciBusID": "pci_bus_id", "pcieRoot": "pci
 """Field of an entry of ``deviceAttributes`` -> field of the value."""
 
 
-def _device_attributes(content: Mapping[str, Any]) -> dict[str, LocationAttributes]:
-    found = {}
-    for driver, entry in content.items():
-        field = f"deviceAttributes.{driver}"
-        with within(field):
-            names = reading.as_mapping(entry)
-            reading.check_names(names, frozenset(_LOCATION))
-            texts = {_LOCATION[name]: name_at(names, name) for name in names}
-        # An attribute without a domain belongs to the driver's, as in slices.
-        full = {name: text if "/" in text else f"{driver}/{text}" for name, text in texts.items()}
-        found[driver] = LocationAttributes(**full)
-    return found
-
-
 def device_attributes_document(attributes: Mapping[str, LocationAttributes]) -> dict[str, dict[str, str]]:
     """Return ``deviceAttributes`` as the document has it."""
     return {
@@ -110,18 +97,14 @@ def _device_class(name: str, entry: object) -> DeviceClass:
     with within(f"classes.{name}"):
         reading.check_names(content, frozenset({"alignment", "resources"}))
         alignment = choice_at(content, "alignment", DeviceAlignment.FOLLOW)
-        return DeviceClass(alignment, _resources_of_class(name, content))
-
-
-def _resources_of_class(name: str, content: Mapping[str, Any]) -> tuple[str, ...]:
-    resources = list_at(content, "resources")
-    for index, resource in enumerate(resources):
-        if not isinstance(resource, str) or not resource:
-            raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
-    if not resources and name not in CLASSES:
-        problem = f"is not one of the known classes {', '.join(sorted(CLASSES))}"
-        raise InputError(problem, remedy="write {alignment: follow, resources: [vendor.example/device]}")
-    return tuple(resources)
+        resources = list_at(content, "resources")
+        for index, resource in enumerate(resources):
+            if not isinstance(resource, str) or not resource:
+                raise wrong_kind(resource, "the name of a resource or of a driver", f"resources[{index}]")
+        if not resources and name not in CLASSES:
+            problem = f"is not one of the known classes {', '.join(sorted(CLASSES))}"
+            raise InputError(problem, remedy="write {alignment: follow, resources: [vendor.example/device]}")
+        return DeviceClass(alignment, tuple(resources))
 
 
 def _names(content: Mapping[str, Any], field: str, known: frozenset[str]) -> frozenset[str]:

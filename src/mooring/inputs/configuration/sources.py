@@ -142,7 +142,8 @@ def _is_own(content: dict[str, Value]) -> bool:
 
 def _written(data: bytes, text: str, name: str, *, json_only: bool) -> list[ConfigurationSource]:
     """Return the documents, or the flags, of a text."""
-    if _is_multipart(text):
+    head = text.lstrip().partition("\n\n")[0].lower()
+    if head.startswith(("mime-version:", "content-type:")) and _MULTIPART in head:
         return list(_parts_of(text, name))
     if not json_only:
         if (flags := _flags_in(text, name)) is not None:
@@ -272,11 +273,6 @@ def _drop_ins(folder: Path) -> list[Path]:
 def _drop_in(file: Path) -> Iterator[ConfigurationSource]:
     for document in documents_in(read_bytes(file), shown(file)):
         yield ConfigurationSource(document, partial(places_of, document), drop_in=True)
-
-
-def _is_multipart(text: str) -> bool:
-    head = text.lstrip().partition("\n\n")[0].lower()
-    return head.startswith(("mime-version:", "content-type:")) and _MULTIPART in head
 
 
 def _parts_of(text: str, name: str) -> Iterator[ConfigurationSource]:

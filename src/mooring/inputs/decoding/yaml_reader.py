@@ -170,13 +170,24 @@ class _Reader:
         """Take one event; return the document that it ends, if it ends one."""
         match event:
             case yaml.ScalarEvent():
-                self._scalar(event)
+                self._count(event)
+                value = self._scalar_value(event)
+                if event.anchor is not None:
+                    self.anchors[event.anchor] = value, 1, 0
+                self._put(value, event, 0, plain=event.implicit[0])
             case yaml.MappingStartEvent():
                 self._start(event, {}, "map")
             case yaml.SequenceStartEvent():
                 self._start(event, [], "seq")
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                self._end(event)
+                closed = self.open.pop()
+                if isinstance(closed.value, dict):
+                    for merged in closed.merged:
+                        self._merge(event, closed.value, merged)
+                if closed.anchor is not None:
+                    nodes = self.nodes - closed.first_node + 1
+                    self.anchors[closed.anchor] = closed.value, nodes, closed.height
+                self._put(closed.value, event, closed.height)
             case yaml.AliasEvent():
                 self._alias(event)
             case yaml.DocumentStartEvent():
@@ -186,13 +197,6 @@ class _Reader:
                 self.index += 1
                 return Document(self.root, self.source, self.index, self.line, self.text)
         return None
-
-    def _scalar(self, event: Any) -> None:
-        self._count(event)
-        value = self._scalar_value(event)
-        if event.anchor is not None:
-            self.anchors[event.anchor] = value, 1, 0
-        self._put(value, event, 0, plain=event.implicit[0])
 
     def _scalar_value(self, event: Any) -> Scalar:
         text: str = event.value
@@ -227,16 +231,6 @@ class _Reader:
         if not self.open:
             self.line = event.start_mark.line + 1
         self.nodes += 1
-
-    def _end(self, event: Any) -> None:
-        closed = self.open.pop()
-        if isinstance(closed.value, dict):
-            for merged in closed.merged:
-                self._merge(event, closed.value, merged)
-        if closed.anchor is not None:
-            nodes = self.nodes - closed.first_node + 1
-            self.anchors[closed.anchor] = closed.value, nodes, closed.height
-        self._put(closed.value, event, closed.height)
 
     def _merge(self, event: Any, into: dict[str, Value], merged: Value) -> None:
         """Fill ``into`` from the value of ``<<``: keys written out win, then the first mapping that has a key."""

@@ -165,7 +165,27 @@ def completed(machines: Sequence[Machine]) -> Machine:
         if problem:
             remedy = "give one of them; two are one machine where they complete each other, such as lscpu and numactl"
             raise InputError(f"two machines are given: {problem}", field="--machine", remedy=remedy)
-        first = _with_parts(first, other, adds)
+        # A machine with what another description of it tells
+        there = {node.node_id: node for node in other.info.topology}
+        memory, pools = _amounts_of(first)
+        told, told_pools = _amounts_of(other)
+        if OF_MEMORY in adds:
+            memory |= {node: told[node] for node in memory.keys() & told.keys()}
+        if OF_PAGES in adds:
+            pools |= {node: told_pools[node] for node in pools.keys() & told_pools.keys()}
+        changed = _with_nodes(first, memory, pools)
+        if OF_DISTANCES in adds and memory.keys() == there.keys():
+            info, hardware = changed.info, changed.hardware
+            rows = tuple(replace(node, distances=there[node.node_id].distances) for node in info.topology)
+            if hardware is not None and other.hardware is not None:
+                table, ids = other.hardware.distances, other.hardware.distance_nodes
+                hardware = replace(hardware, distances=table, distance_nodes=ids)
+            changed = replace(changed, info=replace(info, topology=rows), hardware=hardware)
+        if _PCI in adds:
+            changed = replace(changed, pci=other.pci)
+        changed = replace(changed, published=first.published or other.published)
+        name = first.name if other.name == first.name else f"{first.name} + {other.name}"
+        first = _told(first, changed, adds, name)
     return first
 
 
@@ -184,30 +204,6 @@ def _difference(one: Machine, other: Machine) -> str:
             lists = (str(CPUSet.from_ids(cpus)) for cpus in (first, second))
             return f"NUMA node {node} has CPUs {' in one and '.join(lists)} in the other"
     return ""
-
-
-def _with_parts(machine: Machine, other: Machine, adds: Sequence[str]) -> Machine:
-    """Return a machine with what another description of it tells."""
-    there = {node.node_id: node for node in other.info.topology}
-    memory, pools = _amounts_of(machine)
-    told, told_pools = _amounts_of(other)
-    if OF_MEMORY in adds:
-        memory |= {node: told[node] for node in memory.keys() & told.keys()}
-    if OF_PAGES in adds:
-        pools |= {node: told_pools[node] for node in pools.keys() & told_pools.keys()}
-    changed = _with_nodes(machine, memory, pools)
-    if OF_DISTANCES in adds and memory.keys() == there.keys():
-        info, hardware = changed.info, changed.hardware
-        rows = tuple(replace(node, distances=there[node.node_id].distances) for node in info.topology)
-        if hardware is not None and other.hardware is not None:
-            table, ids = other.hardware.distances, other.hardware.distance_nodes
-            hardware = replace(hardware, distances=table, distance_nodes=ids)
-        changed = replace(changed, info=replace(info, topology=rows), hardware=hardware)
-    if _PCI in adds:
-        changed = replace(changed, pci=other.pci)
-    changed = replace(changed, published=machine.published or other.published)
-    name = machine.name if other.name == machine.name else f"{machine.name} + {other.name}"
-    return _told(machine, changed, adds, name)
 
 
 def _amounts_of(machine: Machine) -> tuple[dict[int, int], dict[int, dict[int, int]]]:

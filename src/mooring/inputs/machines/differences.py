@@ -213,27 +213,6 @@ def _sockets(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
 
 def _nodes(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     """Compare the NUMA nodes."""
-    yield from _identity(view, hardware)
-    if not _has_made_up_nodes(hardware):
-        # Tell which CPUs are in another node than the kernel's own list of the node says, and compare the memory
-        lists = {node.id: _cpulist(node.sysfs_cpulist, node.local_cpus) for node in hardware.nodes}
-        members: dict[int, list[int]] = defaultdict(list)
-        for cpu, node in view.nodes.items():
-            members[node.node_id].append(cpu)
-        misplaced = CPUSet()
-        for node_id, cpus in members.items():
-            misplaced |= (CPUSet.from_ids(cpus) & hardware.online) - lists.get(node_id, CPUSet())
-        yield from _about("MOOR-427", misplaced)
-        empty = [node.node_id for node in view.info.topology if node.memory == 0]
-        yield from _about("MOOR-428", empty)
-        memory = {node.id: node.memory_bytes for node in hardware.nodes}
-        wrong = [node.node_id for node in view.info.topology if memory.get(node.node_id, node.memory) != node.memory]
-        yield from _about("MOOR-429", wrong)
-    yield from _distances(view, hardware)
-    yield from _about("MOOR-421", hardware.nodes_disallowed)
-
-
-def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
     ids = [node.node_id for node in view.info.topology]
     real = {node.id for node in hardware.nodes}
     if _has_made_up_nodes(hardware):
@@ -255,6 +234,23 @@ def _identity(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:
         yield Finding("info", "node order", f"The kubelet lists the NUMA nodes in text order: {order}", "MOOR-425")
     without_cpus = [node.node_id for node in view.info.topology if not node.cores]
     yield from _about("MOOR-426", without_cpus)
+    if not _has_made_up_nodes(hardware):
+        # Which CPUs are in another node than the kernel's own list of the node says, and compare the memory
+        lists = {node.id: _cpulist(node.sysfs_cpulist, node.local_cpus) for node in hardware.nodes}
+        members: dict[int, list[int]] = defaultdict(list)
+        for cpu, node in view.nodes.items():
+            members[node.node_id].append(cpu)
+        misplaced = CPUSet()
+        for node_id, cpus in members.items():
+            misplaced |= (CPUSet.from_ids(cpus) & hardware.online) - lists.get(node_id, CPUSet())
+        yield from _about("MOOR-427", misplaced)
+        empty = [node.node_id for node in view.info.topology if node.memory == 0]
+        yield from _about("MOOR-428", empty)
+        memory = {node.id: node.memory_bytes for node in hardware.nodes}
+        wrong = [node.node_id for node in view.info.topology if memory.get(node.node_id, node.memory) != node.memory]
+        yield from _about("MOOR-429", wrong)
+    yield from _distances(view, hardware)
+    yield from _about("MOOR-421", hardware.nodes_disallowed)
 
 
 def _distances(view: KubeletView, hardware: Hardware) -> Iterator[Finding]:

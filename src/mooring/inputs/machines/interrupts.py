@@ -136,7 +136,10 @@ def read_pci_devices(tree: Tree) -> tuple[PCIDevice, ...]:
         class_code = _hex(tree.read(f"{folder}/class"), 6)
         if class_code:
             vendor, device = _hex(tree.read(f"{folder}/vendor"), 4), _hex(tree.read(f"{folder}/device"), 4)
-            node, root = _node(tree.read(f"{folder}/numa_node")), pcie_root(tree.place(folder) or "")
+            text = tree.read(f"{folder}/numa_node")
+            text = (text or "").strip()
+            node = int(text) if _NUMBER.fullmatch(text) else None
+            root = pcie_root(tree.place(folder) or "")
             found.append(PCIDevice(address, class_code, vendor, device, node, root))
     return tuple(found)
 
@@ -154,8 +157,3 @@ def pcie_root(path: str) -> str:
 def _hex(text: str | None, digits: int) -> str:
     match = _HEX.fullmatch((text or "").strip())
     return match.group(1).lower().rjust(digits, "0") if match else ""
-
-
-def _node(text: str | None) -> int | None:
-    text = (text or "").strip()
-    return int(text) if _NUMBER.fullmatch(text) else None

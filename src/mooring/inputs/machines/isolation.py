@@ -265,7 +265,10 @@ def kernel_words(line: str, online: CPUSet) -> KernelWords:
             misunderstood.append(f"{name}={given[name]}")
         return found or CPUSet()
 
-    flags, isolated = _split_flags(given.get("isolcpus", ""))
+    # The flags of ``isolcpus`` and the list behind them
+    parts = given.get("isolcpus", "").split(",")
+    count = next((position for position, part in enumerate(parts) if part not in _FLAGS), len(parts))
+    flags, isolated = tuple(parts[:count]), ",".join(parts[count:])
     tickless = cpus("nohz_full", given.get("nohz_full", ""))
     return KernelWords(
         cpus("isolcpus", isolated),
@@ -299,10 +302,3 @@ def parse_kernel_list(text: str, online: CPUSet) -> CPUSet | None:
             return None
         found.update(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used)
     return CPUSet.from_ids(found)
-
-
-def _split_flags(text: str) -> tuple[tuple[str, ...], str]:
-    """Return the flags of ``isolcpus`` and the list behind them."""
-    parts = text.split(",")
-    count = next((position for position, part in enumerate(parts) if part not in _FLAGS), len(parts))
-    return tuple(parts[:count]), ",".join(parts[count:])

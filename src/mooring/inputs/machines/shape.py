@@ -79,8 +79,39 @@ class _Place:
 
 def views_of(shape: Shape) -> tuple[MachineInfo, Hardware]:
     """Return the machine as the kubelet would see it and as it is."""
-    places = _places(shape)
-    table = _distance_table(shape)
+    # The place of every CPU. Cores are dealt out in blocks: the first socket has the first ones
+    cores, threads = shape.cores, shape.threads
+    per_socket = cores // shape.sockets
+    places: dict[int, _Place] = {}
+    for core in range(cores):
+        socket, node, l3 = (core * parts // cores for parts in (shape.sockets, shape.numa_nodes, shape.l3_caches))
+        place = _Place(core, core % per_socket, socket, node, l2=core, l3=l3, is_efficiency=False)
+        for thread in range(threads):
+            cpu = core * threads + thread if shape.adjacent else core + thread * cores
+            places[cpu] = place
+    slow = shape.efficiency_cores
+    blocks = max(shape.numa_nodes, shape.l3_caches)  # no L2 crosses the border of a node or an L3
+    for index in range(slow):
+        socket, node, l3 = (index * parts // slow for parts in (shape.sockets, shape.numa_nodes, shape.l3_caches))
+        core_id = per_socket + index % (slow // shape.sockets)
+        block, position = divmod(index, slow // blocks)
+        l2 = cores + block * -(-slow // blocks // CLUSTER_CORES) + position // CLUSTER_CORES
+        places[cores * threads + index] = _Place(cores + index, core_id, socket, node, l2, l3, is_efficiency=True)
+    near = [_distances_of(shape, node) for node in range(shape.numa_nodes)]
+    # Many nodes without CPUs are reached from the same nodes: such a group has its distances once.
+    total = shape.numa_nodes + shape.cpuless_nodes
+    cpuless = [tuple(_homes_of_cpuless(shape, node)) for node in range(shape.numa_nodes, total)]
+    nearest = {
+        homes: [min(column) for column in zip(*(near[home] for home in homes), strict=True)]
+        for homes in dict.fromkeys(cpuless)
+    }
+    far: dict[tuple[int, ...], list[int]] = {}
+    for homes, distances in nearest.items():
+        between = {others: min(distances[home] for home in others) + _TO_CPULESS - 1 for others in nearest}
+        far[homes] = [*(distance + _TO_CPULESS for distance in distances), *(between[others] for others in cpuless)]
+    rows = [[*row, *(nearest[homes][node] + _TO_CPULESS for homes in cpuless)] for node, row in enumerate(near)]
+    rows += [far[homes] for homes in cpuless]
+    table = tuple((*row[:node], shape.distances[0], *row[node + 1 :]) for node, row in enumerate(rows))
     return _machine_info(shape, places, table), _hardware(shape, places, table)
 
 
@@ -168,28 +199,6 @@ def _machine_info(shape: Shape, places: Mapping[int, _Place], table: _Table) -> 
     )
 
 
-def _places(shape: Shape) -> dict[int, _Place]:
-    """Return the place of every CPU. Cores are dealt out in blocks: the first socket has the first ones."""
-    cores, threads = shape.cores, shape.threads
-    per_socket = cores // shape.sockets
-    places: dict[int, _Place] = {}
-    for core in range(cores):
-        socket, node, l3 = (core * parts // cores for parts in (shape.sockets, shape.numa_nodes, shape.l3_caches))
-        place = _Place(core, core % per_socket, socket, node, l2=core, l3=l3, is_efficiency=False)
-        for thread in range(threads):
-            cpu = core * threads + thread if shape.adjacent else core + thread * cores
-            places[cpu] = place
-    slow = shape.efficiency_cores
-    blocks = max(shape.numa_nodes, shape.l3_caches)  # no L2 crosses the border of a node or an L3
-    for index in range(slow):
-        socket, node, l3 = (index * parts // slow for parts in (shape.sockets, shape.numa_nodes, shape.l3_caches))
-        core_id = per_socket + index % (slow // shape.sockets)
-        block, position = divmod(index, slow // blocks)
-        l2 = cores + block * -(-slow // blocks // CLUSTER_CORES) + position // CLUSTER_CORES
-        places[cores * threads + index] = _Place(cores + index, core_id, socket, node, l2, l3, is_efficiency=True)
-    return places
-
-
 def _homes_of_cpuless(shape: Shape, node: int) -> Sequence[int]:
     """Return the nodes with CPUs to which a CPU-less node belongs: the first ones to the first, or several to each."""
     index = node - shape.numa_nodes
@@ -210,24 +219,6 @@ def _local_cpus(shape: Shape, places: Mapping[int, _Place]) -> list[CPUSet]:
     homes += [_homes_of_cpuless(shape, node) for node in range(shape.numa_nodes, total)]
     # Disjoint masks: their sum is their union.
     return [CPUSet(CPUMask(sum(masks[home] for home in one))) for one in homes]
-
-
-def _distance_table(shape: Shape) -> _Table:
-    near = [_distances_of(shape, node) for node in range(shape.numa_nodes)]
-    # Many nodes without CPUs are reached from the same nodes: such a group has its distances once.
-    total = shape.numa_nodes + shape.cpuless_nodes
-    cpuless = [tuple(_homes_of_cpuless(shape, node)) for node in range(shape.numa_nodes, total)]
-    nearest = {
-        homes: [min(column) for column in zip(*(near[home] for home in homes), strict=True)]
-        for homes in dict.fromkeys(cpuless)
-    }
-    far: dict[tuple[int, ...], list[int]] = {}
-    for homes, distances in nearest.items():
-        between = {others: min(distances[home] for home in others) + _TO_CPULESS - 1 for others in nearest}
-        far[homes] = [*(distance + _TO_CPULESS for distance in distances), *(between[others] for others in cpuless)]
-    rows = [[*row, *(nearest[homes][node] + _TO_CPULESS for homes in cpuless)] for node, row in enumerate(near)]
-    rows += [far[homes] for homes in cpuless]
-    return tuple((*row[:node], shape.distances[0], *row[node + 1 :]) for node, row in enumerate(rows))
 
 
 def _distances_of(shape: Shape, node: int) -> list[int]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from mooring.engine.core.dynamic import Attributes, AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
+from mooring.engine.core.dynamic import AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
 from mooring.engine.core.pod import ClaimUse, Container
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within
@@ -137,24 +137,16 @@ def current_devices(slices: Iterable[ResourceSlice], node: str = "") -> tuple[Dy
 
 def _published_device(driver: str, pool: str, fields: Mapping[str, Any]) -> DynamicDevice:
     inner = mapping_at(fields, "basic") or fields
-    return DynamicDevice(
-        driver,
-        pool,
-        name_at(fields, "name"),
-        _attributes(driver, mapping_at(inner, "attributes")),
-        reading.flag_at(inner, "allowMultipleAllocations", default=False),
-    )
-
-
-def _attributes(driver: str, content: Mapping[str, Any]) -> Attributes:
     found: dict[str, AttributeValue] = {}
-    for name, item in content.items():
+    for name, item in mapping_at(inner, "attributes").items():
         field = f"attributes.{name:.80}"
         if not isinstance(item, dict):
             raise reading.wrong_kind(item, "a mapping", field)
         for value in _values(item, field):
             found[name if "/" in name else f"{driver}/{name}"] = value
-    return found
+    return DynamicDevice(
+        driver, pool, name_at(fields, "name"), found, reading.flag_at(inner, "allowMultipleAllocations", default=False)
+    )
 
 
 def _values(item: Mapping[str, Any], field: str) -> Iterator[AttributeValue]:

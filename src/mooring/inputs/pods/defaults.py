@@ -36,7 +36,16 @@ def with_pod_defaults(given: PodResources, containers: Sequence[Container], gate
                     limits.setdefault(name, amount)
         if gates.defaulting_fix or limits:
             of_containers = total(containers, _requests)
-            _fill_requests(requests, limits, of_containers, huge_pages=gates.huge_page_requests_of_containers)
+            pages = [
+                name for name in of_containers if gates.huge_page_requests_of_containers and name.startswith(HUGE_PAGES)
+            ]
+            for name in ("cpu", "memory", *pages):
+                if name in of_containers:
+                    requests.setdefault(name, of_containers[name])
+            # Huge pages cannot be promised twice: their request is always the limit.
+            for name, amount in limits.items():
+                if is_supported(name):
+                    requests.setdefault(name, amount)
         if gates.defaulting_fix:
             _fill_limits(requests, limits, containers)
     return PodResources(requests, limits, given)
@@ -85,23 +94,6 @@ def _raise(into: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
     for name, amount in amounts.items():
         if name not in into or amount > into[name]:
             into[name] = amount
-
-
-def _fill_requests(
-    requests: dict[str, Quantity],
-    limits: Mapping[str, Quantity],
-    of_containers: Mapping[str, Quantity],
-    *,
-    huge_pages: bool,
-) -> None:
-    pages = [name for name in of_containers if huge_pages and name.startswith(HUGE_PAGES)]
-    for name in ("cpu", "memory", *pages):
-        if name in of_containers:
-            requests.setdefault(name, of_containers[name])
-    # Huge pages cannot be promised twice: their request is always the limit.
-    for name, amount in limits.items():
-        if is_supported(name):
-            requests.setdefault(name, amount)
 
 
 def _fill_limits(

@@ -363,15 +363,11 @@ def _without_pods(others: Sequence[OtherObject]) -> Iterator[Finding]:
         kinds.setdefault(reason, {}).setdefault(one.kind, []).append(one.name)
     for reason, found in kinds.items():
         why = f": {reason.format(next(iter(found)))}" if reason else ""
-        yield Finding("info", "objects without pods", f"{_listed(found)}{why}", WITHOUT_PODS)
-
-
-def _listed(kinds: Mapping[str, Sequence[str]]) -> str:
-    """Return kinds with the number of their objects and some names, such as ``2 ConfigMap (a, b), 1 Service (web)``."""
-    parts = []
-    for kind, names in kinds.items():
-        named = [name for name in names if name][:_MOST_NAMED]
-        if named and len(names) > len(named):
-            named.append("...")
-        parts.append(f"{len(names)} {kind}" + (f" ({', '.join(named)})" if named else ""))
-    return ", ".join(parts)
+        # Kinds with the number of their objects and some names, such as ``2 ConfigMap (a, b), 1 Service (web)``
+        parts = []
+        for kind, names in found.items():
+            named = [name for name in names if name][:_MOST_NAMED]
+            if named and len(names) > len(named):
+                named.append("...")
+            parts.append(f"{len(names)} {kind}" + (f" ({', '.join(named)})" if named else ""))
+        yield Finding("info", "objects without pods", f"{', '.join(parts)}{why}", WITHOUT_PODS)

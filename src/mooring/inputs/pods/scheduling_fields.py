@@ -11,7 +11,7 @@ Source: v1 Taint and Toleration; Kubernetes v1.37.1, pkg/apis/core/validation an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -180,6 +180,8 @@ class SchedulingFields:
     tolerations: tuple[Toleration, ...] = ()
     ignored: tuple[str, ...] = field(default=(), compare=False)
     """Fields that the pod has, and that are not read here."""
+    features: frozenset[str] = frozenset()
+    """What its node has to declare (KEP-5328)."""
 
     @property
     def chooses_nodes(self) -> bool:
@@ -249,7 +251,24 @@ def scheduling_fields(spec: Mapping[str, Any]) -> SchedulingFields:
         wished,
         tolerations_at(spec),
         tuple(ignored),
+        frozenset(_features_needed(spec)),
     )
+
+
+def _features_needed(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the features that a node must declare to get a pod.
+
+    Source: kube-scheduler v1.37.1, plugin NodeDeclaredFeatures, and component-helpers/nodedeclaredfeatures.
+    """
+    if spec.get("hostNetwork") is True and spec.get("hostUsers") is False:
+        yield "UserNamespacesHostNetworkSupport"
+    for container in (as_mapping(one) for part in ("containers", "initContainers") for one in list_at(spec, part)):
+        if any(
+            as_mapping(one).get("action") == "RestartAllContainers" for one in list_at(container, "restartPolicyRules")
+        ):
+            yield "RestartAllContainersOnContainerExits"
+        if any(as_mapping(one).get("bindMountOptions") for one in list_at(container, "volumeMounts")):
+            yield "VolumeBindMountOptions"
 
 
 def _term(content: Mapping[str, Any]) -> NodeTerm:

@@ -51,6 +51,14 @@ SCRIPTS = (
 
 def html_text(report: ReportView) -> str:
     """Return the report as an HTML document; the same report gives the same bytes."""
+    # What became of the pods in one line
+    admitted = sum(pod.admitted for pod in report.pods)
+    unasked = sum(pod.step is None for pod in report.pods)
+    words = [f"{plural(admitted, 'pod')} admitted", f"{len(report.pods) - admitted - unasked} rejected"]
+    words += [f"{unasked} not asked"] if unasked else []
+    free = next((entry.count for entry in report.node.legend if entry.use is CPUUse.FREE), 0)
+    # The verdicts by which the pods can be filtered
+    usual = ("admitted", "rejected")
     return page_text(
         "report.html",
         f"\n{script_text(SCRIPTS)}",
@@ -61,9 +69,9 @@ def html_text(report: ReportView) -> str:
         maps=map_drawings(report.node),
         positions={(device.resource, device.id): place for place, device in enumerate(report.node.devices)},
         legend=_legend_rows(report),
-        pods_sentence=_pods_sentence(report),
+        pods_sentence=f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use.",
         rows=_pod_rows(report.pods, report.node.owners),
-        verdicts=_verdicts(report.pods),
+        verdicts=(*usual, *sorted({pod.verdict for pod in report.pods} - {*usual})),
         heats=_heats(report.distances),
     )
 
@@ -118,16 +126,6 @@ _MOST_NODES = 64
 """NUMA nodes up to which distances are shown: more rows than that are not readable."""
 
 
-def _pods_sentence(report: ReportView) -> str:
-    """Return what became of the pods in one line."""
-    admitted = sum(pod.admitted for pod in report.pods)
-    unasked = sum(pod.step is None for pod in report.pods)
-    words = [f"{plural(admitted, 'pod')} admitted", f"{len(report.pods) - admitted - unasked} rejected"]
-    words += [f"{unasked} not asked"] if unasked else []
-    free = next((entry.count for entry in report.node.legend if entry.use is CPUUse.FREE), 0)
-    return f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use."
-
-
 def _legend_rows(report: ReportView) -> Iterator[dict[str, object]]:
     """Yield for every use that some step has what its cells mean, and how many there are after the last step."""
     final = {entry.use: entry for entry in report.node.legend}
@@ -153,12 +151,6 @@ def _pod_rows(pods: tuple[ReportPod, ...], owners: tuple[OwnerView, ...]) -> Ite
         cpus = {cpu for container in pod.containers for cpu in container.cpus}
         nodes_of_pod = sorted({node for one in pod.containers for node in one.cpu_nodes})
         yield {"pod": pod, "cpus": len(cpus), "nodes": nodes_of_pod, "owners": own}
-
-
-def _verdicts(pods: tuple[ReportPod, ...]) -> tuple[str, ...]:
-    """Return the verdicts by which the pods can be filtered."""
-    usual = ("admitted", "rejected")
-    return (*usual, *sorted({pod.verdict for pod in pods} - {*usual}))
 
 
 def _container_text(row: PlacementRow) -> str:

@@ -61,7 +61,18 @@ class _Grid:
 
 def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
     """Return the picture as an SVG document of at most ``width`` pixels."""
-    grid = _grid(view, max(width, _NARROWEST_PAGE) - 2 * MARGIN)
+    # Columns wide enough for the cells, and as many as there is room for
+    room = max(width, _NARROWEST_PAGE) - 2 * MARGIN
+    rows = [row for panel in view.panels for row in panel.rows]
+    widest = max((svg.text_width(row.name, svg.NODE_SIZE) for row in rows), default=0)
+    noted = max((svg.text_width(row.note, svg.SMALL_SIZE) for row in rows), default=0)
+    names = min(int(max(widest, noted) * svg.BOLD) + 12, 230)
+    nodes = max((len(panel.nodes) for panel in view.panels), default=1)
+    fitting_columns = max(1, (room - 2 * _PAD - names + _GAP) // (_NARROWEST_CELL + _GAP))
+    bands = -(-nodes // fitting_columns)
+    columns = -(-nodes // bands)
+    cell = (room - 2 * _PAD - names + _GAP) // columns - _GAP
+    grid = _Grid(names, min(cell, _WIDEST_CELL), columns)
     page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
     parts: list[str] = []
     y = _heading(view, page, parts)
@@ -82,20 +93,6 @@ def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
         "</svg>",
     )
     return "".join(f"{line}\n" for line in lines)
-
-
-def _grid(view: panels.DecisionView, room: int) -> _Grid:
-    """Return columns wide enough for the cells, and as many as there is room for."""
-    rows = [row for panel in view.panels for row in panel.rows]
-    widest = max((svg.text_width(row.name, svg.NODE_SIZE) for row in rows), default=0)
-    noted = max((svg.text_width(row.note, svg.SMALL_SIZE) for row in rows), default=0)
-    names = min(int(max(widest, noted) * svg.BOLD) + 12, 230)
-    nodes = max((len(panel.nodes) for panel in view.panels), default=1)
-    fitting_columns = max(1, (room - 2 * _PAD - names + _GAP) // (_NARROWEST_CELL + _GAP))
-    bands = -(-nodes // fitting_columns)
-    columns = -(-nodes // bands)
-    cell = (room - 2 * _PAD - names + _GAP) // columns - _GAP
-    return _Grid(names, min(cell, _WIDEST_CELL), columns)
 
 
 def _heading(view: panels.DecisionView, page: int, parts: list[str]) -> int:

@@ -108,7 +108,15 @@ class _Frame:
 
 def plot_svg(plot: Plot) -> str:
     """Return the plot as a self-contained, deterministic SVG document."""
-    frame = _frame(plot)
+    settings = MARGIN + _RANK
+    left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
+    count = len(plot.share_headings) + len(plot.figure_headings)
+    width = min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
+    room = WIDTH - MARGIN - left - width
+    step = room / count if count else 0
+    columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
+    most = max((sum(row.counts) for row in plot.rows), default=0)
+    frame = _Frame(settings, left, width, columns, step - 16, max(most, 1))
     y: float = MARGIN + svg.TITLE_SIZE - 4
     lines = [svg.text(MARGIN, y, svg.fitting(plot.title, (WIDTH - 2 * MARGIN) / svg.BOLD, svg.TITLE_SIZE), "name")]
     y += 6
@@ -116,7 +124,10 @@ def plot_svg(plot: Plot) -> str:
         for piece in wrapped(line, WIDTH - 2 * MARGIN, svg.TEXT_SIZE):
             y += _LINE
             lines.append(svg.text(MARGIN, y, piece, "quiet"))
-    y += 34 + _names_height(plot)
+    # The pixels above the bars that the names of the settings need
+    names = (svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE) for name in plot.settings)
+    widest = max((svg.text_width(name, svg.SMALL_SIZE) for name in names), default=0)
+    y += 34 + max(0, ceil(widest * sin(radians(_TILT))) - 14)
     lines += _headings(plot, frame, y)
     y += 8
     for row in plot.rows:
@@ -142,18 +153,6 @@ def plot_svg(plot: Plot) -> str:
     return "".join(f"{line}\n" for line in document)
 
 
-def _frame(plot: Plot) -> _Frame:
-    settings = MARGIN + _RANK
-    left = settings + (len(plot.settings) * _SETTING + 12 if plot.settings else 0)
-    count = len(plot.share_headings) + len(plot.figure_headings)
-    width = min((WIDTH - left - MARGIN) * _BAR_SHARE, WIDTH - left - MARGIN - count * _COLUMN - 16)
-    room = WIDTH - MARGIN - left - width
-    step = room / count if count else 0
-    columns = tuple(ceil(left + width + 16 + step * number) for number in range(count))
-    most = max((sum(row.counts) for row in plot.rows), default=0)
-    return _Frame(settings, left, width, columns, step - 16, max(most, 1))
-
-
 def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
     for number, name in enumerate(plot.settings):
         x = frame.settings + number * _SETTING + _SETTING / 2 + 4
@@ -161,13 +160,6 @@ def _headings(plot: Plot, frame: _Frame, y: float) -> Iterator[str]:
     yield svg.text(frame.bar, y, f"{plot.noun}s", "small")
     for x, heading in zip(frame.columns, (*plot.share_headings, *plot.figure_headings), strict=True):
         yield svg.text(x, y, svg.fitting(heading, frame.column_width + 12, svg.SMALL_SIZE), "small")
-
-
-def _names_height(plot: Plot) -> int:
-    """Return the pixels above the bars that the names of the settings need."""
-    names = (svg.fitting(name, _LONGEST_NAME, svg.SMALL_SIZE) for name in plot.settings)
-    widest = max((svg.text_width(name, svg.SMALL_SIZE) for name in names), default=0)
-    return max(0, ceil(widest * sin(radians(_TILT))) - 14)
 
 
 def _settings(row: PlotRow, plot: Plot, frame: _Frame, y: float) -> Iterator[str]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import partial
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mooring.answers.base.changes import change as changing
 from mooring.answers.base.changes import devices, order, request_search
@@ -40,6 +40,9 @@ from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.node import Decision
 from mooring.explanations.alignment import AlignmentLevel, level_words
 from mooring.explanations.phrases import devices_in_words, joined, plural, size
+
+if TYPE_CHECKING:
+    from mooring.answers.base.inputs.node import NodeInputs
 
 
 def given_up_words(proposal: Proposal) -> list[str]:
@@ -112,20 +115,17 @@ def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
     )
 
 
-def outcome_command(
-    words: Sequence[str], changes: Sequence[tuple[str, str]], pod: Pod, *, named: bool
-) -> tuple[str, ...]:
+def outcome_command(read: NodeInputs, changes: Sequence[tuple[str, str]], pod: Pod) -> tuple[str, ...]:
     """Return the words after ``mooring`` that show the outcome of changes.
 
     Args:
-        words: the options of the call.
+        read: what the options of the call gave; some pods are left out where nothing names them.
         changes: options with their values.
         pod: that they admit.
-        named: whether the pod is left out where nothing names it.
     """
     name = f"{pod.namespace}/{pod.name}"
-    needs_name = named and not any(name in value for _, value in changes)
-    return ("whatif", *([name] if needs_name else []), *words, *(word for change in changes for word in change))
+    needs_name = pod.uid in read.named and not any(name in value for _, value in changes)
+    return ("whatif", *([name] if needs_name else []), *read.options.words, *chain(*changes))
 
 
 Family = Callable[[Search], Iterator[Proposal]]

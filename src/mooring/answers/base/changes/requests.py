@@ -149,7 +149,13 @@ def with_amount(
     elif resources is None:
         raise InputError("has no pod-level resources", remedy=f"name a container: {names_of(pod)}")
     else:
-        resources = _pod_level_with(resources, resource, amount, both=both)
+        # Pod-level resources with another amount, which the manifest then gives
+        requests, limits = _with(resources.requests, resources.limits, resource, amount, both=both)
+        given = resources.given
+        if given is not None:
+            raised = {name: limit for name, limit in limits.items() if limit != resources.limits.get(name)}
+            given = PodResources({**given.requests, resource: amount}, {**given.limits, **raised})
+        resources = PodResources(requests, limits, given)
     if resources is not None and resources.given is not None:
         resources = with_pod_defaults(resources.given, containers, gates)
     if resources is not None and pod.is_pod_level:
@@ -157,16 +163,6 @@ def with_amount(
         check_containers_fit(resources, containers)
     qos = qos_of(containers, resources, gates)
     return replace(pod, containers=containers, resources=resources, qos=qos)
-
-
-def _pod_level_with(resources: PodResources, resource: str, amount: Quantity, *, both: bool) -> PodResources:
-    """Return pod-level resources with another amount, which the manifest then gives."""
-    requests, limits = _with(resources.requests, resources.limits, resource, amount, both=both)
-    given = resources.given
-    if given is not None:
-        raised = {name: limit for name, limit in limits.items() if limit != resources.limits.get(name)}
-        given = PodResources({**given.requests, resource: amount}, {**given.limits, **raised})
-    return PodResources(requests, limits, given)
 
 
 def _container_with(container: Container, resource: str, amount: Quantity, *, both: bool) -> Container:

@@ -75,7 +75,26 @@ def configuration_from(
         if collected is not None:
             return collected
     if given:
-        return _configuration(given, release, machine)
+        # What files say; those of a node that the agent manages: what the agent does there, as its own release
+        documents = [source.document for source in given]
+        if not any(
+            isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
+            for one in documents
+        ):
+            return node_configuration.configuration_of(
+                given, release, machine.info if machine else None, refused=lambda finding: output.warn([finding])
+            )
+        declared = [
+            one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
+        ]
+        own = [one for one in documents if one not in declared]
+        found = agent_configuration.agent_configuration(own, ", ".join(dict.fromkeys(one.source for one in own)))
+        return node_configuration.NodeConfiguration(
+            found.kubelet,
+            found.mooring,
+            node_configuration.configuration_of(declared, release, machine.info if machine else None).devices,
+            found.findings,
+        )
     configuration = node_configuration.configuration_of((), release)
     finding = Finding(
         "warning",
@@ -85,31 +104,6 @@ def configuration_from(
         "MOOR-504",
     )
     return replace(configuration, findings=(finding,))
-
-
-def _configuration(
-    given: Sequence[ConfigurationSource], release: Release, machine: Machine | None
-) -> node_configuration.NodeConfiguration:
-    """Return what files say; those of a node that the agent manages: what the agent does there, as its own release."""
-    documents = [source.document for source in given]
-    if not any(
-        isinstance(one.content, dict) and one.content.get("kind") == service_options.AGENT_CONFIGURATION
-        for one in documents
-    ):
-        return node_configuration.configuration_of(
-            given, release, machine.info if machine else None, refused=lambda finding: output.warn([finding])
-        )
-    declared = [
-        one for one in documents if isinstance(one.content, dict) and one.content.get("kind") == node_devices.KIND
-    ]
-    own = [one for one in documents if one not in declared]
-    found = agent_configuration.agent_configuration(own, ", ".join(dict.fromkeys(one.source for one in own)))
-    return node_configuration.NodeConfiguration(
-        found.kubelet,
-        found.mooring,
-        node_configuration.configuration_of(declared, release, machine.info if machine else None).devices,
-        found.findings,
-    )
 
 
 def read_release(

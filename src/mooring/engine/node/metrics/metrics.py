@@ -130,7 +130,13 @@ class Metrics:
             if not (increment.amount and increment.metric.is_registered(self.settings.gates)):
                 continue
             values = dict(self.values) if values is None else values
-            _add(values, _series(increment.metric, increment.labels), increment.amount)
+            # Add to a series. One with labels that is taken back to 0 goes: the kubelet has never had it
+            series = _series(increment.metric, increment.labels)
+            total = values.get(series, 0) + increment.amount
+            if total == 0 and increment.amount < 0 and series[1]:
+                del values[series]
+            else:
+                values[series] = total
         counted, state = counted_per_numa(fact), state_after(fact)
         if counted is not None and state is not None:
             values = dict(self.values) if values is None else values
@@ -212,15 +218,6 @@ def pending_cpus(cpu: CPUState) -> int:
         for pod, containers in cpu.pre_assignments.items()
         for container, pre in containers.items()
     )
-
-
-def _add(values: dict[Series, int], series: Series, amount: int) -> None:
-    """Add to a series. One with labels that is taken back to 0 goes: the kubelet has never had it."""
-    total = values.get(series, 0) + amount
-    if total == 0 and amount < 0 and series[1]:
-        del values[series]
-    else:
-        values[series] = total
 
 
 def _with_numa(settings: Settings, values: dict[Series, int], held: int) -> dict[Series, int]:

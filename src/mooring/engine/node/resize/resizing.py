@@ -96,7 +96,22 @@ class ResizeAdmission:
             KubeletCrashError: the kubelet would not return.
         """
         if self.settings.release.rules.resize_asks_like_admission and not _is_extended(self.settings):
-            return self._as_admission()
+            admission = Admission(
+                settings=self.settings,
+                pod=self.pod,
+                active={**self.active, self.pod.uid: self.pod},
+                providers=self.providers,
+                stored={},
+                sources_ready=True,
+                observer=None,
+                now=self.now,
+            )
+            verdict = admission.run()
+            if isinstance(verdict, Endless):
+                raise KubeletCrashError(f"the kubelet would not return (defect {verdict.defect})")
+            self.providers, self.stored = admission.providers, admission.stored
+            self.hints, self.pod_hints = admission.hints, admission.pod_hints
+            return verdict
         by_pod = self.settings.pod_scope and self.settings.topology_policy != NONE
         refused = self._merge_pod() if by_pod else None
         if refused is not None:
@@ -115,24 +130,6 @@ class ResizeAdmission:
             if refused is not None:
                 return refused
         return None
-
-    def _as_admission(self) -> Rejection | None:
-        admission = Admission(
-            settings=self.settings,
-            pod=self.pod,
-            active={**self.active, self.pod.uid: self.pod},
-            providers=self.providers,
-            stored={},
-            sources_ready=True,
-            observer=None,
-            now=self.now,
-        )
-        verdict = admission.run()
-        if isinstance(verdict, Endless):
-            raise KubeletCrashError(f"the kubelet would not return (defect {verdict.defect})")
-        self.providers, self.stored = admission.providers, admission.stored
-        self.hints, self.pod_hints = admission.hints, admission.pod_hints
-        return verdict
 
     def _merge_pod(self) -> Rejection | None:
         given, policy = self._hints(None), policy_of(self.settings, self.providers, self.pod, "")
@@ -235,7 +232,11 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     before = node.active[pod.uid]
     waiting = node.waiting.get(pod.uid)
     idle = replace(node, waiting={uid: one for uid, one in node.waiting.items() if uid != pod.uid})
-    if _same(before, pod):
+    # Whether two specifications of a pod have the same resources
+    if before.resources == pod.resources and all(
+        (old.requests, old.limits) == (new.requests, new.limits)
+        for old, new in zip(before.containers, pod.containers, strict=True)
+    ):
         return idle, _answer(idle, pod.uid, accepted=False)
     infeasible = check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
@@ -300,14 +301,6 @@ def _without_deeds(observer: Observer | None, done: list[object]) -> Observer | 
             observer(fact)
 
     return keeping
-
-
-def _same(before: Pod, after: Pod) -> bool:
-    """Tell whether two specifications of a pod have the same resources."""
-    return before.resources == after.resources and all(
-        (old.requests, old.limits) == (new.requests, new.limits)
-        for old, new in zip(before.containers, after.containers, strict=True)
-    )
 
 
 def _is_extended(settings: Settings) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.plugins.rules import hookimpl
 from mooring.engine.plugins.shipped.reading import check_fields, flag, word
-from mooring.engine.plugins.values import CPURequest, MachineView, Withheld
+from mooring.engine.plugins.values import CPURequest, Withheld
 
 ANNOTATION = "mooring/spread-group"
 CACHE, NUMA, SOCKET = "cache", "numa", "socket"
@@ -71,16 +71,10 @@ class Spread:
                 continue
             if pod.annotations.get(ANNOTATION) == group:
                 theirs[pod.uid] = theirs.get(pod.uid, CPUSet()) | holder.cpus
-        return {
-            domain: sum(1 for cpus in theirs.values() if cpus & domain)
-            for domain in _domains(request.machine, self.domain)
-        }
+        machine = request.machine
+        sets = {CACHE: machine.caches, NUMA: machine.numa, SOCKET: machine.sockets}[self.domain]
+        return {domain: sum(1 for cpus in theirs.values() if cpus & domain) for domain in list(sets.values())}
 
 
 def _group(request: CPURequest) -> str:
     return request.pod.annotations.get(ANNOTATION, "") if request.pod is not None else ""
-
-
-def _domains(machine: MachineView, domain: str) -> list[CPUSet]:
-    sets = {CACHE: machine.caches, NUMA: machine.numa, SOCKET: machine.sockets}[domain]
-    return list(sets.values())

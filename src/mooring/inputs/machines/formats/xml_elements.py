@@ -195,11 +195,7 @@ def _guest(root: Element, numa: Element) -> Description:
         ),
         places,
         tuple(
-            DescribedNode(
-                node,
-                _bytes(cell, cell.required("memory")),
-                distances=row_of(_siblings(cell), node, ids),
-            )
+            DescribedNode(node, _bytes(cell, cell.required("memory")), distances=row_of(_siblings(cell), node, ids))
             for node, cell in sorted(zip(ids, cells, strict=True), key=lambda one: one[0])
         ),
         name="".join(one.text.strip() for one in root.all("name")),

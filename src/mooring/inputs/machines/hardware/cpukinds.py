@@ -46,7 +46,17 @@ def read_kinds(tree: Tree, quirks: Quirks, online: int) -> tuple[CPUKind, ...]:
     if quirks.is_arm and tree.exists(f"{CPUS}/cpu0/regs/identification/midr_el1"):
         _register_arm_models(tree, online, kinds)
     else:
-        _register_clocks(_read_clocks(tree, online), kinds)
+        # Register highest clock, base clock and capacity, each from the lowest value up
+        clocks = _read_clocks(tree, online)
+        properties: tuple[tuple[str, Callable[[Clocks], int], bool], ...] = (
+            ("FrequencyMaxMHz", lambda clock: clock.highest // 1000, False),
+            ("FrequencyBaseMHz", lambda clock: clock.base // 1000, False),
+            ("LinuxCapacity", lambda clock: clock.capacity, True),
+        )
+        for name, value_of, is_speed in properties:
+            known = {cpu: value_of(clock) for cpu, clock in clocks.items() if value_of(clock)}
+            for value, cpus in sorted(_by_value(known).items()):
+                _register(kinds, cpus, value if is_speed else None, {(name, str(value)): None})
         if quirks.is_x86:
             for folder, name in _INTEL_TYPES:
                 _register(kinds, read_list(tree, f"sys/devices/{folder}/cpus") or 0, None, {("CoreType", name): None})
@@ -70,19 +80,6 @@ def _register(kinds: list[_Kind], cpus: int, forced: int | None, infos: Mapping[
         cpus &= ~common
     if cpus:
         kinds.append(_Kind(cpus, forced, dict(infos)))
-
-
-def _register_clocks(clocks: Mapping[int, Clocks], kinds: list[_Kind]) -> None:
-    """Register highest clock, base clock and capacity, each from the lowest value up."""
-    properties: tuple[tuple[str, Callable[[Clocks], int], bool], ...] = (
-        ("FrequencyMaxMHz", lambda clock: clock.highest // 1000, False),
-        ("FrequencyBaseMHz", lambda clock: clock.base // 1000, False),
-        ("LinuxCapacity", lambda clock: clock.capacity, True),
-    )
-    for name, value_of, is_speed in properties:
-        known = {cpu: value_of(clock) for cpu, clock in clocks.items() if value_of(clock)}
-        for value, cpus in sorted(_by_value(known).items()):
-            _register(kinds, cpus, value if is_speed else None, {(name, str(value)): None})
 
 
 def _register_arm_models(tree: Tree, online: int, kinds: list[_Kind]) -> None:
@@ -172,19 +169,15 @@ def _read_clocks(tree: Tree, online: int) -> dict[int, Clocks]:
         capacity = read_uint(tree, f"{folder}/cpu_capacity")
         clocks[cpu] = Clocks(highest or 0, base or 0, capacity or 0)
     if all(clock.base for clock in clocks.values() if clock.highest):
-        return _levelled(clocks)
+        # CPUs of one base clock the lowest of their highest clocks and capacities, if those clocks are close
+        lowest: dict[int, Clocks] = {}
+        for base in {clock.base for clock in clocks.values()}:
+            alike = [clock for clock in clocks.values() if clock.base == base]
+            low, high = min(clock.highest for clock in alike), max(clock.highest for clock in alike)
+            if low < high and (high - low) * 100 < _TOLERANCE_PERCENT * low:
+                lowest[base] = Clocks(low, base, min(clock.capacity for clock in alike))
+        return {cpu: lowest.get(clock.base, clock) for cpu, clock in clocks.items()}
     return clocks
-
-
-def _levelled(clocks: dict[int, Clocks]) -> dict[int, Clocks]:
-    """Give CPUs of one base clock the lowest of their highest clocks and capacities, if those clocks are close."""
-    lowest: dict[int, Clocks] = {}
-    for base in {clock.base for clock in clocks.values()}:
-        alike = [clock for clock in clocks.values() if clock.base == base]
-        low, high = min(clock.highest for clock in alike), max(clock.highest for clock in alike)
-        if low < high and (high - low) * 100 < _TOLERANCE_PERCENT * low:
-            lowest[base] = Clocks(low, base, min(clock.capacity for clock in alike))
-    return {cpu: lowest.get(clock.base, clock) for cpu, clock in clocks.items()}
 
 
 _ARCHITECTURES: Final = {1: "4", 2: "4T", 3: "5", 4: "5T", 5: "5TE", 6: "5TEJ", 7: "6", 15: "8"}

@@ -191,7 +191,17 @@ def hardware_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
         yield Finding("warning", f"nodes {nodes}", message, "MOOR-474")
     for node in hardware.nodes:
         yield from _node_findings(tree, node)
-    yield from _distance_findings(tree, hardware)
+    if len(hardware.nodes) > 1 and read_distances(tree, list_nodes(tree)) is None:
+        message = "The distances between NUMA nodes are missing or incomplete; none are known."
+        yield Finding("warning", "distances", message, "MOOR-480")
+    table = hardware.distances or ()
+    size = range(len(table))
+    if any(table[row][column] != table[column][row] for row in size for column in size):
+        message = "The distances between NUMA nodes depend on the direction."
+        yield Finding("info", "distances", message, "MOOR-481")
+    if any(table[row][column] <= table[row][row] for row in size for column in size if row != column):
+        message = "A NUMA node is as near to another as to itself, by the distances."
+        yield Finding("warning", "distances", message, "MOOR-482")
 
 
 def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
@@ -221,17 +231,3 @@ def _node_findings(tree: Tree, node: HardwareNode) -> Iterator[Finding]:
     elif sum(pool.size_bytes * pool.count for pool in node.hugepages) > node.memory_bytes:
         message = f"The huge pages of NUMA node {node.id} amount to more than its memory ({node.memory_bytes} bytes)."
         yield Finding("warning", subject, message, "MOOR-479")
-
-
-def _distance_findings(tree: Tree, hardware: Hardware) -> Iterator[Finding]:
-    if len(hardware.nodes) > 1 and read_distances(tree, list_nodes(tree)) is None:
-        message = "The distances between NUMA nodes are missing or incomplete; none are known."
-        yield Finding("warning", "distances", message, "MOOR-480")
-    table = hardware.distances or ()
-    size = range(len(table))
-    if any(table[row][column] != table[column][row] for row in size for column in size):
-        message = "The distances between NUMA nodes depend on the direction."
-        yield Finding("info", "distances", message, "MOOR-481")
-    if any(table[row][column] <= table[row][row] for row in size for column in size if row != column):
-        message = "A NUMA node is as near to another as to itself, by the distances."
-        yield Finding("warning", "distances", message, "MOOR-482")

@@ -1,0 +1,202 @@
+"""``mooring whatif``: two plans side by side, or the changes that were found; every form is made of one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mooring.answers.base.answering import Answer
+from mooring.answers.base.changes.change import PlannedChange, asked_about, sentence
+from mooring.answers.base.changes.nearest import (
+    change_parts,
+    exclusive_changes,
+    is_exclusive,
+    nearest_changes,
+    outcome_command,
+    proposal_part,
+)
+from mooring.answers.base.changes.search import Proposal
+from mooring.answers.base.inputs.node import NodeInputs
+from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
+from mooring.answers.base.plan_document import plan_document, pod_part
+from mooring.answers.base.pods import find_pod, first_refused, pods_of
+from mooring.answers.base.start import advice_to_start
+from mooring.documents import explanation as parts
+from mooring.documents.plan import finding_parts
+from mooring.engine.core.decision import Placement
+from mooring.engine.node.settings import policies
+from mooring.explanations.alignment import extents
+from mooring.explanations.reason import SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS
+from mooring.explanations.story import PodVerdict
+
+UNASKED = "unasked"
+"""The state of a pod that was not asked, as these documents call it."""
+_SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS})
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Where every pod is before and after changes."""
+
+    document: parts.WhatIfDocument
+    title: str
+    """The changes as one sentence."""
+    policies: tuple[str, str]
+    """Of the kubelet before and after; empty where it would not start."""
+    pods: Sequence[parts.DifferencePart]
+    """All pods, also those that are as before."""
+    refused: Sequence[parts.DifferencePart]
+    """Those that are not admitted after the changes, in the order in which they are asked."""
+
+
+def changed(
+    question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan, *, with_pods: bool
+) -> Changed:
+    """Compare the plans of a question without and with changes.
+
+    Args:
+        question: without the changes.
+        changes: what was changed.
+        before: the plan without them.
+        after: the plan with them.
+        with_pods: whether the document has the pods of both plans, whose state files are long.
+    """
+    pods = differences(before, after)
+    by_uid = {one.uid: one for one in pods}
+    old, new = (policies(one.kubelet.settings) if isinstance(one, Plan) else "" for one in (before, after))
+    return Changed(
+        document=parts.WhatIfDocument(
+            kubelet=before.release.tag,
+            machine=before.machine.name,
+            changes=change_parts(changes, question),
+            differences=[one for one in pods if differs(one)],
+            before=plan_document(before, with_pods=with_pods),
+            after=plan_document(after, with_pods=with_pods),
+        ),
+        title=sentence(changes, question),
+        policies=(old, new),
+        pods=pods,
+        refused=[by_uid[answer.pod.uid] for answer in after.answers if not answer.admitted],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The nearest changes that admit a pod, or give it exclusive CPUs."""
+
+    document: parts.NearestChangesDocument
+    proposals: Sequence[Proposal]
+    commands: Sequence[tuple[str, ...]]
+    """What shows the outcome of each proposal: words after ``mooring``."""
+    exclusive: bool
+    """Whether the pod is to have exclusive CPUs, and has none."""
+    exclusive_command: tuple[str, ...]
+    """What searches exclusive CPUs for a pod in the shared pool; empty where that is not open to it."""
+    remedy: str
+    """General advice about the pod's refusal."""
+    is_yes: bool
+    """Whether nothing needs to change, or a change was found."""
+
+
+def nearest(
+    read: NodeInputs, question: Question, made: Sequence[PlannedChange], name: str, goal: str, limit: int
+) -> Nearest:
+    """Search for changes.
+
+    Args:
+        read: the options of the call.
+        question: with the changes that are made already.
+        made: those changes.
+        name: of the pod; empty for the first that is not admitted.
+        goal: ``admitted`` or ``exclusive``.
+        limit: how many changes at most.
+
+    Raises:
+        InputError: no pod has this name.
+    """
+    plan = make_plan(question)
+    pod = find_pod(asked_about(question), name) if name else first_refused(plan)
+    answer = next((one for one in plan.answers if pod is not None and one.pod.uid == pod.uid), None)
+    admitted = pod is None or (answer is not None and answer.admitted)
+    lacks = goal == "exclusive" and answer is not None and not is_exclusive(answer.decision)
+    proposals: tuple[Proposal, ...] = ()
+    commands: list[tuple[str, ...]] = []
+    if pod is not None and (lacks or not admitted):
+        proposals = exclusive_changes(question, pod.uid, limit) if goal == "exclusive" else ()
+        if not admitted:
+            proposals = proposals or nearest_changes(question, pod.uid, limit)
+            proposals = tuple(one for one in proposals if goal != "exclusive" or is_exclusive(one.decision))
+        for one in proposals:
+            replaced = {change.target for change in one.changes} - {""}
+            kept = [change.option for change in made if change.target not in replaced]
+            commands.append(outcome_command(read, (*kept, *one.options), pod))
+    starts = isinstance(plan, RefusedPlan) and advice_to_start(plan.question, plan.refusal)
+    is_shared = answer is not None and answer.admitted and answer.code in _SHARED
+    return Nearest(
+        document=parts.NearestChangesDocument(
+            kubelet=plan.release.tag,
+            machine=plan.machine.name,
+            start_error=start_error(plan),
+            pod=pod_part(pod) if pod is not None else None,
+            admitted=admitted,
+            reason=answer.decision.reason if answer is not None else "",
+            code=answer.code if answer is not None else "",
+            why=answer.why if answer is not None else "",
+            proposals=[proposal_part(proposal, question) for proposal in proposals],
+            findings=finding_parts(plan.findings),
+            remedy=plan.remedy if isinstance(plan, RefusedPlan) else "",
+        ),
+        proposals=proposals,
+        commands=commands,
+        exclusive=goal == "exclusive" and (lacks or not admitted),
+        exclusive_command=("whatif", f"{pod.namespace}/{pod.name}", *read.options.words, "--goal", "exclusive")
+        if pod is not None and is_shared
+        else (),
+        remedy=answer.remedy if answer is not None else "",
+        is_yes=bool(proposals or starts) or not (lacks or not admitted),
+    )
+
+
+def differences(before: AnyPlan, after: AnyPlan) -> list[parts.DifferencePart]:
+    """Return all pods of both plans, in the order of the first and then of the second, as they are called after."""
+    old, new = _outcomes(before), _outcomes(after)
+    pods = {pod.uid: pod for pod in (*pods_of(before), *pods_of(after))}
+    names = {**pods, **{pod.uid: pod for pod in pods_of(after)}}
+    absent = parts.OutcomePart(PodVerdict.ABSENT, "", "", "", {}, None)
+    return [
+        parts.DifferencePart(uid, names[uid].namespace, names[uid].name, old.get(uid, absent), new.get(uid, absent))
+        for uid in pods
+    ]
+
+
+def differs(one: parts.DifferencePart) -> bool:
+    """Tell whether something changes for a pod; why it is rejected may read differently."""
+    old, new = one.before, one.after
+    return (old.state, old.reason, old.containers, old.pod) != (new.state, new.reason, new.containers, new.pod)
+
+
+def _outcomes(plan: AnyPlan) -> dict[str, parts.OutcomePart]:
+    found = {answer.pod.uid: _outcome(plan, answer) for answer in plan.answers}
+    return found | {pod.uid: parts.OutcomePart(UNASKED, "", "", "", {}, None) for pod in plan.unasked}
+
+
+def _outcome(plan: AnyPlan, answer: Answer) -> parts.OutcomePart:
+    decision = answer.decision
+    if not answer.admitted:
+        return parts.OutcomePart(answer.verdict, decision.reason, answer.code, answer.why, {}, None)
+    found = extents(answer.circumstances.settings, answer.decided, answer.pod, decision)
+    containers = {
+        name: _place(
+            placement,
+            sorted(device.id for devices in decision.devices.get(name, {}).values() for device in devices),
+            [parts.ExtentPart(one.level.name.lower(), one.held, one.needed) for one in found.get(name, ())],
+        )
+        for name, placement in decision.containers.items()
+    }
+    whole = _place(decision.pod, [], []) if decision.pod.cpus or decision.pod.mems else None
+    state = PodVerdict.LEFT if answer.pod.uid in plan.left else PodVerdict.ADMITTED
+    return parts.OutcomePart(state, "", answer.code, "", containers, whole)
+
+
+def _place(placement: Placement, devices: list[str], alignment: list[parts.ExtentPart]) -> parts.OutcomePlacePart:
+    return parts.OutcomePlacePart(str(placement.cpus), ",".join(map(str, placement.mems)), devices, alignment)
