@@ -16,7 +16,10 @@ from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
 from mooring.agent.effects import AgentReport, ClusterEvent, Effect, Evict, Occasion, Persist, ReportKind, WriteCPUSet
-from mooring.agent.journal import JournalWriter, read_journal
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer

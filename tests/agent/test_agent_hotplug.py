@@ -16,16 +16,29 @@ from tests.agent.small_node import CONFIG, INFO, amounts, container, guaranteed,
 from tests.patience import until
 
 from mooring.agent.effects import AgentReport, ClusterEvent, Persist, ReturnCPUs, WriteCPUSet
-from mooring.agent.journal import JournalWriter, read_journal
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.recovery import Stored, reconfigured, resume
+from mooring.agent.reactor.recovery import (
+    Stored,
+    reconfigured,
+    resume,
+)
 from mooring.agent.reactor.response import Adjusted, EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
-from mooring.agent.reconcile import ONLINE, CPUWatch, is_about_cpus, online_cpus, open_uevents
+from mooring.agent.reconcile import (
+    ONLINE,
+    CPUWatch,
+    is_about_cpus,
+    online_cpus,
+    open_uevents,
+)
 from mooring.agent.startup import keep_machine, known_machine
 from mooring.agent.state import AgentState
 from mooring.agent.status.snapshot import overlaps

@@ -10,7 +10,10 @@ from tests.agent.sets import cpuset_write
 from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
 
 from mooring.agent.effects import AgentReport, ClusterEvent, LiftQuota, Persist, ReportKind, ResizeAnswered, WriteCPUSet
-from mooring.agent.journal import JournalWriter, read_journal
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import cpus_changed

@@ -14,7 +14,10 @@ from tests.agent.whole_agent import Node, pod, start, whole
 
 from mooring.agent.agent import Agent
 from mooring.agent.effects import AgentReport, Effect, ReportKind, WriteCPUSet
-from mooring.agent.journal import JournalWriter, read_journal
+from mooring.agent.journal import (
+    JournalWriter,
+    read_journal,
+)
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, RuntimeContainer
 from mooring.agent.reactor.containers import ListedGroup, as_requested, unlisted
 from mooring.agent.reactor.create_container import create_container

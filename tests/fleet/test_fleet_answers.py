@@ -49,7 +49,11 @@ from mooring.fleet.cluster import (
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
-from mooring.fleet.page import SCRIPTS, fleet_page_text, heat_svg
+from mooring.fleet.page import (
+    SCRIPTS,
+    fleet_page_text,
+    heat_svg,
+)
 from mooring.fleet.ranking import Goal, ranked, size_of, variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import MOST_SAMPLES, Simulation

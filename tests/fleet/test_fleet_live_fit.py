@@ -25,7 +25,10 @@ from mooring.engine.releases.catalog import release_of
 from mooring.fleet.command import fit_question
 from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.event_files import load_cluster
-from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_cluster import (
+    LiveCluster,
+    live_cluster,
+)
 from mooring.fleet.live_objects import named_machines, requirements_of_text
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.drain import drain, is_clean, upgrade

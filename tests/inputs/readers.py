@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from tests.agent.nri import recordings
 from tests.cli.test_cli_vendors import ALLOCATABLE, HELD
-from tests.configuration.test_configuration_embedded import GIVEN
+from tests.configuration.test_configuration_embedded import FOLDER, GIVEN
 from tests.discovery import tool_outputs
 from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
@@ -320,7 +320,11 @@ def _interrupts_seeds() -> list[bytes]:
 
 READERS = (
     Reader("configuration", _configuration, lambda: _yaml_seeds("*kubelet*.yaml", "plugins/*kubelet.yaml")),
-    Reader("configuration-file", _configuration_file, lambda: [text.encode() for text, _, _ in GIVEN.values()]),
+    Reader(
+        "configuration-file",
+        _configuration_file,
+        lambda: [file.read_bytes() for file in sorted(FOLDER.iterdir())] + [one[0].encode() for one in GIVEN.values()],
+    ),
     Reader("podresources-dump", _dump, lambda: [json.dumps(one).encode() for one in (ALLOCATABLE, HELD)]),
     Reader("pods", _pods, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml", "node/pods.json")),
     Reader("plan", _plan, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml")),

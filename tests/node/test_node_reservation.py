@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.faults import text_of
@@ -11,7 +10,7 @@ from tests.node.nodes import GIB, machine
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.machineinfo import HugePages, MachineInfo
-from mooring.engine.node.reservation import EVICTION_SIGNALS, Reservation, reserve
+from mooring.engine.node.reservation import Reservation, reserve
 from mooring.engine.node.settings import topology_of
 
 SYSTEM = "--system-reserved value failed to parse: "
@@ -59,11 +58,6 @@ def test_the_hard_eviction_threshold_of_memory_is_reserved(
     config = KubeletConfig(eviction_hard=thresholds, merge_default_eviction_settings=merge)
     found = reserved(config).reserved.get("memory")
     assert (found.units if found else 0) == memory
-
-
-def test_thresholds_of_other_signals_do_not_count() -> None:
-    config = KubeletConfig(eviction_hard={"nodefs.available": "1Gi", "imagefs.available": "10%"})
-    assert texts(reserved(config)) == {}
 
 
 @pytest.mark.parametrize(
@@ -114,11 +108,6 @@ def test_every_percent_sign_at_the_end_is_dropped() -> None:
     assert texts(found[0]) == texts(found[1]) == {"memory": "4Gi"}
 
 
-@pytest.mark.parametrize("signal", sorted(EVICTION_SIGNALS - {"memory.available"}))
-def test_each_signal_of_the_kubelet_may_have_a_threshold(signal: str) -> None:
-    assert texts(reserved(KubeletConfig(eviction_hard={signal: "5%"}))) == {}
-
-
 @pytest.mark.parametrize("number", ["inf", "+Infinity", "150", "1.0001e2"])
 def test_percentages_above_all(number: str) -> None:
     text = answer(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine())
@@ -128,21 +117,9 @@ def test_percentages_above_all(number: str) -> None:
 # Reserved amounts.
 
 
-def test_both_amounts_and_the_threshold_add_up() -> None:
-    config = KubeletConfig(
-        kube_reserved={"cpu": "500m", "memory": "1Gi"}, system_reserved={"cpu": "600m", "memory": "512Mi"}
-    )
-    assert texts(reserved(config)) == {"cpu": "1100m", "memory": "1636Mi"}
-
-
 def test_amounts_of_mixed_suffixes_add_up_exactly() -> None:
     config = KubeletConfig(eviction_hard={}, kube_reserved={"memory": "1M"}, system_reserved={"memory": "1Mi"})
     assert reserved(config).reserved["memory"].units == 2**20 + 10**6
-
-
-def test_zero_and_what_the_machine_lacks_are_left_out() -> None:
-    config = replace(NO_EVICTION, kube_reserved={"cpu": "0", "pid": "100", "ephemeral-storage": "1Gi"})
-    assert texts(reserved(config)) == {}
 
 
 @pytest.mark.parametrize(("text", "milli"), [("0.0005", 1), ("0.0004", 0), ("1.0015", 1002), ("1.00149", 1001)])
@@ -171,41 +148,11 @@ def test_bad_amounts(kube: dict[str, str], system: dict[str, str], text: str) ->
 # Explicit CPUs.
 
 
-def test_explicit_cpus_replace_both_amounts() -> None:
-    config = replace(
-        NO_EVICTION, reserved_system_cpus="0,8,1", kube_reserved={"cpu": "7"}, system_reserved={"cpu": "9"}
-    )
-    found = reserved(config)
-    assert (str(found.cpus), texts(found)) == ("0-1,8", {"cpu": "3"})
-
-
-def test_explicit_cpus_must_be_there() -> None:
-    text = "reserved-cpus: 0,16 is not a subset of online-cpus: 0-15"
-    assert answer(KubeletConfig(reserved_system_cpus="0,16"), machine()) == text
-
-
 def test_explicit_cpus_need_a_topology() -> None:
     info = replace(machine(), num_cores=0)
     text = "unable to discover CPU topology info: could not detect number of cpus"
     assert answer(KubeletConfig(reserved_system_cpus="0"), info) == text
     assert isinstance(answer(KubeletConfig(), info), Reservation)
-
-
-def test_explicit_cpus_come_before_amounts_and_these_before_thresholds() -> None:
-    bad = KubeletConfig(
-        reserved_system_cpus="99",
-        kube_reserved={"x": "1"},
-        system_reserved={"y": "1"},
-        eviction_hard={"memory.available": "0"},
-    )
-    order = []
-    steps: list[dict[str, Any]] = [{}, {"reserved_system_cpus": ""}, {"kube_reserved": {}}, {"system_reserved": {}}]
-    for step in steps:
-        bad = replace(bad, **step)
-        text = answer(bad, machine())
-        assert isinstance(text, str)
-        order.append(text.partition(" ")[0])
-    assert order == ["reserved-cpus:", "--kube-reserved", "--system-reserved", "eviction"]
 
 
 # Capacity and what is left.
@@ -245,7 +192,3 @@ def test_every_resource_of_which_too_much_is_kept_is_named() -> None:
         f'Resource "memory" has a reservation of {{{{{17 * GIB} 0}} {{<nil>}}  BinarySI}} '
         f"but capacity of {{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
     )
-
-
-def test_all_of_it_may_be_reserved() -> None:
-    assert text_of(reserved(KubeletConfig(kube_reserved={"memory": "16Gi"}, eviction_hard={})).overcommitment()) == ""

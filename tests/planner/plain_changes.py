@@ -11,9 +11,8 @@ from itertools import combinations
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied
 from mooring.answers.base.changes.configuration import ConfigField
-from mooring.answers.base.changes.devices import MoreDevices
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
-from mooring.answers.base.changes.requests import Amount
+from mooring.answers.base.changes.requests import Amount, MoreDevices
 from mooring.answers.base.plan import AnyPlan, Question, make_plan
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError

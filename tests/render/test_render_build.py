@@ -8,8 +8,7 @@ import pytest
 from tests.render.sample_machines import SampleShape, hybrid, regular
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import HardwareNode
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import HardwareNode, Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView

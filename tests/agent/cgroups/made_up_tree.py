@@ -76,7 +76,8 @@ class MadeUpMachine:
 
         def has_value() -> bool:
             nonlocal text
-            return bool(file.read_text())
+            text = file.read_text()
+            return bool(text)
 
         until(has_value, f"{file} has a value")
         return text.strip()

@@ -319,8 +319,10 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
     monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
-    log = SimpleNamespace(info=told, warning=told)
-    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (log, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr(
+        "mooring.service.logs.open_log",
+        lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None)),
+    )
     monkeypatch.setattr("mooring.agent.agent.Agent", lambda *_: agent)
     run_agent(AgentCommand("agent.yaml"), {})
     assert done == ["closed"]

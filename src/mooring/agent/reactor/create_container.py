@@ -27,9 +27,8 @@ from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, differ
 from mooring.agent.reactor.devices import UNKNOWN_CODE, why_wait
 from mooring.agent.reactor.update_container import resize_missed, restarted
 from mooring.agent.state import AgentState, DevicesFound, Phase, claims_by_variable
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.node.claims import Claim
