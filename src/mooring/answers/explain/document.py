@@ -32,7 +32,7 @@ def explanation_document(
         nearest: changes that would admit the pod.
         release: of the kubelet that decided.
     """
-    return parts.ExplanationDocument(
+    document = parts.ExplanationDocument(
         kubelet=release.tag,
         machine=machine,
         uid=story.pod.uid,
@@ -55,6 +55,8 @@ def explanation_document(
         ),
         facts=[fact_members(fact) for fact in story.facts],
     )
+    document.circumstances = story.circumstances
+    return document
 
 
 def _claim(claim: HeldClaim) -> parts.ClaimPart:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 import msgspec
@@ -33,33 +32,15 @@ _VERDICTS: dict[str, str] = {
 _MARKS = {NO: "✗ ", YES: "✓ "}
 
 
-@dataclass(frozen=True, slots=True)
-class Help:
-    """A change that would admit a pod."""
-
-    text: str
-    command: tuple[str, ...]
-    """What shows its outcome: words after ``mooring``."""
-
-
-def explain_text(
-    document: ExplanationDocument,
-    circumstances: str,
-    nearest: Sequence[Help] = (),
-    *,
-    verbose: bool = False,
-    to: str = "",
-) -> str:
+def explain_text(document: ExplanationDocument, *, verbose: bool = False, to: str) -> str:
     """Return an explanation as text for the terminal, or without any styling for the file ``to``.
 
     Args:
         document: what to tell.
-        circumstances: by what rules it was decided, in one line.
-        nearest: changes that would admit the pod.
         verbose: whether all is written.
         to: the destination.
     """
-    return text_for(Group(*_parts(document, circumstances, nearest, verbose=verbose)), to)
+    return text_for(Group(*_parts(document, verbose=verbose)), to)
 
 
 def page_text(page: CodePage, to: str = "") -> str:
@@ -90,9 +71,7 @@ def list_text(plan: AnyPlan, to: str = "", words: Sequence[str] = ()) -> str:
     return text_for(Group(*lines), to)
 
 
-def _parts(
-    document: ExplanationDocument, circumstances: str, nearest: Sequence[Help], *, verbose: bool
-) -> Iterator[RenderableType]:
+def _parts(document: ExplanationDocument, *, verbose: bool) -> Iterator[RenderableType]:
     verdict, name = document.verdict, (document.namespace, document.name, document.container)
     kind, style = ("ok", "bold green") if verdict == PodVerdict.ADMITTED else ("error", "bold red")
     what = "is admitted again" if verdict == PodVerdict.ADMITTED and document.running else _VERDICTS[verdict]
@@ -103,20 +82,20 @@ def _parts(
     if document.message:
         yield _indented(f"The kubelet says: “{document.message}”.", "dim")
     shown = document.story if verbose else without_details(document.story)
-    if shown or (document.verdict == PodVerdict.NOT_STARTED and circumstances):
+    if shown or (document.verdict == PodVerdict.NOT_STARTED and document.circumstances):
         yield Text("")
-        yield Text(clean(circumstances), "dim")
+        yield Text(clean(document.circumstances), "dim")
     yield from (_tree(line) for line in shown)
     notes = list(_notes(document))
     if notes:
         yield Text("")
         yield from (_noted(text) for text in notes)
-    helps = helps_of(document, [one.text for one in nearest])
+    helps = helps_of(document, proposed(document))
     if helps:
         yield Text("")
-    if nearest and document.code == UNHEALTHY_DEVICES:
+    if document.proposals and document.code == UNHEALTHY_DEVICES:
         yield _noted(f"help: {document.remedy}")
-    for text, one in zip_longest(helps, nearest):
+    for text, one in zip_longest(helps, document.proposals):
         yield _noted(text)
         if one is not None:
             yield CommandLine(one.command, "  ")
@@ -136,6 +115,11 @@ def _notes(document: ExplanationDocument) -> Iterator[str]:
         texts = [*([] if told else [f"{remark.message}."]), *([remark.remedy] if remark.remedy else [])]
         if texts:
             yield f"note[{remark.code}]: {' '.join(texts)}"
+
+
+def proposed(document: ExplanationDocument) -> list[str]:
+    """Return the changes that would admit the pod, each with its price."""
+    return [f"{one.text} {one.price}".rstrip() for one in document.proposals]
 
 
 def helps_of(document: ExplanationDocument, nearest: Sequence[str]) -> list[str]:
