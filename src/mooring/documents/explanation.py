@@ -242,9 +242,11 @@ class ExplainablePodPart(DocumentPart):
     why: str
 
 
-class ExplanationListDocument(DocumentPart, kw_only=True):
+class ExplanationListDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring explain -o json prints without a name when every pod runs."""
 
+    archive = ""
+    """The node archive that it is about, and when it was captured. No member of the document."""
     api_version: APIVersion = API_VERSION
     kind: Literal["ExplanationList"] = "ExplanationList"
     kubelet: KubeletRelease

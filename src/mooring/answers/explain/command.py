@@ -177,9 +177,10 @@ def _list(plan: AnyPlan, inputs: NodeOptions, form: str, to: str) -> None:
     Raises:
         InputError: a picture was requested.
     """
+    document = explanation_document.explanation_list(plan)
     if form == "json":
-        emit_document(json_text(explanation_document.explanation_list(plan)), to)
+        emit_document(json_text(document), to)
     elif form == "text":
-        emit(text.list_text(plan, to, inputs.words), to)
+        emit(text.list_text(document, to, inputs.words), to)
     else:
         raise InputError("every pod is admitted; a picture shows one decision", source="POD", remedy="name a pod")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.answers.base.plan import AnyPlan
+from mooring.answers.base.plan import AnyPlan, archive_of
 from mooring.documents import explanation as parts
 from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import list_text
@@ -74,7 +74,7 @@ def page_document(page: CodePage) -> parts.CodePageDocument:
 
 def explanation_list(plan: AnyPlan) -> parts.ExplanationListDocument:
     """Return what can be explained of a plan (``mooring explain -o json`` when every pod runs)."""
-    return parts.ExplanationListDocument(
+    document = parts.ExplanationListDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
         pods=[
@@ -89,3 +89,5 @@ def explanation_list(plan: AnyPlan) -> parts.ExplanationListDocument:
             for answer in plan.answers
         ],
     )
+    document.archive = archive_of(plan.findings)
+    return document

@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.text import Text
 from rich.tree import Tree
 
-from mooring.answers.base.plan import AnyPlan, archive_of, decided_by
+from mooring.answers.base.plan import decided_by
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import CommandLine, text_for
-from mooring.documents.explanation import ExplanationDocument, StoryLinePart
+from mooring.documents.explanation import ExplanationDocument, ExplanationListDocument, StoryLinePart
 from mooring.engine.core.errors import clean
 from mooring.explanations.codes import CodePage
 from mooring.explanations.reason import UNHEALTHY_DEVICES
@@ -50,23 +50,21 @@ def page_text(page: CodePage, to: str = "") -> str:
     return page.text
 
 
-def list_text(plan: AnyPlan, to: str = "", words: Sequence[str] = ()) -> str:
+def list_text(document: ExplanationListDocument, to: str, words: Sequence[str]) -> str:
     """Return what can be explained of a plan in which every pod runs.
 
     Args:
-        plan: the plan.
+        document: what there is.
         to: the destination.
         words: the options of the call, for a command that explains a pod.
     """
     lines: list[RenderableType] = [Text("Every pod is admitted. This explains the placement of one:")]
-    if plan.answers:
-        pod = plan.answers[0].pod
-        lines += [CommandLine(("explain", f"{pod.namespace}/{pod.name}", *words), "  "), Text("")]
-    for answer in plan.answers:
-        name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
-        lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
-        lines.append(_indented(answer.why, "dim"))
-    for line in (archive_of(plan.findings), decided_by(plan.release.tag)):
+    first = f"{document.pods[0].namespace}/{document.pods[0].name}"
+    lines += [CommandLine(("explain", first, *words), "  "), Text("")]
+    for pod in document.pods:
+        lines.append(Text.assemble((clean(f"{pod.namespace}/{pod.name}"), "bold"), (f"  [{pod.code}]", "dim")))
+        lines.append(_indented(pod.why, "dim"))
+    for line in (document.archive, decided_by(document.kubelet)):
         lines += [Text(""), Text(clean(line), "dim")] if line else []
     return text_for(Group(*lines), to)
 
