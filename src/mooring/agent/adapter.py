@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mooring.agent.devices.lookup import DeviceLookup, without_devices
+from mooring.agent.device_lookup import DeviceLookup, without_devices
 from mooring.agent.nri import types as nri
 from mooring.agent.pods.resolve import Resolved, resolved
 from mooring.agent.pods.source import PodSources

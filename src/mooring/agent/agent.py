@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.conflicts import KubeletWatch, NodeLock
-from mooring.agent.cpu_hotplug import CPUReconciler
 from mooring.agent.effects import ClusterEvent, Evict
 from mooring.agent.executor import AssignedFiles, Executor, WorkQueue
 from mooring.agent.interrupts import JOURNAL as INTERRUPT_JOURNAL
@@ -22,15 +21,23 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.hotplug import is_watched
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome
-from mooring.agent.reactor.resume import resume
-from mooring.agent.reconcile import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
+from mooring.agent.reconcile import (
+    CPUReconciler,
+    SandboxCheck,
+    release,
+    update_late_files,
+    verify,
+    verify_quotas,
+    verify_sandboxes,
+)
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
 from mooring.agent.status.api import AgentMetrics, unready
 from mooring.agent.status.snapshot import Published, Snapshot, moment
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
@@ -40,7 +47,7 @@ from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log, Traces
 
 if TYPE_CHECKING:
-    from mooring.agent.devices.access import DeviceAccess
+    from mooring.agent.device_access import DeviceAccess
     from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
@@ -268,7 +275,7 @@ class Agent:
         if DEVICE_ALIGNMENT not in startup.configuration.mooring.extensions:
             return None
         # Late: gRPC is a good part of the agent's memory.
-        from mooring.agent.devices.access import open_device_access  # noqa: PLC0415 - as said above
+        from mooring.agent.device_access import open_device_access  # noqa: PLC0415 - as said above
 
         made = open_device_access(
             self.options.kubeconfig,

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.agent.cgroups.files import find_layout
-from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
+from mooring.agent.cgroups.protocol import CGroups, KernelCGroups, UnseenCGroups
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.pod_resources import serve_claims, serve_pod_resources
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
@@ -25,7 +24,7 @@ from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics, health_pages, status_pages
 from mooring.agent.status.snapshot import Published
-from mooring.agent.storage.store import MACHINE_FILE
+from mooring.agent.store import MACHINE_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.errors import InputError

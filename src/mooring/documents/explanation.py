@@ -64,9 +64,12 @@ class ExtentPart(DocumentPart):
     needed: Annotated[Count, told("How many hold the same on the empty machine.")]
 
 
-class ProposalPart(DocumentPart):
+class ProposalPart(DocumentPart, dict=True):
     """Changes that admit a pod, verified, and where it would be."""
 
+    # No members of the document: what is given up in words, and the words after ``mooring`` that show the outcome.
+    given_up = tuple[str, ...]()
+    command = tuple[str, ...]()
     text: str
     cost: CostPart
     guarantees_given_up: Annotated[list[str], told("In words, the weightiest first.")]
@@ -110,9 +113,15 @@ class DifferencePart(DocumentPart):
     after: OutcomePart
 
 
-class WhatIfDocument(DocumentPart, kw_only=True):
+class WhatIfDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring whatif -o json prints with changes: where every pod is before and after."""
 
+    # No members of the document: the changes as one sentence; the kubelet's policies before and after, empty where it
+    # would not start; all pods, also those that are as before; those that are not admitted after, in their order.
+    title = ""
+    policies = ("", "")
+    pods = tuple[DifferencePart, ...]()
+    refused = tuple[DifferencePart, ...]()
     api_version: APIVersion = API_VERSION
     kind: Literal["WhatIf"] = "WhatIf"
     kubelet: KubeletRelease
@@ -123,9 +132,16 @@ class WhatIfDocument(DocumentPart, kw_only=True):
     after: Annotated[PlanDocument, told("A pod that ended has left; a pod that returned has its uid with _again.")]
 
 
-class NearestChangesDocument(DocumentPart, kw_only=True):
+class NearestChangesDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring whatif -o json prints without changes: the nearest ones that admit a pod."""
 
+    # No members of the document: whether the pod is to have exclusive CPUs and has none; the words after ``mooring``
+    # that search them for a pod that could have some; general advice; whether nothing needs to change or a change is
+    # known.
+    exclusive = False
+    exclusive_command = tuple[str, ...]()
+    advice = ""
+    is_yes = False
     api_version: APIVersion = API_VERSION
     kind: Literal["NearestChanges"] = "NearestChanges"
     kubelet: KubeletRelease

@@ -128,15 +128,11 @@ def _write_one(hierarchy: Hierarchy, folder: str, name: str, wanted: int) -> Non
             _write_nested(folder, name, wanted)
         else:
             if error.trouble in {CGroupTrouble.OUTSIDE_PARENT, CGroupTrouble.OUT_OF_RANGE}:
-                _write_part(hierarchy, folder, name, wanted)
+                part = wanted & _in_effect(hierarchy, folder.rpartition("/")[0], name)
+                if part:
+                    with suppress(GroupError):
+                        write(f"{folder}/{name}", list_text(part))
             raise
-
-
-def _write_part(hierarchy: Hierarchy, folder: str, name: str, wanted: int) -> None:
-    part = wanted & _in_effect(hierarchy, folder.rpartition("/")[0], name)
-    if part:
-        with suppress(GroupError):
-            write(f"{folder}/{name}", list_text(part))
 
 
 def _widen_pod(hierarchy: Hierarchy, folder: str, name: str, wanted: int) -> bool:

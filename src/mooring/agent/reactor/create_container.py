@@ -27,9 +27,8 @@ from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, differ
 from mooring.agent.reactor.devices import UNKNOWN_CODE, why_wait
 from mooring.agent.reactor.update_container import resize_missed, restarted
 from mooring.agent.state import AgentState, DevicesFound, KnownContainer, Phase, Setting, claims_by_variable
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.node.claims import Claim
@@ -178,7 +177,7 @@ def start_container(
 ) -> response.EventOutcome:
     """See to it that the container's cgroup is what it should be now, whatever became of updates since its creation.
 
-    Where that fails it is not started: :func:`mooring.agent.reactor.reconcile.writes_done` says when.
+    Where that fails it is not started: :func:`mooring.agent.reactor.lifecycle.writes_done` says when.
 
     Args:
         state: before.

@@ -17,8 +17,7 @@ from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.devices import can_be_placed_anew, decided_with, with_devices, with_words, without_question
 from mooring.agent.state import LIVE, AgentState, DevicesFound, HeldPod
-from mooring.engine.core.decision import Rejection
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide

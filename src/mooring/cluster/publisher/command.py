@@ -102,7 +102,13 @@ def command(
         rhythm = _rhythm(heartbeat, wakes=wake)
         address = service_options.parse_address(metrics, source="--metrics-address")
         if prune:
-            return _pruned(asked)
+            try:
+                with published_node.connector(asked.kubeconfig)() as cluster:
+                    gone = writing.prune(cluster.http, time.time())
+            except MooringError as error:
+                raise _bad(error, "may this account list and delete facts?") from None
+            emit(f"Facts removed: {len(gone)}.")
+            return YES
         if asked.is_described:
             return _described(asked, rhythm, form, to)
         source, end = published_node.kubelet_source(asked)
@@ -181,16 +187,6 @@ def _once(publisher: Publisher, name: str) -> int:
     finally:
         publisher.close()
     emit(f"{name} is published.")
-    return YES
-
-
-def _pruned(asked: published_node.Asked) -> int:
-    try:
-        with published_node.connector(asked.kubeconfig)() as cluster:
-            gone = writing.prune(cluster.http, time.time())
-    except MooringError as error:
-        raise _bad(error, "may this account list and delete facts?") from None
-    emit(f"Facts removed: {len(gone)}.")
     return YES
 
 

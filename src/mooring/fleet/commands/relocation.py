@@ -6,8 +6,8 @@ import click
 
 from mooring.cli import options
 from mooring.cli.output import NO, YES, Verb, emit_document
-from mooring.fleet.commands import inputs as common
-from mooring.fleet.commands.inputs import FleetOptions
+from mooring.fleet.commands import fleet as common
+from mooring.fleet.commands.fleet import FleetOptions
 from mooring.lazy import lazily
 
 with lazily():

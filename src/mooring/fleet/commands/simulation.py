@@ -13,14 +13,13 @@ from mooring.cli.output import NO, YES, Seconds, Verb, emit_document, tell
 from mooring.cli.terminal import Watched
 from mooring.engine.core.release import NEWEST
 from mooring.fleet import MOST_SECONDS
-from mooring.fleet.commands import inputs as common
-from mooring.fleet.commands.inputs import FleetOptions
+from mooring.fleet.commands import fleet as common
+from mooring.fleet.commands.fleet import FleetOptions
 from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.base.changes import configuration
-    from mooring.fleet import answer, nodes, ranking, simulation, text, trials
-    from mooring.fleet.report import page
+    from mooring.fleet import answer, nodes, page, ranking, simulation, text, trials
 
 if TYPE_CHECKING:
     from mooring.fleet.simulation import Simulation

@@ -28,13 +28,13 @@ from mooring.engine.core.errors import clean
 from mooring.engine.kubelet.admit import AdmitMode
 from mooring.explanations.phrases import duration, requests_text, size
 from mooring.fleet.answer import created, joined_periods, unhappy, with_pods
+from mooring.fleet.charts import group_label, heatmap_svg, rows_for, time_chart_svg
+from mooring.fleet.cluster import PodPhase, Record
 from mooring.fleet.documents import FleetDocument
 from mooring.fleet.nodes import NodeHistory, NodesSeen
 from mooring.fleet.relocation.moves import cause_words
-from mooring.fleet.report.charts import group_label, heatmap_svg, rows_for, time_chart_svg
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.states import SharedState
-from mooring.fleet.work import PodPhase, Record
 from mooring.views.build import CPUOwner
 from mooring.views.decision import decision_view
 from mooring.views.html.document import page_text, script_text

@@ -24,8 +24,8 @@ import msgspec
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.fleet.inputs.event_files import recorded_arrivals, seconds_at
-from mooring.fleet.work import ControllerKind, PodArrival, PodDemand, Work, Workload, asked_of, work_of
+from mooring.fleet.cluster import ControllerKind, PodArrival, PodDemand, Work, Workload, asked_of, work_of
+from mooring.fleet.event_files import recorded_arrivals, seconds_at
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
 from mooring.inputs.decoding.files import Paths, paths_of

@@ -22,10 +22,10 @@ from mooring.engine.kubelet.shapes import is_plain
 from mooring.engine.kubelet.start import start_on
 from mooring.engine.releases.catalog import KubeletVersion, chosen_release
 from mooring.explanations.phrases import plural
+from mooring.fleet import live_objects
 from mooring.fleet.cluster import NodeCluster, RunningNode, offered
-from mooring.fleet.inputs import live_machines
-from mooring.fleet.inputs.live_pods import DisruptionBudget, LivePod, disruption_budgets, live_pod
-from mooring.inputs.configuration.node_configuration import NodeConfiguration, configuration_of
+from mooring.fleet.live_objects import DisruptionBudget, LivePod, disruption_budgets, live_pod
+from mooring.inputs.configuration.node_configuration import configuration_of
 from mooring.inputs.decoding.fields import Document
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates
@@ -103,7 +103,7 @@ _Described = tuple[Machine, NodeKind, NodeState]
 
 
 def live_cluster(
-    objects: ClusterObjects, named: Sequence[live_machines.NamedMachine] = (), config: Sequence[Document] = ()
+    objects: ClusterObjects, named: Sequence[live_objects.NamedMachine] = (), config: Sequence[Document] = ()
 ) -> LiveCluster:
     """Return the cluster of some objects.
 
@@ -122,7 +122,7 @@ class _Reading:
     """Objects on their way to a cluster."""
 
     def __init__(
-        self, objects: ClusterObjects, named: Sequence[live_machines.NamedMachine], config: Sequence[Document]
+        self, objects: ClusterObjects, named: Sequence[live_objects.NamedMachine], config: Sequence[Document]
     ) -> None:
         self._objects, self._named, self._config = objects, named, config
         self._kinds: dict[str, NodeKind | str] = {}
@@ -142,8 +142,8 @@ class _Reading:
         groups: list[NodeGroup] = []
         now: dict[str, RunningNode] = {}
         pods: dict[str, tuple[LivePod, ...]] = {"": self._pods_of("", PodGates())}
-        nodes = [live_machines.node_object(content, self._objects.source) for content in self._objects.of(NODE)]
-        live_machines.check_names((node.name for node in nodes), "node", self._objects.source)
+        nodes = [live_objects.node_object(content, self._objects.source) for content in self._objects.of(NODE)]
+        live_objects.check_names((node.name for node in nodes), "node", self._objects.source)
         listed = {"", *(node.name for node in nodes)}
         self._assumed.elsewhere = sum(len(found) for name, found in self._bound.items() if name not in listed)
         for node in sorted(nodes, key=lambda one: one.name):
@@ -154,8 +154,16 @@ class _Reading:
                 facts = described[1].facts
                 pods[node.name] = self._pods_of(node.name, PodGates.of_node(facts.config, facts.mooring))
                 self._add(groups, now, node, described, pods[node.name])
-        self._check_known()
-        live_machines.check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
+        # Refuse nodes whose machine is not known
+        for kind, names in sorted(self._unknown.items()):
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            what = f"instance type {kind!r:.60}" if kind else "a node without the label of an instance type"
+            raise InputError(
+                f"node {names[0]}{others}: the machine of {what} is not known, and nothing is published",
+                source=self._objects.source,
+                remedy=f"name it: --machine {kind or 'LABEL=VALUE'}:MACHINE, or let mooring publish run there",
+            )
+        live_objects.check_names((one.name for found in pods.values() for one in found), "pod", self._objects.source)
         if not groups:
             raise InputError(
                 f"nothing can be said about any node: {next(iter(self._assumed.left_out.values()), 'there is none')}",
@@ -183,32 +191,32 @@ class _Reading:
         )
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.order))
 
-    def _described(self, node: live_machines.NodeObject) -> _Described | str | None:
+    def _described(self, node: live_objects.NodeObject) -> _Described | str | None:
         """Return what a node is; a text says why nothing can be said, None that its machine is to be named."""
         if node.name in self._states:
-            return self._published(node.name)
-        machine = live_machines.machine_of_node(node, self._named)
+            state = state_of(self._states[node.name])
+            if state.facts not in self._kinds:
+                content = self._facts.get(state.facts)
+                self._kinds[state.facts] = (
+                    "its facts are not known" if content is None else kind_of(state.facts, facts_of(content))
+                )
+            kind = self._kinds[state.facts]
+            return kind if isinstance(kind, str) else (Machine(node.name, kind.facts.machine), kind, state)
+        machine = live_objects.machine_of_node(node, self._named)
         if machine is None:
-            self._unknown.setdefault(live_machines.instance_type(node), []).append(node.name)
+            self._unknown.setdefault(live_objects.instance_type(node), []).append(node.name)
             return None
         by_name = any(one.is_of(node) for one in self._named)
-        self._assumed.machines["--machine" if by_name else f"instance type {live_machines.instance_type(node)}"] += 1
-        return self._assumed_node(node, machine)
-
-    def _published(self, name: str) -> _Described | str:
-        state = state_of(self._states[name])
-        if state.facts not in self._kinds:
-            content = self._facts.get(state.facts)
-            self._kinds[state.facts] = (
-                "its facts are not known" if content is None else kind_of(state.facts, facts_of(content))
-            )
-        kind = self._kinds[state.facts]
-        return kind if isinstance(kind, str) else (Machine(name, kind.facts.machine), kind, state)
-
-    def _assumed_node(self, node: live_machines.NodeObject, machine: Machine) -> _Described | str:
+        self._assumed.machines["--machine" if by_name else f"instance type {live_objects.instance_type(node)}"] += 1
         chosen = chosen_release([KubeletVersion(node.version, f"node {node.name}")], nearest=True)
         self._assumed.releases.update(one.message for one in chosen.findings)
-        configuration = self._configuration(node, machine)
+        told = self._objects.configz.get(node.name)
+        if told is not None:
+            documents = [Document(dict(told), f"configuration of node {node.name}", 1, 1)]
+        else:
+            documents = list(self._config)
+            self._assumed.configurations += not documents
+        configuration = configuration_of(documents, machine=machine.info)
         facts = NodeFacts(machine.info, configuration.kubelet, replace(configuration.mooring, release=chosen.release))
         digest = digest_of(facts)
         if digest not in self._kinds:
@@ -218,23 +226,14 @@ class _Reading:
         kind = self._kinds[digest]
         if isinstance(kind, str):
             return kind
-        devices = DeviceState(live_machines.devices_of_node(node, machine))
+        devices = DeviceState(live_objects.devices_of_node(node, machine))
         return machine, kind, NodeState(node.name, digest, self._empty[digest], devices)
-
-    def _configuration(self, node: live_machines.NodeObject, machine: Machine) -> NodeConfiguration:
-        told = self._objects.configz.get(node.name)
-        if told is not None:
-            documents = [Document(dict(told), f"configuration of node {node.name}", 1, 1)]
-        else:
-            documents = list(self._config)
-            self._assumed.configurations += not documents
-        return configuration_of(documents, machine=machine.info)
 
     def _add(
         self,
         groups: list[NodeGroup],
         now: dict[str, RunningNode],
-        node: live_machines.NodeObject,
+        node: live_objects.NodeObject,
         described: _Described,
         pods: Sequence[LivePod],
     ) -> None:
@@ -283,18 +282,3 @@ class _Reading:
         # From now on they have their statuses: a restart reads them.
         told = {one.uid: one.pod for one in new if one.uid in kubelet.node.active}
         return replace(kubelet, node=replace(kubelet.node, active={**kubelet.node.active, **told}))
-
-    def _check_known(self) -> None:
-        """Refuse nodes whose machine is not known.
-
-        Raises:
-            InputError: there is one.
-        """
-        for kind, names in sorted(self._unknown.items()):
-            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            what = f"instance type {kind!r:.60}" if kind else "a node without the label of an instance type"
-            raise InputError(
-                f"node {names[0]}{others}: the machine of {what} is not known, and nothing is published",
-                source=self._objects.source,
-                remedy=f"name it: --machine {kind or 'LABEL=VALUE'}:MACHINE, or let mooring publish run there",
-            )

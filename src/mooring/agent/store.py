@@ -25,9 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mooring.agent.effects import AgentReport, ReportKind
-from mooring.agent.reactor.resume import Stored
+from mooring.agent.journal import JournalError, JournalWriter, read_newest
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import JournalError, JournalWriter, read_newest
 from mooring.engine.checkpoint import store as checkpoint
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import StateTexts
@@ -265,7 +265,11 @@ class Store:
         except OSError as error:
             self.unlock()
             return f"{self.folder / LOCK_FILE}: cannot be locked: {checkpoint.system_words(error)}"
-        self._tidy()
+        # Remove what an agent that was killed in the middle of a write left behind: it fills the disk in the end
+        with suppress(OSError):
+            for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE, MACHINE_FILE):
+                for left in self.folder.glob(f".{name}.*"):
+                    left.unlink()
         return ""
 
     def unlock(self) -> None:
@@ -286,13 +290,6 @@ class Store:
                 pause(_LOCK_PAUSE)
             else:
                 return
-
-    def _tidy(self) -> None:
-        """Remove what an agent that was killed in the middle of a write left behind: it fills the disk in the end."""
-        with suppress(OSError):
-            for name in (CPU_FILE, MEMORY_FILE, JOURNAL_FILE, MACHINE_FILE):
-                for left in self.folder.glob(f".{name}.*"):
-                    left.unlink()
 
     def _write_changed(self, state: AgentState) -> None:
         files = state.kubelet.files

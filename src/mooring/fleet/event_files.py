@@ -26,9 +26,9 @@ from mooring.engine.releases.catalog import KubeletVersion, chosen_release, rele
 from mooring.explanations.phrases import plural
 from mooring.fleet import MOST_SECONDS
 from mooring.fleet import cluster as clusters
-from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_machines import named_machines
-from mooring.fleet.work import PodArrival
+from mooring.fleet.cluster import PodArrival
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import named_machines
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.documents import load_documents, located
@@ -39,7 +39,7 @@ from mooring.inputs.pods.scheduling_fields import taints_at
 from mooring.published.cluster_archive import ClusterObjects, cluster_objects, has_nodes, is_archive, load_objects
 
 if TYPE_CHECKING:
-    from mooring.fleet.inputs.work_files import Kinds
+    from mooring.fleet.work_files import Kinds
 
 
 def seconds_at(content: Mapping[str, Any], field: str) -> float | None:
@@ -159,7 +159,20 @@ class _Reader:
 
     def _change(self, action: str, content: Mapping[str, Any], member: clusters.Member) -> clusters.NodeChange:
         if action == _RESTART:
-            return self._restart(content, member)
+            before = self._configs.get(member.name, member.group.config)
+            texts = tuple(str(one) for one in reading.list_at(content, "set"))
+            release = reading.text_at(content, "release")
+            key = id(before), texts, release
+            found = self._restarts.get(key)
+            if found is None:
+                config = before
+                for text in texts:
+                    config = _field(text, release or member.group.mooring.release.name).changed(config)
+                found = self._restarts[key] = Restart(
+                    config if texts else None, release_of(release, "release") if release else None
+                )
+            self._configs[member.name] = found.kubelet or before
+            return found
         if action == _TAINT:
             return clusters.NodeTaints(taints_at(content))
         if action in (_OFFLINE, _ONLINE):
@@ -169,22 +182,6 @@ class _Reader:
             cpus = cpu_list(reading.name_at(content, "cpus"), "cpus")
             return Offline(cpus) if action == _OFFLINE else Online(cpus)
         return clusters.NodeAction(action)
-
-    def _restart(self, content: Mapping[str, Any], member: clusters.Member) -> Restart:
-        before = self._configs.get(member.name, member.group.config)
-        texts = tuple(str(one) for one in reading.list_at(content, "set"))
-        release = reading.text_at(content, "release")
-        key = id(before), texts, release
-        found = self._restarts.get(key)
-        if found is None:
-            config = before
-            for text in texts:
-                config = _field(text, release or member.group.mooring.release.name).changed(config)
-            found = self._restarts[key] = Restart(
-                config if texts else None, release_of(release, "release") if release else None
-            )
-        self._configs[member.name] = found.kubelet or before
-        return found
 
 
 def _field(text: str, release: str) -> ConfigField:

@@ -15,7 +15,7 @@ import msgspec
 
 from mooring.agent.nri.types import LinuxResources, PodSandbox
 from mooring.agent.reactor.desired import list_of, node_set_of, nodes_of, set_of
-from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.state import LIVE, AgentState, KnownContainer, LastSeen, Phase, Setting
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
