@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from mooring.engine.core.config import KubeletConfig
-from mooring.fleet.cluster import NodeCluster
-from mooring.fleet.inputs.event_files import load_cluster
-from mooring.fleet.inputs.work_files import load_work
-from mooring.fleet.work import Work
+from mooring.fleet.cluster import NodeCluster, Work
+from mooring.fleet.event_files import load_cluster
+from mooring.fleet.work_files import load_work
 
 GPU: Final = "nvidia.com/gpu"
 GUARANTEED: Final = frozenset({"LS", "Guaranteed"})

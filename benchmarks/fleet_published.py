@@ -20,10 +20,10 @@ import numpy as np
 from alibaba import GPU, traced
 
 from mooring.engine.core.config import KubeletConfig
+from mooring.fleet.cluster import PodDemand
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.strategy import feasible
 from mooring.fleet.scheduler.table import Amounts
-from mooring.fleet.work import PodDemand
 
 SEEDS = (42, 43, 44)
 FULL, MOST = 1.0, 1.3

@@ -21,10 +21,9 @@ from alibaba import GPU, traced
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import NodeCluster, offered
+from mooring.fleet.cluster import NodeCluster, PodArrival, Work, offered, work_of
 from mooring.fleet.scheduler.strategy import strategy_of
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import PodArrival, Work, work_of
 
 SIZES = (100, 300, 1000, 3000, 10_000)
 PODS_A_NODE = 20

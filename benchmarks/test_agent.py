@@ -9,16 +9,16 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, whole
 
+from mooring.agent.journal import JournalWriter
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import state_change
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Adjusted, EventOutcome
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import JournalWriter
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Container, Pod

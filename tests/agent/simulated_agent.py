@@ -9,19 +9,27 @@ from dataclasses import dataclass, field, replace
 from tests.agent.simulated_runtime import KilledError, Runtime
 
 from mooring.agent import effects
+from mooring.agent.journal import JournalWriter, read_journal
 from mooring.agent.nri import types
 from mooring.agent.reactor.containers import requested_containers, unlisted
 from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import are_files_behind, expected, node_set_of, nodes_of, set_of
 from mooring.agent.reactor.hotplug import cpus_changed, devices_learned, is_news, is_news_of_devices
-from mooring.agent.reactor.lifecycle import end_missing_sandboxes, needs_pod, state_change, stop_container
-from mooring.agent.reactor.reconcile import Compliance, WriteOutcome, correct_deviation, writes_done
+from mooring.agent.reactor.lifecycle import (
+    Compliance,
+    WriteOutcome,
+    correct_deviation,
+    end_missing_sandboxes,
+    needs_pod,
+    state_change,
+    stop_container,
+    writes_done,
+)
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, outcome, unwritten
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
 from mooring.agent.state import AgentState, DevicesFound, Options
-from mooring.agent.storage.journal import JournalWriter, read_journal
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.agent.small_node import container, guaranteed, sandbox, small_state
 
 from mooring.agent.effects import ReportKind
+from mooring.agent.journal import JournalWriter, read_journal, read_newest
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import JournalWriter, read_journal, read_newest
-from mooring.agent.storage.store import DAMAGED_FILE, JOURNAL_FILE, Store
+from mooring.agent.store import DAMAGED_FILE, JOURNAL_FILE, Store
 from mooring.engine.kubelet.kubelet import StateTexts
 
 CALLS = ("open", "write", "pwrite", "fsync", "fdatasync", "posix_fadvise", "replace", "close")
@@ -81,7 +81,7 @@ def test_killed_between_any_two_system_calls_an_agent_finds_the_state_before_or_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     # So that few pods are more than a slot has room for.
-    monkeypatch.setattr("mooring.agent.storage.store._STEP", 512)
+    monkeypatch.setattr("mooring.agent.store._STEP", 512)
     folder = tmp_path / "state"
     folder.mkdir()
     store, before = Store(folder), 0
@@ -135,9 +135,7 @@ def test_a_write_that_ends_at_any_byte_leaves_the_record_before_or_the_new_one(
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-def test_of_two_records_one_of_which_is_damaged_the_other_counts_and_the_file_is_kept(
-    tmp_path: Path, slot: int
-) -> None:
+def test_of_two_records_one_damaged_the_other_counts_and_the_file_is_kept(tmp_path: Path, slot: int) -> None:
     store = Store(tmp_path)
     # Two records at the start of a file, then the second one in the first slot, and the third in the second.
     for count in (1, 2, 3):

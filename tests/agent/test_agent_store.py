@@ -19,11 +19,11 @@ from tests.agent.whole_agent import Node, pod, start, until
 from tests.laws.strategies_whole_node import pods
 
 from mooring.agent.effects import AgentReport, ReportKind
+from mooring.agent.journal import JournalError, JournalWriter, pod_of_text, read_journal, text_of_pod
 from mooring.agent.reactor.create_container import create_container
-from mooring.agent.reactor.resume import Stored, resume
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import JournalError, JournalWriter, pod_of_text, read_journal, text_of_pod
-from mooring.agent.storage.store import JOURNAL_FILE, Store
+from mooring.agent.store import JOURNAL_FILE, Store
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Container, Pod
@@ -216,15 +216,13 @@ def test_a_kubelets_folder_is_refused(tmp_path: Path, name: str) -> None:
         Store(tmp_path).check()
 
 
-def test_a_folder_below_a_kubelets_is_refused_though_it_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_below_a_kubelets_is_refused_unmade_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pods").mkdir()
     Store(tmp_path / "mooring" / "state").check()
     (tmp_path / "plugins_registry").mkdir()
     with pytest.raises(InputError, match=f"lies in {tmp_path}, which looks like the root directory of a kubelet"):
         Store(tmp_path / "mooring" / "state").check()
-    monkeypatch.setattr("mooring.agent.storage.store.KUBELET_ROOT", tmp_path / "fresh")
+    monkeypatch.setattr("mooring.agent.store.KUBELET_ROOT", tmp_path / "fresh")
     (tmp_path / "pods").rmdir()
     (tmp_path / "link").symlink_to(tmp_path / "fresh")
     with pytest.raises(InputError, match=f"lies in {tmp_path / 'fresh'}, which is the root directory of the kubelet"):
@@ -242,9 +240,7 @@ def test_a_path_that_no_folder_can_have_is_bad_input(tmp_path: Path) -> None:
         Store(tmp_path / ("x" * 300)).check()
 
 
-def test_a_disk_that_fails_does_not_keep_the_agent_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_does_not_keep_agents_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_path: Path) -> bool:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -322,9 +318,7 @@ GARBAGE = b"\0\xff{not a state"
     [("fill", "No space left", False), ("protect", "Read-only", True)],
     ids=["full", "ro"],
 )
-def test_a_disk_that_takes_nothing_stops_nobody_not_even_a_start(
-    tmp_path: Path, fault: str, word: str, is_lost: bool
-) -> None:
+def test_a_disk_that_takes_nothing_stops_no_start(tmp_path: Path, fault: str, word: str, is_lost: bool) -> None:
     with (
         small_disk(tmp_path / "disk") as disk,
         agent_in(tmp_path, state=tmp_path / "disk" / "state", before=disk.inside) as (agent, listening),
@@ -399,9 +393,7 @@ def test_after_a_boot_with_fewer_cpus_the_state_is_laid_aside_and_said_to_be(tmp
 @pytest.mark.parametrize("name", ["journal.json", "cpu_manager_state", "memory_manager_state"])
 @pytest.mark.parametrize("damage", ["garbage", "empty", "folder", "missing"])
 def test_no_file_of_the_folder_keeps_the_agent_from_running(node: Node, name: str, damage: str) -> None:
-    node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     node.agents.pop().close()
     file = node.folder / "state" / name

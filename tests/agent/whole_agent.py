@@ -18,9 +18,9 @@ from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.protocol import CGroups
 from mooring.agent.conflicts import KubeletFinder
-from mooring.agent.cpu_hotplug import ONLINE
 from mooring.agent.nri.session import Session
 from mooring.agent.nri.types import ContainerState, Event, LinuxResources, PodSandbox, RuntimeContainer
+from mooring.agent.reconcile import ONLINE
 from mooring.agent.startup import Startup, with_known_cpus
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
@@ -101,6 +101,12 @@ class Node:
         self.agents.append(made)
         made.start()
         return made
+
+    def connected(self, more: str = "") -> tuple[Agent, RuntimeSide]:
+        """Start an agent, and return it with the runtime's side of its connection after an empty Synchronize."""
+        made, runtime = self.agent(more), self.listening.next()
+        runtime.synchronize()
+        return made, runtime
 
     def beginning(self, more: str = "", cgroups: CGroups | None = None) -> Startup:
         """Write a configuration, and return what an agent begins with."""

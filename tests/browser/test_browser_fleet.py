@@ -12,10 +12,10 @@ from tests.browser.conftest import Open, Visit
 from tests.fleet.clusters import arrival, asked, cluster, group
 
 from mooring.fleet.answer import answer_of
+from mooring.fleet.cluster import work_of
 from mooring.fleet.nodes import NodeHistory
-from mooring.fleet.report.page import fleet_page_text
+from mooring.fleet.page import fleet_page_text
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import work_of
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 WORK = [

@@ -13,16 +13,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 from tests.browser.conftest import PATIENCE_SECONDS, SHOTS
-from tests.serve.clusters import known, pod, state
-from tests.serve.site import Site, hostile, node_site, question, recording, served
+from tests.serve.clusters import Site, hostile, known, node_site, pod, question, recording, served, state
 
 from mooring.inputs.machines.loader import load_machine
 from mooring.monitoring.serve.access import OpenGuard, Viewer
 from mooring.monitoring.serve.cluster_known import ClusterNode, KnownCluster
 from mooring.monitoring.serve.cluster_routes import cluster_application, ticking
-from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.snapshot import NodeNotice, PendingRelease
+from mooring.monitoring.serve.snapshot import NodeNotice, PendingRelease, snapshot_of
 
 LARGE = "sockets=2 numa=8 cores=256 threads=2 l3=32 memory=1Ti"
 MANIFEST = """apiVersion: v1

@@ -9,11 +9,20 @@ from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.events import Restart
-from mooring.fleet.cluster import NodeAction, NodeCluster, NodeEvent
+from mooring.fleet.cluster import (
+    ControllerKind,
+    NodeAction,
+    NodeCluster,
+    NodeEvent,
+    PodArrival,
+    PodDemand,
+    Workload,
+    asked_of,
+    work_of,
+)
 from mooring.fleet.ranking import variants
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.trials import FleetTrial
-from mooring.fleet.work import ControllerKind, PodArrival, PodDemand, Workload, asked_of, work_of
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.defaults import PodGates, qos_of

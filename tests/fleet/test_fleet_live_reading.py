@@ -13,8 +13,8 @@ from tests.fleet.live_clusters import ALIGNED, MACHINE, live, node, objects, pod
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.fleet.inputs.live_cluster import LiveCluster, live_cluster
-from mooring.fleet.inputs.live_machines import instance_types, named_machines
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import instance_types, named_machines
 from mooring.inputs.decoding.fields import Document
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document
@@ -98,9 +98,7 @@ def test_a_core_without_a_second_thread_is_read_from_the_number_of_cpus() -> Non
         ("x9.huge", ("x9.huge:cores=0",), "--machine: cores: must not be 0"),
     ],
 )
-def test_a_machine_that_is_not_known_is_one_line_with_a_remedy(
-    label: str, machines: tuple[str, ...], said: str
-) -> None:
+def test_an_unknown_machine_is_one_line_with_a_remedy(label: str, machines: tuple[str, ...], said: str) -> None:
     labels = {"node.kubernetes.io/instance-type": label} if label else {}
     with pytest.raises(InputError) as raised:
         live_cluster(objects(node("n0", labels=labels), node("n1", labels=labels)), named_machines(machines))

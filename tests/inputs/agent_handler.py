@@ -9,6 +9,7 @@ from functools import cache
 
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, sandbox, small_state
 
+from mooring.agent.journal import KIND, VERSION
 from mooring.agent.nri.dispatch import Dispatcher, PluginAnswer
 from mooring.agent.nri.methods import EVENT_METHODS
 from mooring.agent.nri.types import (
@@ -25,12 +26,11 @@ from mooring.agent.pods.source import pod_of
 from mooring.agent.reactor.containers import requested_containers
 from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.lifecycle import EVENTS, needs_pod, state_change, stop_container
+from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
-from mooring.agent.reactor.resume import Stored, resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import AgentState
-from mooring.agent.storage.journal import KIND, VERSION
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.pod import Pod
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.agent.storage.journal import pod_of_text, text_of_pod
+from mooring.agent.journal import pod_of_text, text_of_pod
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.pods import pod_from_object

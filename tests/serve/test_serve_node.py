@@ -20,8 +20,7 @@ import pytest
 from msgspec import to_builtins
 from tests.agent.outside.test_agent_status import SNAPSHOTS
 from tests.patience import many_files
-from tests.serve.clusters import CONFIG, MACHINE, pod
-from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
+from tests.serve.clusters import CONFIG, EXAMPLES, HOSTILE, MACHINE, Site, hostile, node_site, pod, question, recording
 
 from mooring.agent.status.document import status_document
 from mooring.answers.base.plan import Question
@@ -33,10 +32,9 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.monitoring.serve.access import EVERYTHING, Viewer
-from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.node_routes import drawn, exported
 from mooring.monitoring.serve.recording import AGAIN, Recorded, Recording, WatchedNode
-from mooring.monitoring.serve.snapshot import ANY, HIDDEN, NodeNotice, NodeSnapshot, snapshot_of_status
+from mooring.monitoring.serve.snapshot import ANY, HIDDEN, NodeNotice, NodeSnapshot, snapshot_of, snapshot_of_status
 from mooring.views.svg.picture import svg_text
 
 NO_COUNTS = AgentCountsPart(0, 0.0, 0, 0, 0, 0, 0)

@@ -8,15 +8,14 @@ from typing import Any
 from tests.world.files import OS
 from tests.world.threads import threads
 
-from mooring.agent import agent, cpu_hotplug, state_holder
+from mooring.agent import agent, reconcile, state_holder, store
 from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.effects import WriteAssigned
 from mooring.agent.executor import AssignedFiles
 from mooring.agent.nri.session import Session
 from mooring.agent.reactor.hotplug import is_news
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.storage import store
-from mooring.agent.storage.store import JournalFile, Store
+from mooring.agent.store import JournalFile, Store
 from mooring.cluster.extender.binding import Binder, ClusterPodAPI
 from mooring.cluster.extender.known_node import BoundPod, KnownNode
 from mooring.cluster.extender.pods import ClusterPods
@@ -83,7 +82,7 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
     "no reply replaces one that is late": (Session, "_expire", _nothing),
     "lost answers are not made up for": (RuntimeAdapter, "lost", _nothing),
     "pending releases never end": (agent, "release", _nothing),
-    "CPUs that come online are not noticed": (cpu_hotplug, "is_news", _only_fewer),
+    "CPUs that come online are not noticed": (reconcile, "is_news", _only_fewer),
     "files of assigned CPUs stay": (AssignedFiles, "do", _keeps_files),
     "a closed session keeps its thread": (Session, "close", _without_deadlines),
     "a state that could not be written is not written again": (StateHolder, "write_again", _nothing),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.agent.simulated_runtime import Runtime
 
-from mooring.agent.cpu_hotplug import ONLINE
 from mooring.agent.nri.types import LinuxResources
+from mooring.agent.reconcile import ONLINE
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 

@@ -12,7 +12,7 @@ from tests.world.node import Node, Wire
 
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.status.api import unready
-from mooring.agent.storage.store import DAMAGED_FILE, JOURNAL_FILE, LOCK_FILE, Store
+from mooring.agent.store import DAMAGED_FILE, JOURNAL_FILE, LOCK_FILE, Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.node.hotplug import known_cpus
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE

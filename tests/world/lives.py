@@ -13,7 +13,7 @@ from tests.world.living import BrokenLawError, Life
 from tests.world.node import KINDS, Node, WatchedStore, Wire
 
 from mooring.agent.nri.types import LinuxResources
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.node.hotplug import known_cpus
 

@@ -22,7 +22,7 @@ from tests.world.threads import Current, Program, Task, Threads
 from mooring.agent import agent as agent_module
 from mooring.agent.agent import Agent
 from mooring.agent.cgroups.files import find_layout
-from mooring.agent.cgroups.kernel import KernelCGroups
+from mooring.agent.cgroups.protocol import KernelCGroups
 from mooring.agent.nri.messages import StateChangeEventMessage, SynchronizeRequestMessage, UpdateContainerRequestMessage
 from mooring.agent.nri.methods import resources_from, resources_to
 from mooring.agent.nri.types import (
@@ -36,10 +36,10 @@ from mooring.agent.nri.types import (
     RemoteError,
     RuntimeContainer,
 )
-from mooring.agent.reactor.resume import Stored
+from mooring.agent.reactor.recovery import Stored
 from mooring.agent.startup import Startup, with_known_cpus
 from mooring.agent.state import AgentState
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
@@ -49,7 +49,7 @@ from mooring.service import daemon
 from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.logs import Log
 
-from tests.agent.nri.runtime_messages import container_to, pod_to, update_from  # isort: skip
+from tests.agent.nri.runtime_side import container_to, pod_to, update_from  # isort: skip
 
 MACHINE = "sockets=1 numa=2 cores=8 threads=1 memory=16Gi"
 NOBODY = RuntimeContainer("nobody", "none", "none")

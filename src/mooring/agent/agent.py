@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.conflicts import KubeletWatch, NodeLock
-from mooring.agent.cpu_hotplug import CPUReconciler
-from mooring.agent.effects import ClusterEvent, Evict
 from mooring.agent.executor import AssignedFiles, Executor, WorkQueue
 from mooring.agent.interrupts import JOURNAL as INTERRUPT_JOURNAL
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
@@ -22,15 +20,23 @@ from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
 from mooring.agent.pods.cluster import announce, open_cluster_access
 from mooring.agent.reactor.hotplug import is_watched
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.response import EventOutcome
-from mooring.agent.reactor.resume import resume
-from mooring.agent.reconcile import SandboxCheck, release, update_late_files, verify, verify_quotas, verify_sandboxes
+from mooring.agent.reconcile import (
+    CPUReconciler,
+    SandboxCheck,
+    release,
+    update_late_files,
+    verify,
+    verify_quotas,
+    verify_sandboxes,
+)
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
 from mooring.agent.status.api import AgentMetrics, unready
 from mooring.agent.status.snapshot import Published, Snapshot, moment
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
@@ -40,7 +46,7 @@ from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log, Traces
 
 if TYPE_CHECKING:
-    from mooring.agent.devices.access import DeviceAccess
+    from mooring.agent.device_access import DeviceAccess
     from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
@@ -101,19 +107,9 @@ class Agent:
             plugin = PluginOptions(
                 index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
             )
-
-            def report_to_cluster(effect: ClusterEvent | Evict) -> None:
-                announce(cluster.outward, effect, self._report)
-
-            self.executor = Executor(
-                startup.cgroups,
-                self.metrics,
-                work,
-                log,
-                self._verify,
-                report_to_cluster,
-                AssignedFiles(Path(options.assigned_dir)),
-            )
+            files = AssignedFiles(Path(options.assigned_dir))
+            outward = partial(announce, cluster.outward, report=self._report)
+            self.executor = Executor(startup.cgroups, self.metrics, work, log, self._verify, outward, files)
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
@@ -194,7 +190,12 @@ class Agent:
         if self.holder.is_free(HANGING):
             self.heartbeat.beat()
         self.listener.check()
-        self._check_for_other_agent()
+        if (conflict := self._lock.conflict()) != self.snapshot.conflict:
+            self.holder.show(conflict=conflict)
+            if conflict:
+                self._log.warning("another agent runs on this node", problem=conflict)
+            else:
+                self._log.info("the other agent has ended")
         if self._kubelet is not None:
             self._kubelet.check(now, self._reloading.options)
             self.failure = self._kubelet.conflict or self.failure
@@ -268,7 +269,7 @@ class Agent:
         if DEVICE_ALIGNMENT not in startup.configuration.mooring.extensions:
             return None
         # Late: gRPC is a good part of the agent's memory.
-        from mooring.agent.devices.access import open_device_access  # noqa: PLC0415 - as said above
+        from mooring.agent.device_access import open_device_access  # noqa: PLC0415 - as said above
 
         made = open_device_access(
             self.options.kubeconfig,
@@ -293,16 +294,6 @@ class Agent:
         if why := self._lock.must_wait():
             raise ConnectionLostError(why)
         return connect_to(self.options.nri_socket)
-
-    def _check_for_other_agent(self) -> None:
-        conflict = self._lock.conflict()
-        if conflict == self.snapshot.conflict:
-            return
-        self.holder.show(conflict=conflict)
-        if conflict:
-            self._log.warning("another agent runs on this node", problem=conflict)
-        else:
-            self._log.info("the other agent has ended")
 
     def _talk(self) -> None:
         try:

@@ -33,8 +33,7 @@ from mooring.agent.effects import ClusterEvent, about_node
 from mooring.agent.pods.cluster import ClusterReporter
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags
-from mooring.inputs.machines.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
-from mooring.inputs.machines.tree import Tree, open_tree
+from mooring.inputs.machines.tree import KubeletHere, KubeletProcess, Tree, kubelet_here, open_tree, still_runs
 from mooring.service.agent_configuration import refuse_kubelet_beside
 from mooring.service.agent_options import AgentOptions
 from mooring.service.logs import Log
@@ -185,7 +184,20 @@ class NodeLock:
         """
         with self._guard:
             try:
-                is_shared = self._is_shared()
+                # Take what is not held yet, and tell whether another agent holds its part
+                socket = Path(os.path.realpath(self._socket))
+                folder = socket.parent
+                if self._folder >= 0 and not os.path.samestat(folder.stat(), os.fstat(self._folder)):
+                    # The runtime has made its folder again.
+                    self._let_go()
+                if self._folder < 0:
+                    self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    self._record_lock(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, socket.name)
+                if not self._is_first:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        self._is_first = True
+                is_shared = self._record_lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, socket.name) != fcntl.F_UNLCK
             except OSError:
                 self._let_go()
                 return ""
@@ -202,22 +214,6 @@ class NodeLock:
         """Release the lock."""
         with self._guard:
             self._let_go()
-
-    def _is_shared(self) -> bool:
-        """Take what is not held yet, and tell whether another agent holds its part."""
-        socket = Path(os.path.realpath(self._socket))
-        folder = socket.parent
-        if self._folder >= 0 and not os.path.samestat(folder.stat(), os.fstat(self._folder)):
-            # The runtime has made its folder again.
-            self._let_go()
-        if self._folder < 0:
-            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._record_lock(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, socket.name)
-        if not self._is_first:
-            with suppress(BlockingIOError):
-                fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._is_first = True
-        return self._record_lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, socket.name) != fcntl.F_UNLCK
 
     def _record_lock(self, command: int, kind: int, name: str) -> int:
         """Set or query the record lock; return the type that the kernel answers."""

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from mooring.agent.reactor.placing import place_waiting
+from mooring.agent.reactor.recovery import reconfigured
 from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome
-from mooring.agent.reactor.resume import reconfigured
 from mooring.agent.reactor.update_container import releases_resumed
 from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
@@ -24,10 +24,9 @@ from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import Published, moment
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core import config
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Observer, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node
@@ -91,9 +90,6 @@ class ConfigurationWatch:
         if not self._asked and (found == self._seen or not settled):
             return None
         self._asked, self._seen = False, found
-        return self._taken_up()
-
-    def _taken_up(self) -> bool:
         try:
             new = self._load()
         except InputError as error:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mooring.agent.cgroups.files import find_layout
-from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.cgroups.protocol import CGroups, UnseenCGroups
+from mooring.agent.cgroups.protocol import CGroups, KernelCGroups, UnseenCGroups
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.pod_resources import serve_claims, serve_pod_resources
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
@@ -25,12 +24,12 @@ from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import AgentMetrics, health_pages, status_pages
 from mooring.agent.status.snapshot import Published
-from mooring.agent.storage.store import MACHINE_FILE
+from mooring.agent.store import MACHINE_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
-from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.decoding.fields import Report
@@ -183,13 +182,14 @@ def _whole(found: MachineInfo, kept: MachineInfo) -> MachineInfo:
         memory_capacity=found.memory_capacity,
         hugepages=found.hugepages,
         swap_capacity=found.swap_capacity,
-        topology=tuple(_of_today(node, now.get(node.node_id)) for node in kept.topology),
+        topology=tuple(
+            replace(node, memory=now[node.node_id].memory, hugepages=now[node.node_id].hugepages)
+            if node.node_id in now
+            else node
+            for node in kept.topology
+        ),
         facts=found.facts,
     )
-
-
-def _of_today(kept: NUMANode, found: NUMANode | None) -> NUMANode:
-    return kept if found is None else replace(kept, memory=found.memory, hugepages=found.hugepages)
 
 
 def serve(

@@ -20,14 +20,14 @@ from mooring.agent.cgroups.protocol import written_of
 from mooring.agent.effects import Effect, Persist
 from mooring.agent.executor import Executor
 from mooring.agent.reactor.containers import ListedGroup
-from mooring.agent.reactor.reconcile import WriteOutcome, writes_done
+from mooring.agent.reactor.lifecycle import WriteOutcome, writes_done
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
 from mooring.agent.status.snapshot import Published
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.documents.status import PluginFailurePart
-from mooring.engine.core.observer import Observer
-from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.core.config import PluginChoice
+from mooring.engine.core.decision import Observer
 from mooring.engine.node.facts import AdmissionBegun
 from mooring.engine.node.metrics.metrics import fold, observe_duration
 from mooring.engine.plugins.asking import Notice, changes_between, notify
@@ -90,7 +90,12 @@ class StateHolder:
             self._plugins_failed(facts)
             self.state = outcome.state
             self._notify_plugins(before, outcome.state)
-            self._expect(outcome)
+            # Forget what the kernel showed of containers that are about to change, or that are gone
+            told = {one.container_id for one in updates_of(outcome)}
+            if told:
+                self._answered = time.monotonic()
+            live = {one.id for one in outcome.state.containers.values() if one.phase in LIVE}
+            self._effective = {one: found for one, found in self._effective.items() if one in live and one not in told}
             written = [done for effect in outcome.effects if (done := self._do(effect)) is not None]
             outcome = self._concluded(outcome, written) if written else outcome
             self._publish()
@@ -206,14 +211,6 @@ class StateHolder:
         if any(isinstance(fact, AdmissionBegun) for fact in facts):
             metrics = observe_duration(metrics, milliseconds)
         self._published.publish(replace(self._published.snapshot(), metrics=metrics))
-
-    def _expect(self, outcome: EventOutcome) -> None:
-        """Forget what the kernel showed of containers that are about to change, or that are gone."""
-        told = {one.container_id for one in updates_of(outcome)}
-        if told:
-            self._answered = time.monotonic()
-        live = {one.id for one in outcome.state.containers.values() if one.phase in LIVE}
-        self._effective = {one: found for one, found in self._effective.items() if one in live and one not in told}
 
     def _concluded(self, outcome: EventOutcome, written: Collection[WriteOutcome]) -> EventOutcome:
         """Take up what the cgroups were found to be; the answer may be another one than was decided."""

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, Quota
-from mooring.agent.cpu_hotplug import online_cpus
 from mooring.agent.effects import LiftQuota, QuotaOf, SweepAssigned, WriteCPUSet
 from mooring.agent.executor import AssignedFiles
 from mooring.agent.interrupts.reconcile import restore_interrupts
@@ -25,11 +24,12 @@ from mooring.agent.quota import asked_of, lift_of_container, lift_of_pod, quota_
 from mooring.agent.reactor.containers import unlisted
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_watched
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.synchronize import synchronize, unknown_pods
+from mooring.agent.reconcile import online_cpus
 from mooring.agent.startup import AgentCommand, Startup, choices_of, read_startup
 from mooring.agent.state import HAS_CGROUP, UPDATABLE, AgentState
-from mooring.agent.storage.store import Store
+from mooring.agent.store import Store
 from mooring.engine.core.bits import NO_NODES, NUMAMask, list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError

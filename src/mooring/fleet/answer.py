@@ -19,9 +19,9 @@ from msgspec import structs
 
 from mooring.explanations.phrases import duration
 from mooring.fleet import documents
+from mooring.fleet.cluster import REMADE, PodPhase, Record
 from mooring.fleet.relocation.moves import causes
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import REMADE, PodPhase, Record
 
 MOST_KINDS: Final = 100
 """Kinds of waiting pods that are explained; those of most pods."""

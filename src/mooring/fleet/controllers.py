@@ -20,9 +20,22 @@ from typing import TYPE_CHECKING, Final
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Online, Restart
 from mooring.engine.node.resize.feasibility import DEFERRED
-from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeChange, NodeEvent, NodeTaints, PodResize
+from mooring.fleet.cluster import (
+    REMADE,
+    ClusterEvent,
+    ControllerKind,
+    NodeAction,
+    NodeChange,
+    NodeEvent,
+    NodeTaints,
+    PodArrival,
+    PodDemand,
+    PodPhase,
+    PodResize,
+    Workload,
+    asked_of,
+)
 from mooring.fleet.states import changing_cpus, restarting
-from mooring.fleet.work import REMADE, ControllerKind, PodArrival, PodDemand, PodPhase, Workload, asked_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import resized_pod
 from mooring.inputs.pods.scheduling_fields import Taint
@@ -175,18 +188,15 @@ class Controller:
                 return Orders()
         heapq.heappush(self._gaps, index)
         if self.workload.kind is ControllerKind.JOB:
-            return self._job_failed(now)
+            # Count a failure of a Job's pod; deleted pods count, too
+            self._failures, self._failures_in_row = self._failures + 1, self._failures_in_row + 1
+            if self._failures > self.workload.backoff_limit:
+                self.given_up = True
+                return Orders(delete=tuple(self._at))
+            pause = min(FIRST_JOB_BACKOFF * 2 ** (self._failures_in_row - 1), LONGEST_JOB_BACKOFF)
+            self._not_before = now + pause
+            return Orders(again=self._not_before)
         return self.sync(now) if change is PodChange.DELETED else Orders(again=now + REMADE_AFTER)
-
-    def _job_failed(self, now: float) -> Orders:
-        """Count a failure of a Job's pod; deleted pods count, too."""
-        self._failures, self._failures_in_row = self._failures + 1, self._failures_in_row + 1
-        if self._failures > self.workload.backoff_limit:
-            self.given_up = True
-            return Orders(delete=tuple(self._at))
-        pause = min(FIRST_JOB_BACKOFF * 2 ** (self._failures_in_row - 1), LONGEST_JOB_BACKOFF)
-        self._not_before = now + pause
-        return Orders(again=self._not_before)
 
     def _missing(self) -> int | None:
         """Return the first place in which a pod is missing and may be created now; None when there is none."""
@@ -305,23 +315,20 @@ class Operations:
                 self._nodes.table.set_taints(node, taints)
                 self._evict_intolerant(node, taints)
             case Restart():
-                self._restart(node, change)
+                for pod in self._nodes.pods[node]:
+                    self._simulation.on_node(node, pod)
+                refused, message = self._nodes.change(node, restarting(change), id(change))
+                name = self._nodes.table.members[node].name
+                if message:
+                    self.problems.append(f"{name}: the kubelet does not start again: {message}")
+                    self._down.add(node)
+                    self._simulation.at(self._simulation.now + NOT_READY_FOR, lambda: self._lost(node))
+                else:
+                    self._down.discard(node)
+                for pod, prediction in refused.items():
+                    self._simulation.refuse(self._simulation.by_name[pod], prediction)
             case Offline() | Online():
                 self._nodes.change(node, changing_cpus(change), change)
-
-    def _restart(self, node: int, restart: Restart) -> None:
-        for pod in self._nodes.pods[node]:
-            self._simulation.on_node(node, pod)
-        refused, message = self._nodes.change(node, restarting(restart), id(restart))
-        name = self._nodes.table.members[node].name
-        if message:
-            self.problems.append(f"{name}: the kubelet does not start again: {message}")
-            self._down.add(node)
-            self._simulation.at(self._simulation.now + NOT_READY_FOR, lambda: self._lost(node))
-        else:
-            self._down.discard(node)
-        for pod, prediction in refused.items():
-            self._simulation.refuse(self._simulation.by_name[pod], prediction)
 
     def _lost(self, node: int) -> None:
         if node in self._down:

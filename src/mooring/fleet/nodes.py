@@ -15,12 +15,11 @@ from msgspec import structs
 
 from mooring.engine.kubelet.start import emptied
 from mooring.explanations.why import ADMITTED, Prediction
-from mooring.fleet.cluster import NodeCluster, offers_of
+from mooring.fleet.cluster import NodeCluster, PodDemand, Work, offers_of
 from mooring.fleet.documents import FleetSamplePart
 from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import Amounts, NodeTable
 from mooring.fleet.states import KubeletChange, SharedState, SharedStates, resizing
-from mooring.fleet.work import PodDemand, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +263,11 @@ class Sampler:
             seen = self._sample(moment, counts) if seen is None else structs.replace(seen, at=moment)
             self.samples.append(seen)
             if len(self.samples) == self._most_kept:
-                self._halve()
-
-    def _halve(self) -> None:
-        """Forget every other moment, and look half as often."""
-        self._step *= 2
-        del self.samples[1::2]
-        if self._history is not None:
-            del self._history.moments[1::2]
+                # Forget every other moment, and look half as often
+                self._step *= 2
+                del self.samples[1::2]
+                if self._history is not None:
+                    del self._history.moments[1::2]
 
     def last(self, time: float, counts: Counts) -> None:
         """Look for the last time."""

@@ -19,11 +19,10 @@ from typing import Final
 from mooring.answers.base.changes.configuration import config_field
 from mooring.engine.core.errors import InputError
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.cluster import NodeCluster
+from mooring.fleet.cluster import NodeCluster, Work
 from mooring.fleet.documents import FleetComparisonDocument
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.trials import Figures, FleetTrial, run_trial
-from mooring.fleet.work import Work
 from mooring.inputs.decoding.fields import within
 from mooring.inputs.node_groups import NodeGroup
 

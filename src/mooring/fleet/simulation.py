@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from mooring.explanations.why import Prediction
-from mooring.fleet.cluster import NodeCluster
+from mooring.fleet.cluster import NodeCluster, PodArrival, PodPhase, Record, Work, Workload
 from mooring.fleet.controllers import Controller, Operations, Orders, PodChange
 from mooring.fleet.documents import FleetSamplePart
 from mooring.fleet.nodes import Counts, NodeHistory, Nodes, Sampler
 from mooring.fleet.scheduler.scheduler import Queue, Scheduler, WaitingPod
 from mooring.fleet.scheduler.strategy import Strategy, feasible
-from mooring.fleet.work import PodArrival, PodPhase, Record, Work, Workload
 
 MOST_SAMPLES: Final = 100
 
@@ -82,7 +81,19 @@ class Simulation:
             self.now = self._events[0][0]
             while self._events and self._events[0][0] == self.now:
                 heapq.heappop(self._events)[-1]()
-            self._schedule()
+            # Give nodes to pods until none that is to be tried is left
+            while (waiting := self._queue.next()) is not None:
+                asked = waiting.arrival.asked
+                waiting.tries, waiting.last = waiting.tries + 1, self.now
+                choice = self._scheduler.choose(asked)
+                for code, count in choice.causes:
+                    self.filtered[code] = self.filtered.get(code, 0) + count
+                node = self._make_room(waiting) if choice.node is None else choice.node
+                if node is None:
+                    self._queue.park(waiting)
+                    continue
+                self._bind(self.by_name[waiting.arrival.name], node)
+                self._retry(self._queue.wake(asked.key))
         sampler.last(self.now, self._so_far())
         self.samples, self.filtered = sampler.samples, dict(sorted(self.filtered.items()))
         return self
@@ -229,21 +240,6 @@ class Simulation:
             self._queue.add(waiting)
         else:
             self.at(waiting.ready, lambda: self._queue.add(waiting))
-
-    def _schedule(self) -> None:
-        """Give nodes to pods until none that is to be tried is left."""
-        while (waiting := self._queue.next()) is not None:
-            asked = waiting.arrival.asked
-            waiting.tries, waiting.last = waiting.tries + 1, self.now
-            choice = self._scheduler.choose(asked)
-            for code, count in choice.causes:
-                self.filtered[code] = self.filtered.get(code, 0) + count
-            node = self._make_room(waiting) if choice.node is None else choice.node
-            if node is None:
-                self._queue.park(waiting)
-                continue
-            self._bind(self.by_name[waiting.arrival.name], node)
-            self._retry(self._queue.wake(asked.key))
 
     def _make_room(self, waiting: WaitingPod) -> int | None:
         """Evict pods of lower priority for one that fits nowhere; return the node, None where that does not help."""

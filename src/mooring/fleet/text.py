@@ -13,6 +13,7 @@ from mooring.engine.core.errors import clean
 from mooring.explanations.codes import page
 from mooring.explanations.phrases import duration, plural, size
 from mooring.fleet.answer import admitted, created, joined_periods, unhappy
+from mooring.fleet.cluster import PodDemand, PodPhase, Work
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart, FleetDocument
 from mooring.fleet.nodes import Nodes
@@ -20,7 +21,6 @@ from mooring.fleet.ranking import Goal, SeedSpread, Size, ranked
 from mooring.fleet.relocation.moves import cause_words, causes
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.trials import Figures
-from mooring.fleet.work import PodDemand, PodPhase, Work
 from mooring.views.console import new_table
 from mooring.views.svg.plot import Kind, Plot, PlotRow
 

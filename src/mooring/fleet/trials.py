@@ -29,11 +29,10 @@ import msgspec
 import mooring
 from mooring.engine.core.errors import InputError
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import NodeCluster
+from mooring.fleet.cluster import NodeCluster, Work
 from mooring.fleet.documents import TrialPart
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
-from mooring.fleet.work import Work
 from mooring.lazy import lazily
 from mooring.service.daemon import worker_processes
 

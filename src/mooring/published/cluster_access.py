@@ -54,7 +54,22 @@ def read_cluster(kubeconfig: str = "", context: str = "") -> ClusterObjects:
     config = apiserver.configuration_of(_file(kubeconfig), context or None)
     with apiserver.cluster_of(config) as cluster:
         try:
-            return _read(cluster, config.cluster.server)
+            found: dict[str, tuple[Content, ...]] = {}
+            unread: list[str] = []
+            for kind in _ORDER:
+                try:
+                    found[kind] = listed(cluster, kind)
+                except apiserver.ClusterError as error:
+                    if kind in _REQUIRED:
+                        raise
+                    found[kind] = ()
+                    # A cluster without the kind has none of it.
+                    if error.code != _NOT_THERE:
+                        unread.append(f"{COLLECTIONS[kind][1]} cannot be read: {_first_line(error)}")
+            objects = ClusterObjects(config.cluster.server, found)
+            check_has_nodes(objects)
+            configz = _configz(cluster, objects, unread)
+            return replace(objects, configz=configz, unread=tuple(unread))
         except apiserver.ClusterError as error:
             raise InputError(
                 str(error), source=config.cluster.server, remedy="grant get and list on nodes and pods, or try kubectl"
@@ -70,25 +85,6 @@ def _file(given: str) -> str | None:
             return path
     usual = _USUAL.expanduser()
     return str(usual) if usual.exists() else None
-
-
-def _read(cluster: Cluster, source: str) -> ClusterObjects:
-    found: dict[str, tuple[Content, ...]] = {}
-    unread: list[str] = []
-    for kind in _ORDER:
-        try:
-            found[kind] = listed(cluster, kind)
-        except apiserver.ClusterError as error:
-            if kind in _REQUIRED:
-                raise
-            found[kind] = ()
-            # A cluster without the kind has none of it.
-            if error.code != _NOT_THERE:
-                unread.append(f"{COLLECTIONS[kind][1]} cannot be read: {_first_line(error)}")
-    objects = ClusterObjects(source, found)
-    check_has_nodes(objects)
-    configz = _configz(cluster, objects, unread)
-    return replace(objects, configz=configz, unread=tuple(unread))
 
 
 def listed(cluster: Cluster, kind: str) -> tuple[Content, ...]:

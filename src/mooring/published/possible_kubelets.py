@@ -168,18 +168,15 @@ class NodeFaults:
         try:
             return ask()
         except Exception as error:  # noqa: BLE001 - whatever one node published, the others are answered
-            self._take(about, error)
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            cause = f"{type(error).__name__} in {last.name}"
+            with self._lock:
+                self.count += 1
+                is_told = (about, cause) in self._told
+                self._told[about, cause] = None
+            if not is_told:
+                self._report(about, f"{UNJUDGED}: {cause}: {str(error)[:200]}")
             return otherwise(error)
-
-    def _take(self, about: str, error: Exception) -> None:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        cause = f"{type(error).__name__} in {last.name}"
-        with self._lock:
-            self.count += 1
-            is_told = (about, cause) in self._told
-            self._told[about, cause] = None
-        if not is_told:
-            self._report(about, f"{UNJUDGED}: {cause}: {str(error)[:200]}")
 
 
 def unjudged(_error: Exception) -> str:

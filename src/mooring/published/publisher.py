@@ -115,7 +115,12 @@ class Publisher:
         try:
             self._write(self._seen)
         except MooringError as error:
-            self._failed(error)
+            self.close()
+            self._owner, self._known_facts = None, ""
+            self._pace = self._pace.failed(self._clock(), self._node, error)
+            self.counts.failures += 1
+            if message := self._pace.complaint(f"{self._node} is not published", error):
+                self._report(Finding("warning", _SUBJECT, message))
         else:
             self._written(self._seen, self._cpu() - begun)
         return 0.0 if self._pace.failures else LOOKING
@@ -183,14 +188,6 @@ class Publisher:
         else:
             self._waking = self._waking.done(now)
             self.counts.wakes += 1
-
-    def _failed(self, error: MooringError) -> None:
-        self.close()
-        self._owner, self._known_facts = None, ""
-        self._pace = self._pace.failed(self._clock(), self._node, error)
-        self.counts.failures += 1
-        if message := self._pace.complaint(f"{self._node} is not published", error):
-            self._report(Finding("warning", _SUBJECT, message))
 
     def _write(self, seen: Observation) -> None:
         http = self._cluster.http

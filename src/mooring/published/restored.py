@@ -157,7 +157,13 @@ def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod
         for uid in whole:
             found.setdefault(uid, {})
     holders = {uid: list(containers) for uid, containers in found.items()}
-    members = _members(state, holders, pods)
+    # The uids of the pods that are in the state, in the order in which it names them. Where the source tells no uids, a
+    # pod is in the state when the files name it: what holds nothing decides nothing. Holders that are neither named nor
+    # known may then be any of the named ones, and stay. Where every name has a uid, such a holder is what a refused pod
+    # left behind, and the managers drop it when they are asked the next time.
+    named = {key.uid: None for key in state.pods if key.uid}
+    is_nameless = any(not key.uid for key in state.pods)
+    members = named | {uid: None for uid in holders if uid in pods or is_nameless}
     adopted = [
         # Of a pod without a description only its containers' names are known.
         pods.get(uid) or Pod(uid, uid, "", tuple(map(Container, holders[uid])), QoS.GUARANTEED)
@@ -198,15 +204,3 @@ def holds_all(node: Node, pod: Pod) -> bool:
         if is_pinned and container.name not in memory and container_requests(pod, container, gates):
             return False
     return True
-
-
-def _members(state: NodeState, holders: Mapping[str, object], pods: Mapping[str, Pod]) -> dict[str, None]:
-    """Return the uids of the pods that are in the state, in the order in which it names them.
-
-    Where the source tells no uids, a pod is in the state when the files name it: what holds nothing decides nothing.
-    Holders that are neither named nor known may then be any of the named ones, and stay. Where every name has a uid,
-    such a holder is what a refused pod left behind, and the managers drop it when they are asked the next time.
-    """
-    named = {key.uid: None for key in state.pods if key.uid}
-    is_nameless = any(not key.uid for key in state.pods)
-    return named | {uid: None for uid in holders if uid in pods or is_nameless}

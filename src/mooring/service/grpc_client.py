@@ -129,7 +129,17 @@ class UnaryClient:
             self._socket = None
 
     def _asked(self, method: str, request: bytes, end: float) -> bytes:
-        there = self._connected(end)
+        if self._socket is None:
+            made = socket.socket(socket.AF_UNIX)
+            try:
+                made.settimeout(max(end - time.monotonic(), 0.001))
+                made.connect(self.path)
+            except OSError:
+                made.close()
+                raise
+            self._socket, self._http = made, H2Connection()
+            self._http.initiate_connection()
+        there = self._socket
         stream = self._http.get_next_available_stream_id()
         seconds = ("grpc-timeout", f"{max(int((end - time.monotonic()) * 1000), 1)}m")
         self._http.send_headers(stream, [(":path", f"/{method}"), *_HEADERS, seconds])
@@ -152,19 +162,6 @@ class UnaryClient:
         # A peer that receives nothing any more can have answered before.
         with suppress(ConnectionError):
             there.sendall(self._http.data_to_send())
-
-    def _connected(self, end: float) -> socket.socket:
-        if self._socket is None:
-            made = socket.socket(socket.AF_UNIX)
-            try:
-                made.settimeout(max(end - time.monotonic(), 0.001))
-                made.connect(self.path)
-            except OSError:
-                made.close()
-                raise
-            self._socket, self._http = made, H2Connection()
-            self._http.initiate_connection()
-        return self._socket
 
     def _take(self, received: bytes, stream: int, answer: _Answer) -> None:
         for event in self._http.receive_data(received):

@@ -110,7 +110,10 @@ class Election:
         """
         lease = self._server.read()
         spec = lease.get("spec") or {}
-        self._notice(spec)
+        record = spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")
+        if record != self._seen:
+            self._seen, self._seen_at = record, self._clock()
+        self._holder = str(spec.get("holderIdentity") or "")
         is_held = bool(self._holder) and self._clock() - self._seen_at < (spec.get("leaseDurationSeconds") or DURATION)
         if not stands or (is_held and self._holder != self._identity):
             return
@@ -129,12 +132,6 @@ class Election:
         if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
             self._write(lease, "")
             self._until = self._clock()
-
-    def _notice(self, spec: Lease) -> None:
-        record = spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")
-        if record != self._seen:
-            self._seen, self._seen_at = record, self._clock()
-        self._holder = str(spec.get("holderIdentity") or "")
 
     def _write(self, lease: Lease, holder: str) -> bool:
         """Write the holder; return whether no other replica has written before."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.patience import until
 
 from mooring.agent.cgroups.files import find_layout
-from mooring.agent.cgroups.kernel import KernelCGroups
+from mooring.agent.cgroups.protocol import KernelCGroups
 
 V1 = """\
 31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
@@ -76,7 +76,8 @@ class MadeUpMachine:
 
         def has_value() -> bool:
             nonlocal text
-            return bool(file.read_text())
+            text = file.read_text()
+            return bool(text)
 
         until(has_value, f"{file} has a value")
         return text.strip()

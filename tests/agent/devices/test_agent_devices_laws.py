@@ -15,7 +15,7 @@ from tests.agent.simulated_runtime import Runtime
 from tests.laws.strategies_whole_node import GPU, Hardware, configurations, hardware, pods
 from tests.laws.test_laws_device_alignment import beside
 
-from mooring.agent.devices.lookup import without_devices
+from mooring.agent.device_lookup import without_devices
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.state import DevicesFound
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
@@ -151,7 +151,7 @@ def test_devices_that_are_known_when_a_pod_starts_place_it_as_if_they_had_been_k
 
 @given(hardware(), configurations(), st.data())
 @settings(deadline=None, max_examples=60)
-def test_nothing_that_runs_moves_whatever_is_told_of_its_devices_later(
+def test_nothing_that_runs_moves_for_devices_told_later(
     hard: Hardware, config: KubeletConfig, data: st.DataObject
 ) -> None:
     nodes = Nodes(hard, config, DeviceAlignment.FOLLOW)

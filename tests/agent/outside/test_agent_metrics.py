@@ -17,16 +17,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 from tests.agent.process import PATIENCE, agent_in, begun
-from tests.agent.sets import cpus
+from tests.agent.small_node import cpus
 from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
-from mooring.agent import run
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.cgroups.cpuset import Cpuset
+from mooring.agent.command import run_agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
-from mooring.agent.run import run_agent
 from mooring.agent.startup import AgentCommand
 from mooring.agent.state import Phase
 from mooring.agent.state_holder import StateHolder
@@ -272,7 +271,7 @@ def test_a_descriptor_that_is_none_takes_everything() -> None:
 
 
 @pytest.mark.long
-def test_the_runtime_is_answered_and_the_agent_ends_though_nobody_reads_its_log(
+def test_the_runtime_is_answered_and_the_agent_ends_with_its_log_unread(
     full: tuple[int, int, int], tmp_path: Path
 ) -> None:
     _reader, writer, _filled = full
@@ -299,9 +298,9 @@ def test_signals_before_the_agent_is_together_end_it_in_order(monkeypatch: pytes
             closed.append("what was opened")
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
-    monkeypatch.setattr(run, "open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
-    monkeypatch.setattr(run, "Agent", slow)
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.service.logs.open_log", lambda *_: (None, Lines(-1, lambda _count: None)))
+    monkeypatch.setattr("mooring.agent.agent.Agent", slow)
     try:
         run_agent(AgentCommand("agent.yaml"), {})
     finally:
@@ -319,11 +318,12 @@ def test_a_signal_as_soon_as_the_agent_is_together_closes_it(monkeypatch: pytest
             signal.raise_signal(signal.SIGTERM)
 
     beginning = SimpleNamespace(configuration=AgentConfiguration(), node="n", machine=SimpleNamespace(name="m"))
-    monkeypatch.setattr(run, "read_startup", lambda _asked: beginning)
+    monkeypatch.setattr("mooring.agent.startup.read_startup", lambda _asked: beginning)
     monkeypatch.setattr(
-        run, "open_log", lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None))
+        "mooring.service.logs.open_log",
+        lambda *_: (SimpleNamespace(info=told, warning=told), Lines(-1, lambda _count: None)),
     )
-    monkeypatch.setattr(run, "Agent", lambda *_: agent)
+    monkeypatch.setattr("mooring.agent.agent.Agent", lambda *_: agent)
     run_agent(AgentCommand("agent.yaml"), {})
     assert done == ["closed"]
 

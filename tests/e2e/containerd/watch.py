@@ -18,7 +18,7 @@ from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.world import World
 from tests.patience import until
 
-from mooring.agent.storage.journal import read_newest
+from mooring.agent.journal import read_newest
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 

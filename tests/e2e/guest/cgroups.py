@@ -18,13 +18,12 @@ from functools import partial
 from pathlib import Path
 
 from tests import patience
-from tests.agent.sets import cpuset_write, nodes
+from tests.agent.small_node import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect
 from mooring.agent.cgroups.files import CGroupTrouble, find_layout, read, write
-from mooring.agent.cgroups.kernel import KernelCGroups
-from mooring.agent.cgroups.protocol import Quota, read_quota
+from mooring.agent.cgroups.protocol import KernelCGroups, Quota, read_quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet

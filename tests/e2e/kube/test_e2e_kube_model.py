@@ -25,11 +25,10 @@ from tests.e2e.kubelet.apiserver import APIServer
 from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.play.objects import STORAGE, node_object
-from mooring.fleet.cluster import Member, offered
+from mooring.fleet.cluster import Member, PodDemand, asked_of, offered
 from mooring.fleet.scheduler.strategy import Strategy, scores, strategy_of
 from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.table import NodeTable
-from mooring.fleet.work import PodDemand, asked_of
 from mooring.inputs.pods.pod_relations import ZONE, pod_relations
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.inputs.pods.scheduling_fields import Taint, scheduling_fields

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswered
 from mooring.agent.reactor.devices import devices_of, follows_devices, places_of
-from mooring.agent.reactor.reconcile import CPUSET_NOT_ENFORCED
+from mooring.agent.reactor.lifecycle import CPUSET_NOT_ENFORCED
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, claimed_cpus
 from mooring.agent.status.snapshot import Published, Snapshot, exclusive_cpus
 from mooring.documents.status import AgentCountsPart

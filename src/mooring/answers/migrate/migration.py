@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.placing import place
-from mooring.agent.reactor.resume import resume
+from mooring.agent.reactor.recovery import resume
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan

@@ -72,7 +72,18 @@ class Driver:
             if prepared != before:
                 self._specs.write(prepared, self.node, self._attributes)
         self._log.info("claim prepared", claim=f"{claim.namespace}/{claim.name}", cpus=cpus_of(prepared.given))
-        self._write_status(prepared)
+        # Write into the claim's status which CPUs it has; nothing depends on it
+        given = {(one.request, one.device): one.cpus for one in prepared.given}
+        devices = [
+            {"driver": self.name, "pool": self.node, "device": one.device}
+            | ({"shareID": one.share} if one.share else {})
+            | {"data": {"cpus": given[one.request, one.device], "request": one.request}}
+            for one in prepared.results
+        ]
+        try:
+            self._objects.apply_claim_devices(prepared.namespace, prepared.name, devices)
+        except (ClusterError, InputError) as error:
+            self._log.warning("claim status not written", claim=prepared.name, problem=str(error))
         return [
             DeviceMessage(
                 request_names=[one.request],
@@ -163,20 +174,6 @@ class Driver:
             self._attributes = {one.name: attribute_values(one.attributes) for one in self._publisher.devices(node)}
         return device_cpus(self._topology, name)
 
-    def _write_status(self, prepared: PreparedClaim) -> None:
-        """Write into the claim's status which CPUs it has; nothing depends on it."""
-        given = {(one.request, one.device): one.cpus for one in prepared.given}
-        devices = [
-            {"driver": self.name, "pool": self.node, "device": one.device}
-            | ({"shareID": one.share} if one.share else {})
-            | {"data": {"cpus": given[one.request, one.device], "request": one.request}}
-            for one in prepared.results
-        ]
-        try:
-            self._objects.apply_claim_devices(prepared.namespace, prepared.name, devices)
-        except (ClusterError, InputError) as error:
-            self._log.warning("claim status not written", claim=prepared.name, problem=str(error))
-
 
 _IMMEDIATE_PERIOD: Final = 5.0
 """Seconds between two checks for claims that want immediate allocation."""
@@ -239,7 +236,14 @@ class Reconciler:
             node = self._agent.node()
         if now - self._swept >= _SWEEP_PERIOD:
             self._swept = now
-            self._sweep(node)
+            # Release the CPUs of claims that no longer exist and have no file, so that no pod can still use them
+            for held in node.room.claims:
+                if self._specs.read(held.uid) is not None:
+                    continue
+                found = self._objects.claim(held.namespace, held.name)
+                if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
+                    self._agent.unprepare(held.uid)
+                    self._log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
             node = self._agent.node()
         devices = self._publisher.devices(node)
         self._health.update(devices, node.room.claims, now)
@@ -273,24 +277,12 @@ class Reconciler:
                     raise
                 self._log.info("claim allocated immediately", claim=name)
             except MooringError as error:
-                self._say_once(name, str(error))
-
-    def _sweep(self, node: AgentNode) -> None:
-        """Release the CPUs of claims that no longer exist and have no file, so that no pod can still use them."""
-        for held in node.room.claims:
-            if self._specs.read(held.uid) is not None:
-                continue
-            found = self._objects.claim(held.namespace, held.name)
-            if found is None or found["metadata"]["uid"] != held.uid or not is_allocated(found):
-                self._agent.unprepare(held.uid)
-                self._log.warning("CPUs of a deleted claim released", claim=f"{held.namespace}/{held.name}")
-
-    def _say_once(self, name: str, why: str) -> None:
-        if (name, why) not in self._reported:
-            if len(self._reported) > 1000:
-                self._reported.clear()
-            self._reported.add((name, why))
-            self._log.warning("claim not allocated", claim=name, why=why)
+                why = str(error)
+                if (name, why) not in self._reported:
+                    if len(self._reported) > 1000:
+                        self._reported.clear()
+                    self._reported.add((name, why))
+                    self._log.warning("claim not allocated", claim=name, why=why)
 
 
 def own_classes(classes: list[dict[str, Any]], driver: str) -> frozenset[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 with lazily():
     from mooring.cluster.play import run
-    from mooring.fleet.inputs import event_files
+    from mooring.fleet import event_files
     from mooring.service import apiserver, daemon
 
 EPILOG = """\b

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.inputs import published_node
@@ -102,7 +101,13 @@ def command(
         rhythm = _rhythm(heartbeat, wakes=wake)
         address = service_options.parse_address(metrics, source="--metrics-address")
         if prune:
-            return _pruned(asked)
+            try:
+                with published_node.connector(asked.kubeconfig)() as cluster:
+                    gone = writing.prune(cluster.http, time.time())
+            except MooringError as error:
+                raise _bad(error, "may this account list and delete facts?") from None
+            emit(f"Facts removed: {len(gone)}.")
+            return YES
         if asked.is_described:
             return _described(asked, rhythm, form, to)
         source, end = published_node.kubelet_source(asked)
@@ -184,16 +189,6 @@ def _once(publisher: Publisher, name: str) -> int:
     return YES
 
 
-def _pruned(asked: published_node.Asked) -> int:
-    try:
-        with published_node.connector(asked.kubeconfig)() as cluster:
-            gone = writing.prune(cluster.http, time.time())
-    except MooringError as error:
-        raise _bad(error, "may this account list and delete facts?") from None
-    emit(f"Facts removed: {len(gone)}.")
-    return YES
-
-
 def _bad(error: MooringError, remedy: str) -> InputError:
     """Return what a program that runs once ends with; one that stays would try again."""
     return error if isinstance(error, InputError) else InputError(str(error), source=_SOURCE, remedy=remedy)
@@ -224,7 +219,17 @@ def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:
         Breaking(f"facts {state.facts[:12]}"),
     ]
     if seen.node is not None:
-        parts += [Breaking(_exclusive(seen.node)), Text(""), _zones(seen, seen.node)]
+        table, columns = new_table("zone", "resource"), ("available", "allocatable", "capacity")
+        for name in columns:
+            table.add_column(name, justify="right")
+        for zone in zones_of(seen.facts.machine, seen.node):
+            for number, one in enumerate(zone["resources"]):
+                resource = one["name"]
+                is_bytes = resource == "memory" or resource.startswith("hugepages-")
+                amounts = (size(int(one[name])) if is_bytes else one[name] for name in columns)
+                row = (zone["name"] if not number else "", clean(resource), *amounts)
+                table.add_row(*(Breaking(cell, "/") for cell in row))
+        parts += [Breaking(_exclusive(seen.node)), Text(""), table]
     return text_for(Group(*parts), to)
 
 
@@ -233,17 +238,3 @@ def _exclusive(node: Node) -> str:
     if not allocatable:
         return "no container gets exclusive CPUs on this node"
     return f"{available} of {allocatable} CPUs are available for exclusive use"
-
-
-def _zones(seen: Observation, node: Node) -> Table:
-    table, columns = new_table("zone", "resource"), ("available", "allocatable", "capacity")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for zone in zones_of(seen.facts.machine, node):
-        for number, one in enumerate(zone["resources"]):
-            resource = one["name"]
-            is_bytes = resource == "memory" or resource.startswith("hugepages-")
-            amounts = (size(int(one[name])) if is_bytes else one[name] for name in columns)
-            row = (zone["name"] if not number else "", clean(resource), *amounts)
-            table.add_row(*(Breaking(cell, "/") for cell in row))
-    return table

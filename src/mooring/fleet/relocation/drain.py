@@ -18,8 +18,8 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.fleet.cluster import offers_of
 from mooring.fleet.documents import FleetDrainDocument, FleetUpgradeDocument, NodeUpgradePart, RelocatedPart
-from mooring.fleet.inputs.live_cluster import LiveCluster
-from mooring.fleet.inputs.live_pods import LivePod
+from mooring.fleet.live_cluster import LiveCluster
+from mooring.fleet.live_objects import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.moves import FAILURES, HELD, REFUSED, STAYS, relocated, relocated_part
 from mooring.fleet.scheduler.scheduler import Scheduler

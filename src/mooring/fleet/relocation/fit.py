@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 from typing import Final
 
+from mooring.fleet.cluster import PodDemand
 from mooring.fleet.documents import CausePart, FleetFitDocument, MovePart, MovePlanPart
-from mooring.fleet.inputs.live_cluster import LiveCluster
-from mooring.fleet.inputs.live_pods import EVERYTHING, Fixed, LivePod
+from mooring.fleet.live_cluster import LiveCluster
+from mooring.fleet.live_objects import EVERYTHING, Fixed, LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.moves import Move, MovingPods, causes
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import Strategy
-from mooring.fleet.work import PodDemand
 from mooring.inputs.pods.pod_relations import PodSelector
 
 

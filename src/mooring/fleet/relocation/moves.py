@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from mooring.explanations.codes import page
+from mooring.fleet.cluster import PodDemand
 from mooring.fleet.documents import CausePart, RelocatedPart, WaitCausePart
-from mooring.fleet.inputs.live_pods import LivePod
+from mooring.fleet.live_objects import LivePod
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.scheduler import Scheduler
 from mooring.fleet.scheduler.strategy import feasible as passing
 from mooring.fleet.scheduler.strategy import friendly
 from mooring.fleet.scheduler.table import PODS
-from mooring.fleet.work import PodDemand
 
 _CONSTRAINTS: Final = "taints, node selector or node affinity"
 _RELATIONS: Final = "affinity to pods or spread constraints"

@@ -29,11 +29,11 @@ from typing import Final
 
 import numpy as np
 
+from mooring.fleet.cluster import PodArrival, PodDemand
 from mooring.fleet.nodes import Nodes, PlacedPod
 from mooring.fleet.scheduler.numa import NUMAMatch
 from mooring.fleet.scheduler.strategy import Strategy, feasible, friendly, nodes_to_find, scores
 from mooring.fleet.scheduler.table import Amounts, NodeTable
-from mooring.fleet.work import PodArrival, PodDemand
 
 FIRST_BACKOFF: Final = 1.0
 """Seconds."""
@@ -249,7 +249,11 @@ class Scheduler:
     def choose(self, asked: PodDemand) -> Choice:
         """Return the node for a pod."""
         table = self._nodes.table
-        turned = self._turned()
+        # The nodes that are in the cluster, from the one on at which the search before this one ended
+        order = self._nodes.table.order
+        if not self._nodes.table.present.all():
+            order = order[self._nodes.table.present[order]]
+        turned = np.roll(order, -self._next)
         to_find = nodes_to_find(len(turned))
         passing = np.flatnonzero(feasible(table, asked)[turned])
         looked_at = len(turned) if len(passing) <= to_find else int(passing[to_find - 1]) + 1
@@ -289,10 +293,3 @@ class Scheduler:
     def preempt(self, asked: PodDemand) -> Preemption | None:
         """Return where a pod that fits nowhere could go instead of others; None where nowhere."""
         return preempt(self._nodes, asked, self._draw, exactly=self._strategy.extender)
-
-    def _turned(self) -> Amounts:
-        """Return the nodes that are in the cluster, from the one on at which the search before this one ended."""
-        order = self._nodes.table.order
-        if not self._nodes.table.present.all():
-            order = order[self._nodes.table.present[order]]
-        return np.roll(order, -self._next)

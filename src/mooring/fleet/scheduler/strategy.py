@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 
 from mooring.engine.core.errors import InputError
+from mooring.fleet.cluster import PodDemand
 from mooring.fleet.scheduler.table import Amounts, NodeMask, NodeTable, PodIndex
-from mooring.fleet.work import PodDemand
 from mooring.inputs.pods.pod_relations import HOSTNAME, PodAffinityTerm, PodRelations, SpreadConstraint
 
 HARD_AFFINITY_WEIGHT: Final = 1

@@ -17,8 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from mooring.fleet.cluster import Member
-from mooring.fleet.work import UNSET, PodDemand
+from mooring.fleet.cluster import UNSET, Member, PodDemand
 from mooring.inputs.pods.pod_relations import NO_RELATIONS, PodAffinityTerm, PodRelations, PodSelector
 from mooring.inputs.pods.scheduling_fields import SchedulingFields, Taint
 

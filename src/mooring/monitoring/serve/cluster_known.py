@@ -21,8 +21,8 @@ from mooring.explanations.codes import page
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, SchedulingFields, Taint, scheduling_fields_of
-from mooring.monitoring.serve.node_plan import pods_in_text
 from mooring.monitoring.serve.recording import Feed
+from mooring.monitoring.serve.snapshot import pods_in_text
 from mooring.published.objects import FACTS, SHADOW, STATE, NodeFacts, NodeState
 from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, unjudged
 from mooring.published.restored import KnownKinds, NodeKind, kind_of, restored

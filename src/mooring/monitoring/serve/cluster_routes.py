@@ -30,9 +30,8 @@ from mooring.monitoring.serve import cluster_known, node_routes
 from mooring.monitoring.serve.access import Guard, Viewer
 from mooring.monitoring.serve.app import Answer, Entrance, application, assets, repeated
 from mooring.monitoring.serve.cluster_html import TileSheet, cluster_page, fittings_html
-from mooring.monitoring.serve.node_plan import snapshot_of
 from mooring.monitoring.serve.recording import Recording
-from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod
+from mooring.monitoring.serve.snapshot import ANY, NodeNotice, NodeSnapshot, ShownPod, snapshot_of
 from mooring.service.daemon import Heartbeat
 from mooring.service.http import Application
 from mooring.views.view import NodeView

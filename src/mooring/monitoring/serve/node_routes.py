@@ -18,9 +18,8 @@ from mooring.answers.base.report import report_of
 from mooring.engine.core.errors import InputError
 from mooring.explanations.codes import page
 from mooring.monitoring.serve.access import Viewer
-from mooring.monitoring.serve.node_plan import PodStory, story_of, what_if
 from mooring.monitoring.serve.recording import Feed, Recorded, Recording
-from mooring.monitoring.serve.snapshot import NodeSnapshot
+from mooring.monitoring.serve.snapshot import NodeSnapshot, PodStory, story_of, what_if
 from mooring.views.html.document import html_text, page_text, part_text
 from mooring.views.svg.decision import decision_svg
 from mooring.views.svg.elements import PATTERNS, style_sheet

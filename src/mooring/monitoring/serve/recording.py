@@ -28,7 +28,7 @@ from mooring.service.daemon import Heartbeat
 
 with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
-    from mooring.monitoring.serve import node_plan, snapshot
+    from mooring.monitoring.serve import snapshot
     from mooring.service import agent_status as status_api
     from mooring.views import status as status_picture
 
@@ -213,7 +213,7 @@ def described_source(inputs: NodeOptions) -> Callable[[], NodeSnapshot]:
         folders = [inputs.state, *([running_inputs.state_folder(kubelet)] if kubelet is not None else [])]
         files = [Path(folder) / name for folder in folders if folder for name in STATE_FILES]
         files += [Path(name) for name in (*inputs.manifests, *inputs.active, *inputs.config, inputs.node) if name]
-        return node_plan.snapshot_of(question_of(asked)), files
+        return snapshot.snapshot_of(question_of(asked)), files
 
     return WatchedNode(read)
 

@@ -16,17 +16,16 @@ from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
-from mooring.monitoring.shadow import predicting
+from mooring.monitoring.shadow import orders
 from mooring.monitoring.shadow.folder import ShadowFolder
 from mooring.monitoring.shadow.interval import JudgedInterval
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
-from mooring.monitoring.shadow.predicting import would_be
+from mooring.monitoring.shadow.orders import would_be
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.sources import BoundPods
-from mooring.monitoring.shadow.starts import engine_on
 from mooring.monitoring.shadow.tally import add, count_other, now_text, write_counts
-from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, engine_on
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all
 from mooring.published.shadow_document import ShadowDocument, WouldBePart
@@ -78,7 +77,7 @@ class Shadow:
     """The same in seconds since 1970, for recordings."""
     said: Callable[[str], object] = print
     """Receives every judgement and prediction as a line."""
-    would_be: predicting.WouldBe | None = None
+    would_be: orders.WouldBe | None = None
     _before: ObservedNode | None = None
     _newest: tuple[Observation, int, ObservedNode] | None = None
     """The last observation, changes of the API server's pods by then, and what is made of both: while nothing changes,
@@ -150,8 +149,8 @@ class Shadow:
             return seen
         self._newest, self._changed = (found, changes, seen), self.clock()
         # The outcome of pods that are observed undecided for the first time is predicted.
-        new = [uid for uid in predicting.undecided(seen) if uid not in self._predicted]
-        for uid, admits, line in predicting.predictions(seen, new) if new else ():
+        new = [uid for uid in orders.undecided(seen) if uid not in self._predicted]
+        for uid, admits, line in orders.predictions(seen, new) if new else ():
             self._predicted[uid] = admits
             self.said(line)
         self._add(seen)
@@ -211,11 +210,11 @@ class Shadow:
                     admits = self._predicted.pop(one.uid)
                     self.tally.came_true += admits == (one.event is KubeletEvent.ADMITTED)
             if self.would_be is not None:
-                self._ask_other(*predicting.after_steps(self.would_be, interval.steps, refused), at)
+                self._ask_other(*orders.after_steps(self.would_be, interval.steps, refused), at)
             if self.folder is not None and (interval.judgements or interval.steps):
                 self._keep(self.folder, interval, pods)
         if self.would_be is not None:
-            self._ask_other(*predicting.reconciled(self.would_be, after), at)
+            self._ask_other(*orders.reconciled(self.would_be, after), at)
         self.tally.release = after.facts.mooring.release.tag
         if self.folder is not None:
             try:
@@ -227,7 +226,7 @@ class Shadow:
         held = after.held
         self.pods.forget([uid for uid, one in after.pods.items() if one.leaving and uid not in held])
 
-    def _ask_other(self, node: predicting.WouldBe, answers: Iterable[predicting.WouldBeAnswer], at: str) -> None:
+    def _ask_other(self, node: orders.WouldBe, answers: Iterable[orders.WouldBeAnswer], at: str) -> None:
         """Continue with the node of the other configuration, and count what it answered."""
         self.would_be = node
         if self.tally.would_be is not None:

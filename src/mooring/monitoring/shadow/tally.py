@@ -25,7 +25,7 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.monitoring.shadow.judgement import Agreement, Judgement, KubeletEvent
-from mooring.monitoring.shadow.predicting import WouldBeAnswer
+from mooring.monitoring.shadow.orders import WouldBeAnswer
 from mooring.published import shadow_document as parts
 
 

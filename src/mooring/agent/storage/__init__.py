@@ -1,1 +1,0 @@
-"""What the agent keeps in files: its state folder with the journal and the checkpoints in the kubelet's formats."""

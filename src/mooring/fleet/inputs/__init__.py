@@ -1,1 +1,0 @@
-"""Clusters and work from files."""
