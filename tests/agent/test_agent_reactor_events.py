@@ -62,10 +62,9 @@ from mooring.agent.state import AgentState, Options, Phase
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, StartRefusal
+from mooring.engine.core.decision import Endless, Observer, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node import Decision

@@ -277,6 +277,12 @@ def test_the_matrix_of_nvidia_smi_is_a_list_of_devices(folder: Path) -> None:
     assert "nvidia.com/gpu: GPU0 (NUMA 0) held by default/train/main; GPU1 (NUMA 1) free." in answer.out
 
 
+def test_devices_in_a_row_that_are_alike_are_one(folder: Path) -> None:
+    answer = mooring("plan", "-f", folder / "pod.yaml", "--machine", "hgx-8gpu", columns=200)
+    of_gpus = "gpu-0 (NUMA 0) held by default/train/main; gpu-1 to gpu-3 (NUMA 0) free; gpu-4 to gpu-7 (NUMA 1) free."
+    assert f"nvidia.com/gpu: {of_gpus}" in " ".join(answer.out.split())
+
+
 def test_dumps_of_the_pod_resources_api_are_devices_and_holders(folder: Path) -> None:
     devices = ("--config", written(folder, "allocatable.json", json.dumps(ALLOCATABLE)))
     answer = plan(folder, *devices, "--active", written(folder, "list.json", json.dumps(HELD)))

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
@@ -83,24 +81,6 @@ def test_a_configuration_may_bring_its_devices_along(tmp_path: Path) -> None:
         "apiVersion: mooring/v1alpha1\nkind: NodeDevices\ndevices:\n  example/x:\n  - {id: a, numa: [1]}\n"
     )
     assert load_config(file).devices == {"example/x": (Device("a", (1,)),)}
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "numa", "pci", "x"]), inner),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(st.text(max_size=4), json_values, max_size=3))
-def test_whatever_is_declared_is_understood_or_refused_in_one_line(devices: dict[str, Any]) -> None:
-    try:
-        declared = declared_devices(document(devices), source="d.yaml")
-    except InputError as error:
-        lines = str(error).splitlines()
-        assert len(lines) == 1
-    else:
-        assert offered_devices(declared, replace(MACHINE, pci=(GPU, NIC))).keys() == devices.keys()
 
 
 def test_no_devices_make_no_table() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.machines import laid_out, modulo, nested_topologies, runs, subsets_of, text, topologies
@@ -10,7 +12,7 @@ from tests.cpumanager.plain_taking import TakingError, plain_take
 from mooring.engine.core.bits import lowest, mask_of, members
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.options import TakeError, TakeRules
-from mooring.engine.cpumanager.packed import take_packed
+from mooring.engine.cpumanager.take import take
 
 FIXABLE = st.sampled_from([frozenset[str](), frozenset({"average-sizes"})])
 
@@ -33,7 +35,7 @@ def test_taking_equals_the_plain_form(
     available = data.draw(subsets_of(topology.all_cpus))
     need = data.draw(st.integers(-1, available.bit_count() + 1))
     rules = TakeRules(spread=spread, fixed_defects=fixed)
-    taken = take_packed(topology, available, need, rules, uncore=uncore)
+    taken = take(topology, available, need, replace(rules, uncore=uncore))
     event(f"numa first {topology.numa_first}, uncore {uncore}")
     assert text(taken) == text(expected(topology, available, need, rules, uncore=uncore))
 
@@ -46,7 +48,7 @@ def test_with_true_sizes_exactly_the_wanted_cpus_are_taken_from_those_available(
     available = data.draw(subsets_of(topology.all_cpus))
     need = data.draw(st.integers(0, available.bit_count()))
     rules = TakeRules(spread=spread, fixed_defects=frozenset({"average-sizes", "odd-uncore"}))
-    taken = take_packed(topology, available, need, rules, uncore=uncore)
+    taken = take(topology, available, need, replace(rules, uncore=uncore))
     assert isinstance(taken, int)
     assert taken & ~available == 0
     assert taken.bit_count() == need
@@ -73,8 +75,8 @@ def even_machines(draw: st.DrawFn) -> Topology:
 def test_on_even_machines_the_average_is_the_true_size(data: st.DataObject, topology: Topology, uncore: bool) -> None:
     available = data.draw(subsets_of(topology.all_cpus))
     need = data.draw(st.integers(0, available.bit_count()))
-    as_is = take_packed(topology, available, need, TakeRules(), uncore=uncore)
-    fixed = take_packed(topology, available, need, TakeRules(fixed_defects=frozenset({"average-sizes"})), uncore=uncore)
+    as_is = take(topology, available, need, TakeRules(uncore=uncore))
+    fixed = take(topology, available, need, TakeRules(uncore=uncore, fixed_defects=frozenset({"average-sizes"})))
     assert text(as_is) == text(fixed)
 
 
@@ -85,6 +87,6 @@ def test_a_room_in_one_uncore_is_found_once_odd_uncore_is_fixed(data: st.DataObj
     room = data.draw(st.sampled_from([*topology.uncores.values()]))
     available = data.draw(subsets_of(topology.all_cpus)) | lowest(room, need)
     rules = TakeRules(fixed_defects=frozenset({"average-sizes", "odd-uncore"}))
-    taken = take_packed(topology, available, need, rules, uncore=True)
+    taken = take(topology, available, need, replace(rules, uncore=True))
     assert isinstance(taken, int)
     assert any(taken & ~cpus == 0 for cpus in topology.uncores.values())

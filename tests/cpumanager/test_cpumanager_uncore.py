@@ -10,14 +10,14 @@ from tests.cpumanager.machines import fixture, laid_out, mask, text, true_counts
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.topology import CPUPlace, Topology, build_topology
 from mooring.engine.cpumanager.options import TakeRules
-from mooring.engine.cpumanager.packed import take_packed
+from mooring.engine.cpumanager.take import take
 
 PLAIN = TakeRules()
 FIXED = TakeRules(fixed_defects=frozenset({"average-sizes", "odd-uncore"}))
 
 
 def taken(topology: Topology, available: str, need: int, rules: TakeRules = PLAIN, *, uncore: bool = True) -> object:
-    return text(take_packed(topology, mask(available), need, rules, uncore=uncore))
+    return text(take(topology, mask(available), need, replace(rules, uncore=uncore)))
 
 
 def test_the_average_uncore_decides_when_whole_ones_are_taken() -> None:
@@ -66,7 +66,7 @@ def test_the_uncore_of_a_core_counts_and_not_the_whole_machine() -> None:
 def test_a_machine_without_cores_crashes_the_uncore_step() -> None:
     topology = replace(fixture("U1"), cpus_per_core=0)
     with pytest.raises(KubeletCrashError, match="divides by zero"):
-        take_packed(topology, mask("0-3"), 1, PLAIN, uncore=True)
+        take(topology, mask("0-3"), 1, replace(PLAIN, uncore=True))
 
 
 # Averages of cores and sockets.
@@ -92,14 +92,14 @@ def test_the_recorded_hybrid_story_gives_a_cpu_to_two_owners() -> None:
     available = mask("2-23")
     given = []
     for need in (6, 4, 7, 5):
-        cpus = take_packed(topology, available, need, PLAIN, uncore=False)
+        cpus = take(topology, available, need, PLAIN)
         assert isinstance(cpus, int)
         given.append(text(cpus))
         available &= ~cpus
     assert given == ["2-7", "8-9,16-17", "10-13,18-20", "13-15,21-22"]
     available = mask("2-23")
     for need in (6, 4, 7, 5):
-        cpus = take_packed(topology, available, need, FIXED, uncore=False)
+        cpus = take(topology, available, need, FIXED)
         assert isinstance(cpus, int)
         assert cpus & ~available == 0
         available &= ~cpus

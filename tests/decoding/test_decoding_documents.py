@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
 from mooring.inputs.decoding.documents import load_documents
@@ -128,14 +126,3 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
 
 def test_names_that_are_no_text_are_shown_all_the_same(tmp_path: Path) -> None:
     assert "\\udcff" in refusal(f"{tmp_path}/\udcff.yaml")
-
-
-@given(data=st.binary(max_size=60), suffix=st.sampled_from([".yaml", ".json", ""]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes, suffix: str) -> None:
-    file = write(tmp_path / f"f{suffix}", data)
-    try:
-        places = [found.file for found in load_documents(file)]
-    except InputError as error:
-        places = [str(error)]
-    assert all(place.startswith(str(file)) for place in places)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.decoding.documents import load_documents, located
+from mooring.inputs.decoding.documents import documents_in, load_documents, located, positions_of
 from mooring.inputs.decoding.fields import Document
-from mooring.inputs.decoding.files import field_places, json_fault
 
 TEXT = """\
 ---
@@ -29,44 +28,50 @@ plugins:
 
 
 @pytest.mark.parametrize(
-    ("field", "place"),
+    ("text", "places"),
     [
-        ("kind", (6, 1)),
-        ("tls", (7, 1)),
-        ("tls.certificate", (8, 3)),
-        ("tls.key", (7, 1)),
-        ("dotted.name", (9, 1)),
-        ("plugins[1].weight", (13, 3)),
-        ("plugins[0]", (11, 3)),
-        ("plugins[7].weight", (10, 1)),
-        ("absent", None),
-        ("", None),
+        (
+            TEXT,
+            {
+                "kind": (6, 1),
+                "tls": (7, 1),
+                "tls.certificate": (8, 3),
+                "tls.key": (7, 1),
+                "dotted.name": (9, 1),
+                "plugins[1].weight": (13, 3),
+                "plugins[0]": (11, 3),
+                "plugins[7].weight": (10, 1),
+                "absent": None,
+                "": None,
+            },
+        ),
+        (
+            '{"first": 1}\n{\n\t"a\\"b": [1, {"k": 2}],\n\t"tls": {\n  "key": 1}}',
+            {"tls.key": (5, 3), "a": None, "tls.no": (4, 2)},
+        ),
+        ('[1, {"k": ["x", 5]}]', {"[1].k[1]": (1, 17), "[0]": (1, 2)}),
+        ("{a: {b: 1}, c: 2}", {"a.b": (1, 6), "c": (1, 13)}),
     ],
+    ids=["yaml", "json", "list", "yaml that begins like json"],
 )
-def test_the_place_of_a_field_is_that_of_its_key(field: str, place: tuple[int, int] | None) -> None:
-    assert field_places(TEXT, 3, [field]) == [place]
-
-
-def test_json_has_places_too_whatever_it_holds_and_so_has_yaml_that_begins_like_it() -> None:
-    text = '{"first": 1}\n{\n\t"a\\"b": [1, {"k": 2}],\n\t"tls": {\n  "key": 1}}'
-    assert field_places(text, 2, ["tls.key", "a", "tls.no"]) == [(5, 3), None, (4, 2)]
-    assert field_places('[1, {"k": ["x", 5]}]', 1, ["[1].k[1]", "[0]"]) == [(1, 17), (1, 2)]
-    assert field_places("{a: {b: 1}, c: 2}", 1, ["a.b", "c"]) == [(1, 6), (1, 13)]
+def test_the_place_of_a_field_is_that_of_its_key(text: str, places: dict[str, tuple[int, int] | None]) -> None:
+    assert positions_of(documents_in(text.encode(), "given")[-1], list(places)) == places
 
 
 @pytest.mark.parametrize(
-    ("text", "offset"),
+    ("text", "column"),
     [
-        ('{"a": 1, "b": {"a": 2}, "a": 3}', 24),
-        ('{"a": "NaN", "b": NaN}', 18),
-        ('{"a": 1e3, "b": 1e400}', 16),
-        ('{"a": "9", "b": ' + "9" * 5000 + "}", 16),
-        ("[" * 500, 100),
-        ('{"a": 1}', 8),
+        ('{"a": 1, "b": {"a": 2}, "a": 3}', 25),
+        ('{"a": "NaN", "b": NaN}', 19),
+        ('{"a": 1e3, "b": 1e400}', 17),
+        ('{"a": "9", "b": ' + "9" * 5000 + "}", 17),
+        ("[" * 500, 101),
     ],
 )
-def test_the_first_thing_in_json_that_cannot_be_used_has_its_place(text: str, offset: int) -> None:
-    assert json_fault(text) == offset
+def test_the_first_thing_in_json_that_cannot_be_used_has_its_place(text: str, column: int) -> None:
+    with pytest.raises(InputError) as refused:
+        documents_in(text.encode(), "given")
+    assert refused.value.source == f"given:1:{column}"
 
 
 def test_an_error_of_another_file_keeps_its_place_and_one_that_cannot_be_located_its_document(tmp_path: Path) -> None:

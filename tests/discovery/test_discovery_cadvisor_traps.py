@@ -8,7 +8,7 @@ import pytest
 
 from mooring.engine.core.machineinfo import Cache, MachineInfo
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.cadvisor_machine import CadvisorAnswer, read_machine_info
+from mooring.inputs.machines.kubelet_view import CadvisorAnswer, read_machine_info
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
@@ -60,6 +60,15 @@ class Files:
         answer = self.answer()
         assert answer.info_error == ""
         return answer.info
+
+
+def one_node(*cores: int, **more: str | None) -> Files:
+    """Return the files of NUMA node 0 with CPUs 0, 1 and so on, each on the core of its place."""
+    files = Files(**more)  # type: ignore[arg-type]  # arguments of Files
+    files.node(0)
+    for cpu, core in enumerate(cores):
+        files.cpu(cpu, core=core, node=0)
+    return files
 
 
 def node_ids(info: MachineInfo) -> list[int]:
@@ -138,10 +147,7 @@ def test_without_any_cpu_directory_there_is_no_topology() -> None:
 
 @pytest.mark.parametrize("missing", ["core_id", "physical_package_id"])
 def test_a_cpu_without_one_of_its_ids_is_dropped_in_silence(missing: str) -> None:
-    files = Files()
-    files.node(0)
-    files.cpu(0, core=0, node=0)
-    files.cpu(1, core=1, node=0)
+    files = one_node(0, 1)
     del files.texts[f"{CPU}/cpu1/topology/{missing}"]
     assert threads(files.info()) == [(0,)]
 
@@ -160,10 +166,7 @@ def test_a_cpu_without_one_of_its_ids_is_dropped_in_silence(missing: str) -> Non
     ],
 )
 def test_the_online_list_is_read_up_to_its_first_malformed_part(online: str | None, seen: list[int]) -> None:
-    files = Files(online=online)
-    files.node(0)
-    for cpu in range(3):
-        files.cpu(cpu, core=cpu, node=0)
+    files = one_node(0, 1, 2, online=online)
     assert [cpu for group in threads(files.info()) for cpu in group] == seen
 
 
@@ -214,10 +217,7 @@ def one_l3(files: Files, cpus: Sequence[int], *, number: int | None = 0) -> None
 
 
 def test_one_cache_without_an_id_costs_the_node_all_caches_from_there_on() -> None:
-    files = Files()
-    files.node(0)
-    for cpu in range(3):
-        files.cpu(cpu, core=cpu, node=0)
+    files = one_node(0, 1, 2)
     one_l3(files, [0, 1, 2])
     del files.texts[f"{CPU}/cpu1/cache/index0/id"]
     node = files.info().topology[0]
@@ -235,10 +235,7 @@ def test_caches_without_ids_count_on_s390x() -> None:
 
 
 def test_an_l3_of_one_node_is_no_uncore_cache() -> None:
-    files = Files()
-    files.node(0)
-    for cpu in range(2):
-        files.cpu(cpu, core=cpu, node=0)
+    files = one_node(0, 1)
     one_l3(files, [0, 1], number=5)
     node = files.info().topology[0]
     assert node.caches == (Cache(5, 2**20, "Unified", 3),)
@@ -255,10 +252,7 @@ def test_an_l3_of_two_nodes_is_an_uncore_cache_with_one_id_on_both() -> None:
 
 
 def test_two_l3_in_a_node_are_uncore_caches() -> None:
-    files = Files()
-    files.node(0)
-    for cpu in range(4):
-        files.cpu(cpu, core=cpu, node=0)
+    files = one_node(0, 1, 2, 3)
     one_l3(files, [0, 1], number=0)
     one_l3(files, [2, 3], number=1)
     node = files.info().topology[0]
@@ -267,10 +261,7 @@ def test_two_l3_in_a_node_are_uncore_caches() -> None:
 
 
 def test_mixed_cores_under_one_l3_make_it_an_uncore_cache_of_all() -> None:
-    files = Files()
-    files.node(0)
-    for cpu, core in ((0, 0), (1, 0), (2, 1), (3, 2)):
-        files.cpu(cpu, core=core, node=0)
+    files = one_node(0, 0, 1, 2)
     one_l3(files, [0, 1, 2, 3])
     node = files.info().topology[0]
     assert node.caches == ()
@@ -278,10 +269,7 @@ def test_mixed_cores_under_one_l3_make_it_an_uncore_cache_of_all() -> None:
 
 
 def test_mixed_cores_can_disagree_about_one_l3() -> None:
-    files = Files()
-    files.node(0)
-    for cpu, core in ((0, 0), (1, 0), (2, 1), (3, 2), (4, 3)):
-        files.cpu(cpu, core=core, node=0)
+    files = one_node(0, 0, 1, 2, 3)
     one_l3(files, [0, 1, 2, 3])  # CPU 4 is outside: 4 sharers equal 4 cores x 1 thread, but not 4 cores x 2 threads
     one_l3(files, [4], number=9)
     cores = files.info().topology[0].cores
@@ -289,28 +277,21 @@ def test_mixed_cores_can_disagree_about_one_l3() -> None:
 
 
 def test_wrong_ids_list_one_l3_several_times() -> None:
-    files = Files()
-    files.node(0)
+    files = one_node(0, 1)
     for cpu in range(2):
-        files.cpu(cpu, core=cpu, node=0)
         files.cache(cpu, 0, level=3, number=cpu, sharers=[0, 1])
     assert [cache.id for cache in files.info().topology[0].caches] == [0, 1]
 
 
 def test_an_l2_of_two_cores_is_dropped() -> None:
-    files = Files()
-    files.node(0)
+    files = one_node(0, 1)
     for cpu in range(2):
-        files.cpu(cpu, core=cpu, node=0)
         files.cache(cpu, 0, level=2, number=0, sharers=[0, 1])
     assert [core.caches for core in files.info().topology[0].cores] == [(), ()]
 
 
 def test_cpusets_and_isolated_cpus_are_not_looked_at() -> None:
-    files = Files()
-    files.node(0)
-    for cpu in range(2):
-        files.cpu(cpu, core=cpu, node=0)
+    files = one_node(0, 1)
     plain = files.info()
     files.texts |= {
         "proc/self/cgroup": "0::/job\n",
@@ -322,9 +303,7 @@ def test_cpusets_and_isolated_cpus_are_not_looked_at() -> None:
 
 @pytest.mark.parametrize(("arch", "error"), [("x86_64", True), ("ia64", True), ("aarch64", False), ("armv7l", False)])
 def test_a_machine_that_tells_no_clock_fails_as_a_whole_except_on_some_architectures(arch: str, error: bool) -> None:
-    files = Files(arch=f"Architecture: {arch}\n")
-    files.node(0)
-    files.cpu(0, core=0, node=0)
+    files = one_node(0, arch=f"Architecture: {arch}\n")
     files.texts["proc/cpuinfo"] = "processor : 0\n"
     answer = files.answer()
     expected = r'could not detect clock speed from output: "processor : 0\n"' if error else ""
@@ -344,6 +323,9 @@ def test_cpufreq_goes_before_cpuinfo() -> None:
     [
         (f"{NODE}/node0/distance", "10  20\n", "cannot convert  to int"),
         (f"{NODE}/node0/distance", "", "cannot convert  to int"),
+        (f"{NODE}/node0/distance", "10 +1\n", "cannot convert +1 to int"),
+        (f"{NODE}/node0/distance", "10 1_0\n", "cannot convert 1_0 to int"),
+        (f"{NODE}/node0/distance", f"10 {2**64}\n", f"cannot convert {2**64} to int"),
         (f"{NODE}/node0/meminfo", "none", 'failed to match regexp in output: "none"'),
         (f"{NODE}/node0/hugepages/hugepages-x/nr_hugepages", "1", 'strconv.ParseUint: parsing "x": invalid syntax'),
         (f"{CPU}/cpu0/topology/core_id", "x\n", 'strconv.Atoi: parsing "x": invalid syntax'),
@@ -357,6 +339,26 @@ def test_what_cannot_be_read_as_a_number_costs_the_whole_topology(path: str, tex
     files.texts[path] = text
     answer = files.answer()
     assert (answer.topology_error, answer.info.num_cores, answer.info.topology) == (error, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("size", "seen"), [("512K\n", [2**19]), (" 512K", [2**19]), ("512 K", []), ("512M", []), ("-1K", []), ("x", [])]
+)
+def test_the_size_of_a_cache_is_a_number_and_a_k_at_once_behind_it(size: str, seen: list[int]) -> None:
+    files = one_node(0)
+    files.cache(0, 0, level=2, number=0, sharers=[0])
+    files.texts[f"{CPU}/cpu0/cache/index0/size"] = size
+    [core] = files.info().topology[0].cores
+    assert [cache.size for cache in core.caches] == seen
+
+
+def test_only_what_go_calls_space_is_trimmed() -> None:
+    files = Files()
+    files.node(0, distance="\u00a0\x85 \v\f\r\n7\t")
+    files.cpu(0, core=0, node=0)
+    assert files.info().topology[0].distances == (7,)
+    files.node(0, distance="\x1c7")
+    assert files.answer().topology_error == "cannot convert \x1c7 to int"
 
 
 def test_pools_come_in_text_order_with_their_reserved_pages() -> None:

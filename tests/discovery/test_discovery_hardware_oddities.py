@@ -12,8 +12,7 @@ from msgspec.json import encode
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.hardware import Hardware
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Hardware
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
 from mooring.inputs.machines.machine_document import hardware_document
@@ -174,68 +173,6 @@ def test_a_clean_machine_gives_the_expected_findings_only() -> None:
 def test_every_oddity_is_reported(patch: dict[str, str], finding: tuple[str, str]) -> None:
     assert finding not in findings(FILES)
     assert finding in findings(FILES | patch)
-
-
-def test_the_document_has_the_recorded_names_and_null_for_what_is_absent() -> None:
-    document = to_builtins(hardware_document("m", read_hardware(tree_of({f"{CPUS}/cpu0/topology/core_cpus": "1\n"}))))
-    assert document == {
-        "apiVersion": "mooring/v1alpha1",
-        "kind": "Machine",
-        "name": "m",
-        "cpus": [
-            {
-                "id": 0,
-                "core": 0,
-                "package": None,
-                "packageFirstCpu": None,
-                "numa": [0],
-                "die": None,
-                "l2": None,
-                "l3": None,
-                "efficiency": None,
-                "groups": None,
-            }
-        ],
-        "origin": {"format": "sysfs", "unknown": [], "assumed": []},
-        "online": "0",
-        "offline": "",
-        "allowed": "0",
-        "disallowed": "",
-        "isolated": "",
-        "counts": {"pus": 1, "cores": 1, "packages": 0, "numaNodes": 1, "l3": 0},
-        "nodesOfflineOrHidden": "",
-        "nodesDisallowed": "",
-        "numaNodes": [
-            {
-                "id": 0,
-                "memoryBytes": 0,
-                "subtype": None,
-                "hugepages": [],
-                "basePageBytes": 4096,
-                "localCpus": "0",
-                "sysfsCpulist": None,
-            }
-        ],
-        "distances": [],
-        "cpuKinds": [],
-        "pciDevices": [],
-        "findings": [],
-    }
-
-
-def test_the_document_of_a_full_machine_lists_kinds_groups_and_distances() -> None:
-    document = to_builtins(hardware_document("m", read_hardware(tree_of(FILES))))
-    assert document["distances"] == [
-        {"name": "NUMALatency", "nodes": [0, 1, 2], "matrix": [[10, 20, 17], [20, 10, 28], [17, 28, 10]]}
-    ]
-    kinds = document["cpuKinds"]
-    assert isinstance(kinds, list)
-    assert [(kind["efficiency"], kind["cpus"], kind["info"]["CoreType"]) for kind in kinds] == [
-        (-1, "0", "IntelCore"),
-        (-1, "1", "IntelCore"),
-        (-1, "2", "IntelAtom"),
-        (-1, "3", "IntelAtom"),
-    ]
 
 
 def test_the_document_names_groups() -> None:

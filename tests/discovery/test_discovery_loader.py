@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from mooring.engine.core.errors import InputError
@@ -198,18 +195,6 @@ def test_ids_that_no_kernel_gives_are_refused(kind: str, number: int, folder: Pa
         shutil.copytree(folder / f"{SYSTEM}/node/node0", folder / f"{SYSTEM}/node/node{number}", symlinks=True)
     with pytest.raises(InputError, match=str(number)):
         load_machine(str(folder))
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(source=st.text(max_size=30))
-def test_any_text_is_a_machine_or_refused_as_input(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if source in {"", "live"}:
-        return
-    with contextlib.suppress(InputError):
-        assert load_machine(source).info.num_cores > 0
 
 
 def test_the_document_of_a_machine_has_the_hardware_and_the_findings() -> None:

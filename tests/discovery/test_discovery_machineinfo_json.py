@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.topology import discover_topology
@@ -139,40 +136,6 @@ def test_a_file_without_the_machine_says_which_it_has(data: bytes, name: str, er
     with pytest.raises(InputError) as caught:
         parse_machine_lines(data, "x.jsonl", name)
     assert str(caught.value).startswith(error)
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=200))
-def test_random_bytes_are_refused_as_input(data: bytes) -> None:
-    with pytest.raises(InputError):
-        parse_machine_info(data, "random")
-
-
-@settings(deadline=None, max_examples=120)
-@given(st.integers(0, len(SMALL) - 1), st.integers(0, 4), st.binary(max_size=4))
-def test_a_damaged_document_is_read_or_refused_as_input(position: int, removed: int, inserted: bytes) -> None:
-    damaged = SMALL[:position] + inserted + SMALL[position + removed :]
-    try:
-        info = parse_machine_info(damaged, "damaged").info
-    except InputError:
-        return
-    assert info.num_cores >= 0
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(deadline=None)
-@given(st.sampled_from(sorted(json.loads(SMALL)["info"])), VALUES)
-def test_any_value_in_place_of_a_member_is_read_or_refused_as_input(member: str, value: object) -> None:
-    document = json.loads(SMALL)["info"]
-    document[member] = value
-    with contextlib.suppress(InputError):
-        assert parse_machine_info(json.dumps(document).encode(), "mutated").info.num_cores >= 0
 
 
 @pytest.mark.parametrize(

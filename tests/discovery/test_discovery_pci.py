@@ -3,49 +3,61 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from mooring.engine.core.machine import PCIDevice
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.interrupts import DEVICES, pcie_root, read_pci_devices
+from mooring.inputs.machines.loader import machine_of
 
 MACHINES = Path(__file__).resolve().parents[3] / "shared/machines"
+DEVICES = "sys/bus/pci/devices"
+CPU = "sys/devices/system/cpu/cpu0/topology"
 
 
-def tree(**files: str) -> ArchiveTree:
+def devices_of(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> tuple[PCIDevice, ...]:
+    return machine_of(
+        ArchiveTree("test", {f"{CPU}/core_id": b"0\n", f"{CPU}/thread_siblings": b"1\n", **files}, links)
+    ).pci
+
+
+def found(**files: str) -> tuple[PCIDevice, ...]:
     gpu = {"class": "0x030200\n", "vendor": "0x10de\n", "device": "0x2330\n", "numa_node": "1\n"}
     gpu.update(files)
-    return ArchiveTree("test", {f"{DEVICES}/0000:3b:00.0/{name}": text.encode() for name, text in gpu.items()})
+    return devices_of({f"{DEVICES}/0000:3b:00.0/{name}": text.encode() for name, text in gpu.items()})
 
 
 def test_a_device_has_its_ids_without_the_prefix_and_its_node() -> None:
-    assert read_pci_devices(tree()) == (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1),)
+    assert found() == (PCIDevice("0000:3b:00.0", "030200", "10de", "2330", 1),)
 
 
 def test_minus_one_and_nonsense_mean_that_the_node_is_unknown() -> None:
     for text in ("-1\n", "", "many\n", "99999999999\n"):
-        assert read_pci_devices(tree(numa_node=text))[0].numa is None
+        assert found(numa_node=text)[0].numa is None
 
 
 def test_a_device_without_a_readable_class_is_left_out() -> None:
-    assert read_pci_devices(tree(**{"class": "broken"})) == ()
+    assert found(**{"class": "broken"}) == ()
 
 
 def test_a_machine_without_a_bus_has_no_devices() -> None:
-    assert read_pci_devices(ArchiveTree("test", {"proc/meminfo": b""})) == ()
+    assert devices_of({}) == ()
 
 
-def test_a_device_knows_its_root_by_the_folder_that_it_is_linked_to() -> None:
-    place = "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
+@pytest.mark.parametrize(
+    ("place", "root"),
+    [
+        ("sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0", "pci0000:3a"),
+        ("sys/devices/LNXSYSTM:00/pci0001:00/0000:3b:00.0", "pci0001:00"),
+    ],
+    ids=["root", "host bridge of a platform"],
+)
+def test_a_device_knows_its_root_by_the_folder_that_it_is_linked_to(place: str, root: str) -> None:
     files = {f"{place}/class": b"0x030200\n", f"{place}/numa_node": b"1\n"}
-    linked = ArchiveTree("test", files, {f"{DEVICES}/0000:3b:00.0": f"../../../{place.removeprefix('sys/')}"})
-    assert read_pci_devices(linked) == (PCIDevice("0000:3b:00.0", "030200", "", "", 1, "pci0000:3a"),)
-
-
-def test_a_device_behind_a_host_bridge_of_a_platform_has_the_root_that_its_path_names() -> None:
-    assert pcie_root("sys/devices/LNXSYSTM:00/pci0001:00/0001:00:00.0") == "pci0001:00"
+    links = {f"{DEVICES}/0000:3b:00.0": f"../../../{place.removeprefix('sys/')}"}
+    assert devices_of(files, links) == (PCIDevice("0000:3b:00.0", "030200", "", "", 1, root),)
 
 
 def test_classes_have_words_for_what_pods_are_given() -> None:
@@ -70,9 +82,9 @@ def test_recorded_machines_give_each_device_its_node_and_its_root(name: str) -> 
         links[f"{DEVICES}/{address}"] = f"../../../{place}"
         for file in ("class", "vendor", "device", "numa_node"):
             files[f"sys/{place}/{file}"] = f"{told[file]}\n".encode()
-    found = {device.address: device for device in read_pci_devices(ArchiveTree("test", files, links))}
-    assert {address: device.root for address, device in found.items()} == roots
-    assert {address: -1 if device.numa is None else device.numa for address, device in found.items()} == {
+    read = {device.address: device for device in devices_of(files, links)}
+    assert {address: device.root for address, device in read.items()} == roots
+    assert {address: -1 if device.numa is None else device.numa for address, device in read.items()} == {
         address: int(told["numa_node"]) for address, told in recorded.items()
     }
-    assert "NIC" in {device.kind for device in found.values()}
+    assert "NIC" in {device.kind for device in read.values()}

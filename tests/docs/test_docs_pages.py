@@ -10,7 +10,7 @@ import pytest
 
 from mooring.command.main import VERBS
 from mooring.engine.core.config import FIXABLE_DEFECTS
-from mooring.engine.core.gates import MANAGER_GATES
+from mooring.engine.core.release import MANAGER_GATES
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.inputs.configuration.kubelet_config import READ
 from mooring.inputs.machines.shipped import SHIPPED

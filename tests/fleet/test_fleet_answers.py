@@ -32,6 +32,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
+from mooring.fleet import commands
 from mooring.fleet.answer import admitted, answer_of, with_pods
 from mooring.fleet.cluster import (
     ControllerKind,
@@ -45,7 +46,6 @@ from mooring.fleet.cluster import (
     Workload,
     work_of,
 )
-from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
@@ -341,7 +341,7 @@ def test_a_second_interrupt_ends_a_simulation_without_an_answer(capsys: pytest.C
 
     simulated.at(0.0, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        simulation._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
+        commands._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
     assert "cut short" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -22,7 +22,7 @@ from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.commands.fleet import fit_question
+from mooring.fleet.command import fit_question
 from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.event_files import load_cluster
 from mooring.fleet.live_cluster import LiveCluster, live_cluster

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from mooring.engine.core.bits import list_text
+from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.devicemanager.hints import device_requests
+from mooring.engine.extensions.owners import OwnerKind, hidden_of_pod, state_owner
 from mooring.engine.memorymanager.state import Block
-from mooring.engine.node import Node
+from mooring.engine.node import Decision, Node
+from mooring.engine.node.settings import Settings
 
 Breaks = Iterator[str]
+STRICT = ("restricted", "single-numa-node")
 
 
 def all_breaks(node: Node) -> Breaks:
@@ -24,13 +27,19 @@ def all_breaks(node: Node) -> Breaks:
 def cpu_breaks(node: Node) -> Breaks:
     policy, state = node.settings.cpu, node.cpu
     assert policy is not None
-    owned = 0
-    for uid in {**state.assignments, **state.pods}:
-        cpus = state.pods.get(uid, 0)
-        for name, mask in state.assignments.get(uid, {}).items():
-            if uid in state.pods and mask & ~cpus:
-                yield f"cpu: {uid}/{name} holds {list_text(mask & ~cpus)} outside of its pod"
+    held: dict[str, int] = {}
+    for owner in {**state.assignments, **state.pods}:
+        root = state_owner(owner).root
+        if root != owner and state_owner(owner).kind is OwnerKind.HIDDEN and root not in state.assignments:
+            yield f"cpu: {owner} has no pod"
+        cpus = state.pods.get(owner, 0)
+        for name, mask in state.assignments.get(owner, {}).items():
+            if owner in state.pods and mask & ~cpus:
+                yield f"cpu: {owner}/{name} holds {list_text(mask & ~cpus)} outside of its pod"
             cpus |= mask
+        held[root] = held.get(root, 0) | cpus
+    owned = 0
+    for uid, cpus in held.items():
         if cpus & owned:
             yield f"cpu: {uid} shares {list_text(cpus & owned)} with another pod"
         if cpus & state.default:
@@ -45,22 +54,49 @@ def cpu_breaks(node: Node) -> Breaks:
 
 
 def _breaks_inside(node: Node, pod: Pod) -> Breaks:
-    """CPUs of a container that has a claim to them are no other's that runs at the same time.
+    """CPUs of a container that has a claim to them, and what is hidden for it, are no other's that runs beside it.
 
     Init containers of a managed pod are exclusive among themselves and sidecars with a claim only: a sidecar that
     shares gets what is left in the end (spec: pod-level.md section 4).
     """
     policy = node.settings.cpu
     assert policy is not None
-    sets = node.cpu.assignments.get(pod.uid, {})
+    sets, hidden = node.cpu.assignments.get(pod.uid, {}), hidden_of_pod(node.cpu, pod.uid)
+    whole = {one.name: sets.get(one.name, 0) | hidden.get(one.name, 0) for one in pod.containers}
     claims = {container.name: exclusive_cpus(pod, container, policy.gates) > 0 for container in pod.containers}
     for position, container in enumerate(pod.containers):
+        own, beside = sets.get(container.name, NO_CPUS), hidden.get(container.name, 0)
+        if beside & (own | ~policy.topology.core_siblings(own)):
+            yield f"cpu: {list_text(CPUMask(beside))} is hidden for {container.name} of {pod.uid}, not beside its CPUs"
         if not claims[container.name]:
             continue
         for other in _beside(pod, position):
-            shared = sets.get(container.name, 0) & sets.get(other.name, 0)
+            shared = whole[container.name] & whole[other.name]
             if shared and (claims[other.name] or container.kind is not ContainerKind.INIT):
                 yield f"cpu: {container.name} of {pod.uid} shares {list_text(shared)} with {other.name}"
+
+
+def placement_breaks(settings: Settings, pod: Pod, decision: Decision, *, strict: bool = False) -> Breaks:
+    """An admitted container has as many CPUs as it asks for, near its hint where the hint is preferred.
+
+    Args:
+        strict: near its hint only where the topology policy refuses others.
+    """
+    policy = settings.cpu
+    assert policy is not None
+    for container in pod.containers if decision.admitted else ():
+        cpus = decision.containers[container.name].cpus.mask
+        need = exclusive_cpus(pod, container, policy.gates)
+        if cpus.bit_count() != need:
+            yield f"{container.name} asks for {need} and has {list_text(cpus)}"
+        hint = decision.affinity[container.name]
+        if hint.mask is None or not hint.preferred or (strict and settings.topology_policy not in STRICT):
+            continue
+        near = policy.topology.cpus_in_numa(hint.mask)
+        if policy.rules.align_by_socket:
+            near = CPUMask(sum(socket for socket in policy.topology.sockets.values() if socket & near))
+        if cpus & ~near:
+            yield f"{container.name} holds {list_text(cpus & ~near)} outside its preferred nodes"
 
 
 def _beside(pod: Pod, position: int) -> list[Container]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.cpumanager.pods import container, guaranteed
-from tests.laws.lawbook import placement_breaks, state_breaks
+from tests.laws.laws_whole_node import cpu_breaks, placement_breaks
 from tests.laws.stories import ALPHA, Arrival, End, Event, Reboot, configurations, machines, pods
 
 from mooring.engine.core.bits import list_text
@@ -54,7 +54,7 @@ def first_break(info: MachineInfo, config: KubeletConfig, story: list[Event], fi
             if again[1].refused:
                 return RESTART
             node = again[0]
-        if any(state_breaks(node)):
+        if any(cpu_breaks(node)):
             return SIZES
     return ""
 
@@ -148,11 +148,11 @@ def test_average_sizes_give_a_cpu_to_two_owners_and_fixed_they_do_not() -> None:
         for uid, cpu in (("a", "6"), ("b", "4"), ("c", "7"), ("d", "5")):
             node, decision = node.admit(guaranteed(uid, container("x", cpu)))
             assert decision.admitted
-        return [list_text(sets["x"]) for sets in node.cpu.assignments.values()], list(state_breaks(node))
+        return [list_text(sets["x"]) for sets in node.cpu.assignments.values()], list(cpu_breaks(node))
 
     given, breaks = told()
     assert given == ["2-7", "8-9,16-17", "10-13,18-20", "13-15,21-22"]
-    assert breaks == ["c shares 13 with another pod", "d shares 13 with another pod"]
+    assert breaks == ["cpu: d shares 13 with another pod"]
     given, breaks = told("average-sizes")
     assert breaks == []
     assert sum(len(text) > 0 for text in given) == 4
@@ -165,7 +165,7 @@ def test_once_two_pods_own_a_cpu_the_pool_loses_its_meaning() -> None:
     for uid, cpu in (("a", "6"), ("b", "4"), ("c", "7"), ("d", "5")):
         node, _ = node.admit(guaranteed(uid, container("x", cpu)))
     node, _ = node.remove("c")
-    assert "d holds 13, which is in the shared pool" in list(state_breaks(node))
+    assert "cpu: d holds 13, which is in the shared pool" in list(cpu_breaks(node))
     refused = node.restart()
     assert isinstance(refused, StartRefusal)
     assert 'pod: d, container: x cpuset: "13-15,21-22" overlaps with default cpuset' in refused.message

@@ -8,7 +8,7 @@ import pickle
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.laws.lawbook import placement_breaks, state_breaks
+from tests.laws.laws_whole_node import cpu_breaks, placement_breaks
 from tests.laws.stories import configurations, machines, pods
 
 from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
@@ -95,7 +95,7 @@ class Story(RuleBasedStateMachine):
 
     @invariant()
     def laws_hold(self) -> None:
-        assert list(state_breaks(self.node)) == []
+        assert list(cpu_breaks(self.node)) == []
 
 
 Story.TestCase.settings = settings(max_examples=45, stateful_step_count=14)

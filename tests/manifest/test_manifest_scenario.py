@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
@@ -21,7 +19,6 @@ from mooring.engine.core.pod import QoS
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios, scenario
 
-CORPORA = sorted((Path(__file__).parents[1] / "corpora").glob("*.jsonl.gz"))
 POD = {"metadata": {"name": "p1", "uid": "u1"}, "spec": {"containers": [{"name": "c", "resources": {}}]}}
 LINE: dict[str, Any] = {
     "id": "one",
@@ -178,36 +175,3 @@ def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     assert "cannot be read: no such file or directory" in refusal(tmp_path / "no.jsonl")
     assert "cannot be read: is a directory" in refusal(tmp_path)
-
-
-@given(data=st.binary(max_size=60) | st.binary(max_size=40).map(gzip.compress), cut=st.integers(0, 60))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes, cut: int) -> None:
-    file = tmp_path / "s.jsonl"
-    file.write_bytes(data[:cut])
-    try:
-        assert all(isinstance(found, Scenario | MergeCase) for found in load_scenarios(file))
-    except InputError as error:
-        assert str(error).startswith(str(file))  # noqa: PT017 - both outcomes are right
-
-
-@pytest.mark.corpus
-@pytest.mark.parametrize("path", CORPORA, ids=lambda path: path.name.split(".")[0])
-def test_recorded_scenarios_load_as_they_are_written(path: Path, tmp_path: Path) -> None:
-    """One of four; the others are loaded where they are replayed (test_planner_conformance)."""
-    reported: list[Finding] = []
-    with gzip.open(path, "rt") as stream:
-        lines = list(stream)[::4]
-    (tmp_path / "some.jsonl").write_text("".join(lines))
-    raw = [json.loads(line) for line in lines]
-    for content, found in zip(raw, load_scenarios(tmp_path / "some.jsonl", report=reported.append), strict=True):
-        assert found.id == content["id"]
-        if isinstance(found, MergeCase):
-            assert found.result == content["result"]
-        else:
-            assert len(found.steps) == len(content["steps"])
-            assert found.raw == content
-            assert [type(step) for step in found.steps] == [
-                Admit if "admit" in step else Remove if "remove" in step else Restart for step in content["steps"]
-            ]
-    assert not reported

@@ -28,10 +28,8 @@ import mooring.engine.memorymanager.start as replay
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
 from mooring.engine.memorymanager.facts import StartLeftToChance
-from mooring.engine.memorymanager.pod_partition import without_pod
-from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import DIFFERENT, Containers, start
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, ReusableMemory, charge, release
 from mooring.engine.memorymanager.static import MemoryAllocated, allocate, remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
@@ -202,7 +200,6 @@ def test_an_empty_entry_of_a_pod_stands_for_the_blocks_of_its_containers() -> No
     state = replace(fresh(policy), assignments=entries, pods={"pod": ()})
     assert start(policy, state) is state
     assert remove(policy, remove(policy, state, "pod", "i"), "pod", "c") == fresh(policy)
-    assert without_pod(state, "pod") == fresh(policy)
     whole = pod(container("i", 3, INIT), container("d", 3))
     free = policy_hints.container_hints(policy, fresh(policy), ReusableMemory(), whole, whole.containers[1])
     assert policy_hints.container_hints(policy, state, ReusableMemory(), whole, whole.containers[1]) == free

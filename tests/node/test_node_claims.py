@@ -10,7 +10,6 @@ from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.owners import OwnerKind, claim_key, claim_of, claims_of, state_owner
-from mooring.engine.kubelet.adoption import held_by_others
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
 from mooring.engine.node import Node
@@ -165,11 +164,6 @@ def test_a_restart_from_the_files_keeps_claims_with_their_names() -> None:
     assert held is not None
     assert (held.namespace, held.name, held.shares[0].device) == ("shop", "cpus", "numa1")
     assert again.release("u1").node.cpu == replace(start.node.cpu)
-
-
-def test_claims_are_no_pods_of_which_somebody_forgot_the_manifest() -> None:
-    node, _ = claim(fresh(), asked(4))
-    assert held_by_others(node, ()) == {}
 
 
 def test_owners_of_claims_are_told_from_pods() -> None:

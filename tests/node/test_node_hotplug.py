@@ -26,7 +26,6 @@ from tests.node.resizable import resized
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.config import ANYWHERE, NEVER
 from mooring.engine.core.errors import InputError
-from mooring.engine.extensions.offline import effective_pool, usable
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
 from mooring.engine.node.hotplug import (
@@ -42,13 +41,17 @@ from mooring.engine.node.hotplug import (
 from mooring.engine.node.metrics.metrics import Metrics, fold
 
 
+def left_in_pool(node: Node) -> str:
+    return list_text(node.cpu.default & ~node.cpu.offline)
+
+
 def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
     node = with_pods(hotpluggable(), pod(3))
     after, change = offline(node, "2")
     assert change.broken == (Broken("p", "a", cpus("1-3"), cpus("2"), cpus("4")),)
     assert set_of(after, "p") == "1,3-4"
     assert str(after.shared_pool) == "0,2,5-15"
-    assert list_text(effective_pool(after.cpu)) == "0,5-15"
+    assert left_in_pool(after) == "0,5-15"
     assert not broken(after)
     again, back = online(after, "2")
     assert back.restored == (RestoredSet("p", "a", cpus("1-3"), cpus("1,3-4")),)
@@ -67,21 +70,12 @@ def test_an_offline_cpu_is_nobodys_and_no_hint_counts_it() -> None:
     assert set_of(node, "q") == "4-7"
 
 
-def test_what_is_preferred_follows_from_what_is_online() -> None:
-    node = hotpluggable(config("restricted"))
-    assert node.admit(pod(6))[1].affinity["a"].mask in (0b01, 0b10)
-    node, _ = offline(node, "1-3,8-11")
-    node, decision = node.admit(pod(6))
-    assert decision.admitted, "five CPUs are online on the larger node, so that two nodes are as few as there can be"
-    assert set_of(node, "p") == "4-7,12-13"
-
-
 def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
     node, _ = offline(with_pods(hotpluggable(), pod(3)), "1-2")
     assert set_of(node, "p") == "3-5"
     node, change = online(node, "1")
     assert change.restored == ()
-    assert list_text(effective_pool(node.cpu)) == "0-1,6-15"
+    assert left_in_pool(node) == "0-1,6-15"
     node = with_pods(node, pod(10, uid="q"))
     assert set_of(node, "q") == "6-15"
     assert not node.admit(pod(1, uid="r"))[1].admitted
@@ -95,22 +89,11 @@ def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> N
     node, change = offline(full, "2")
     assert change.broken == (Broken("p", "a", cpus("1-4"), cpus("2"), 0, "1 needed, 0 free on NUMA node 0"),)
     assert set_of(node, "p") == "1-4"
-    assert list_text(usable(node.cpu, cpus("1-4"))) == "1,3-4"
     assert replanned(node)[0] is not None
     assert replanned(node)[1].broken == ()
     node, _ = node.remove("q")
     node, change = replanned(node)
     assert change.broken == (Broken("p", "a", cpus("1-4"), cpus("2"), cpus("5")),)
-
-
-def test_a_set_that_stays_broken_is_whole_again_by_itself() -> None:
-    node = with_pods(hotpluggable(None, machine(1, 4, threads=1), NEVER), pod(2))
-    lost, change = offline(node, "1")
-    assert [one.why for one in change.broken] == ["cpuHotplug.replace is never"]
-    assert [(one.container, one.lost) for one in broken(lost)] == [("a", cpus("1"))]
-    again, change = online(lost, "1")
-    assert change.restored == (RestoredSet("p", "a", cpus("1-2"), cpus("1-2")),)
-    assert again == node
 
 
 def test_anywhere_looks_on_its_own_nodes_first() -> None:
@@ -137,37 +120,11 @@ def test_whole_cores_are_given_up_and_stand_in() -> None:
     node = with_pods(hotpluggable(kubelet, machine(1, 4)), pod(2))
     lost, change = offline(node, "5")
     assert (change.broken[0].lost, set_of(lost, "p")) == (cpus("1,5"), "2,6")
-    assert list_text(effective_pool(lost.cpu)) == "0-1,3-4,7"
+    assert left_in_pool(lost) == "0-1,3-4,7"
     assert not lost.admit(pod(4, uid="q"))[1].admitted
     lost, change = offline(with_pods(lost, pod(2, uid="q")), "2")
     assert [one.why for one in change.broken] == ["2 needed, 0 free on NUMA node 0"]
     assert set_of(online(lost, "5")[0], "p") == "1,5"
-
-
-def test_half_a_core_is_no_core_to_be_had() -> None:
-    kubelet = config(options={"full-pcpus-only": "true"}, reserved="0,4")
-    node, _ = offline(hotpluggable(kubelet, machine(1, 4)), "5-6")
-    decision = node.admit(pod(4))[1]
-    assert decision.reason == "SMTAlignmentError"
-    assert "available physical CPUs = 2" in decision.message
-
-
-def test_what_an_init_container_left_follows_the_app() -> None:
-    node = with_pods(hotpluggable(), reusing())
-    assert (set_of(node, "p", "init"), set_of(node, "p")) == ("1-2", "1-3")
-    lost, change = offline(node, "2")
-    assert (set_of(lost, "p", "init"), set_of(lost, "p")) == ("1,4", "1,3-4")
-    assert {one.container for one in change.broken} == {"init", "a"}
-    assert online(lost, "2")[0] == node
-
-
-def test_two_sets_that_share_a_lost_cpu_are_restored_together() -> None:
-    node = with_pods(hotpluggable(), reusing())
-    lost, _ = offline(node, "2-3")
-    assert (set_of(lost, "p", "init"), set_of(lost, "p")) == ("1,4", "1,4-5")
-    half, change = online(lost, "2")
-    assert change.restored == ()
-    assert online(half, "3")[0] == node
 
 
 def test_a_partition_is_replaced_with_what_is_inside() -> None:
@@ -249,7 +206,7 @@ def test_a_pod_that_goes_leaves_nothing_behind() -> None:
     assert set(node.cpu.displaced) == {"q"}
     node, _ = node.remove("q")
     assert (str(node.shared_pool), node.cpu.displaced) == ("0-15", {})
-    assert list_text(effective_pool(node.cpu)) == "0-1,3,5-15"
+    assert left_in_pool(node) == "0-1,3,5-15"
     assert replace(node.cpu, offline=NO_CPUS) == hotpluggable().cpu
 
 
@@ -266,14 +223,6 @@ def test_a_restart_keeps_what_is_broken_and_remembers_the_rest() -> None:
     assert remembered(forgetful, node.cpu.offline, node.cpu.displaced).cpu == node.cpu
     odd = {"p": {8: 1, 1: 3}, "nobody": {8: 9}}
     assert remembered(forgetful, 0, odd).cpu.displaced == {"p": {8: 1}}
-
-
-def test_the_same_said_twice_changes_nothing() -> None:
-    node, _ = offline(with_pods(hotpluggable(), pod(3)), "2")
-    same, change = offline(node, "2")
-    assert (same, change.broken, change.restored) == (node, (), ())
-    assert online(node, "5")[0] == node
-    assert offline(node, "99")[0] == node
 
 
 @pytest.mark.parametrize("change", [went_offline, came_online])
@@ -333,15 +282,6 @@ def test_some_of_a_set_that_are_back_are_told_while_others_are_not() -> None:
     assert [(one.cpus, one.lost, one.replaced_by) for one in change.broken] == [(cpus("1-3"), cpus("2"), 0)]
 
 
-def test_a_partition_is_replaced_as_a_whole_or_not_at_all() -> None:
-    kubelet = managed("best-effort", "pod")
-    one = whole("3", quantified("a", cpu="2"), shared("rest"))
-    node = with_pods(hotpluggable(kubelet, machine(1, 5, threads=1)), one)
-    lost, change = offline(node, "2-3")
-    assert lost.cpu.assignments == node.cpu.assignments
-    assert {one.why for one in change.broken} == {"2 needed, 1 free on NUMA node 0"}
-
-
 def test_what_init_containers_left_is_not_given_while_it_is_offline() -> None:
     node = with_pods(hotpluggable(rule=NEVER), reusing())
     assert node.providers.reusable_cpus.cpus == 0
@@ -366,18 +306,3 @@ def test_what_init_containers_left_is_what_stands_in() -> None:
     lost, _ = offline(node, "2")
     assert lost.providers.reusable_cpus.cpus == cpus("1,4")
     assert online(lost, "2")[0] == node
-
-
-def test_metrics_follow_a_stand_in_to_another_node() -> None:
-    facts: list[object] = []
-    node = with_pods(hotpluggable(rule=ANYWHERE), pod(7))
-    metrics = Metrics.initial(node.settings, node.cpu)
-    after, _ = went_offline(node, cpus("2"), facts.append)
-    assert set_of(after, "p") == "1,3-8"
-    moved = fold(metrics, facts)
-    assert moved.values == Metrics.initial(after.settings, after.cpu).values != metrics.values
-    again, _ = came_online(after, cpus("2"), facts.append)
-    back = fold(moved, facts[2:])
-    assert {series: count for series, count in back.values.items() if count} == {
-        series: count for series, count in Metrics.initial(again.settings, again.cpu).values.items() if count
-    }

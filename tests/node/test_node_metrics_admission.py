@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.node.metered import (
     Metered,
-    MetricsObserver,
     Numbers,
     amounts,
     config,
@@ -233,23 +232,6 @@ def test_a_start_is_reported_and_a_refused_one_is_not() -> None:
     assert told == []
 
 
-def test_an_observer_passes_everything_on() -> None:
-    node = Node.fresh(machine(), config())
-    asked = pod("a", container("one", "2"))
-    alone: list[object] = []
-    node.admit(asked, alone.append)
-    behind: list[object] = []
-    observer = MetricsObserver(Metrics.initial(node.settings, node.cpu), behind.append)
-    node.admit(asked, observer)
-    assert behind == alone
-    assert observer.metrics == fold(Metrics.initial(node.settings, node.cpu), alone)
-
-
-def test_facts_that_count_nowhere_leave_the_very_same_value() -> None:
-    metrics = Metered(config()).observer.metrics
-    assert metrics.after("a fact of somebody else") is metrics
-
-
 def test_samples_are_sorted_and_complete() -> None:
     metrics = Metered(config(policy="single-numa-node")).observer.metrics
     found = [sample for sample in samples(metrics) if "_duration_" not in sample[0]]
@@ -276,12 +258,6 @@ def test_durations_fall_into_the_kubelets_buckets(durations: list[int]) -> None:
 def test_an_observation_on_a_bound_belongs_to_its_bucket() -> None:
     empty = Histogram.of(name.RESIZE_DURATION)
     assert empty.with_observation(10).with_observation(11).counts[:3] == (1, 1, 0)
-
-
-def test_an_observer_takes_durations_too() -> None:
-    observer = Metered(config()).observer
-    observer.observe_duration(7)
-    assert (name.ADMISSION_DURATION.name + "_sum", (), 7) in list(samples(observer.metrics))
 
 
 NODE = Node.fresh(machine(), config())

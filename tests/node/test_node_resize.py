@@ -10,7 +10,6 @@ from tests.node.resizable import (
     SIXTEEN,
     TEN_CORES,
     config,
-    container,
     cpus,
     pod,
     refused_with,
@@ -21,7 +20,7 @@ from tests.node.resizable import (
 
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
-from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.pod import Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
 from mooring.engine.node.resize.feasibility import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
@@ -36,27 +35,6 @@ def test_two_four_two() -> None:
         node, _ = resized(node, pod(number))
         seen.append((cpus(node), str(node.shared_pool)))
     assert seen == [("1-2", "0,3-15"), ("1-4", "0,5-15"), ("1-2", "0,3-15")]
-
-
-def test_a_first_set_comes_back_whatever_lay_between() -> None:
-    node = with_pods(started(TEN_CORES, config()), pod(2), pod(2, uid="q"))
-    assert (cpus(node), cpus(node, "q")) == ("1,11", "2,12")
-    node, _ = resized(node, pod(6))
-    assert cpus(node) == "1,3-4,11,13-14"
-    node, _ = resized(node, pod(5))
-    assert cpus(node) == "1,3-4,11,13"
-    node, answer = resized(node, pod(2))
-    assert cpus(node) == "1,11"
-    assert {name: str(given) for name, given in answer.baseline.items()} == {"a": "1,11"}
-
-
-def test_a_first_set_comes_back_though_others_would_be_taken_before_it() -> None:
-    node = with_pods(started(TEN_CORES, config()), pod(2, uid="q"), pod(2))
-    node, _ = node.remove("q")
-    node, _ = resized(node, pod(6))
-    assert cpus(node) == "1-3,11-13"
-    node, _ = resized(node, pod(2))
-    assert cpus(node) == "2,12"
 
 
 def test_whole_cores_stay_whole_and_half_ones_are_refused() -> None:
@@ -79,35 +57,6 @@ def test_growth_without_room_is_infeasible_and_what_was_there_stays() -> None:
         "containerName = a, topologyError = not enough cpus available to satisfy request: requested=14, available=13)"
     )
     assert refused_with(node, pod(16)) == (INFEASIBLE, "resizeAllocateCPUsError", message)
-
-
-def test_one_container_gives_and_the_next_takes() -> None:
-    node = with_pods(started(machine(1, 8, threads=1), config()), pod(2, 2))
-    node, _ = resized(node, pod(5, 2))
-    assert (cpus(node), cpus(node, name="b")) == ("1-2,5-7", "3-4")
-    node, _ = resized(node, pod(3, 4))
-    assert (cpus(node), cpus(node, name="b")) == ("1-2,5", "3-4,6-7")
-
-
-def test_a_failing_container_leaves_those_before_it_alone() -> None:
-    node = with_pods(started(machine(1, 8, threads=1), config()), pod(2, 2))
-    reason, detail, _ = refused_with(node, pod(4, 4))
-    assert (reason, detail) == (INFEASIBLE, "resizeAllocateCPUsError")
-
-
-def test_cpus_left_by_an_init_container_are_the_pods_until_it_ends() -> None:
-    def asked(init: int, app: int) -> Pod:
-        made = (container("i", str(init), kind=ContainerKind.INIT), container("a", str(app)))
-        return Pod("p", "p", containers=made, qos=QoS.GUARANTEED)
-
-    node = with_pods(started(SIXTEEN, config()), asked(4, 2))
-    assert (cpus(node, name="i"), cpus(node)) == ("1-4", "1-2")
-    node, _ = resized(node, asked(4, 4))
-    assert (cpus(node, name="i"), cpus(node)) == ("1-4", "1-2,5-6")
-    node, _ = resized(node, asked(4, 2))
-    assert (cpus(node), str(node.shared_pool)) == ("1-2", "0,5-15")
-    node, _ = node.remove("p")
-    assert str(node.shared_pool) == "0-15"
 
 
 TWO_NODES = machine(2, 4, threads=1)
@@ -138,15 +87,6 @@ def test_cpus_that_go_back_later_are_no_room_under_a_strict_policy(policy: str, 
     assert (cpus(node), cpus(node, name="b")) == ("1-2,5", "3-4,6-7")
     node, _ = resized(grown("0s"), pod(3, 4))
     assert (cpus(node), cpus(node, name="b")) == ("1-2,5", "3-4,6-7")
-
-
-@pytest.mark.parametrize("scope", ["container", "pod"])
-def test_best_effort_grows_onto_another_node_and_comes_back(scope: str) -> None:
-    node = with_pods(started(TWO_NODES, config(policy="best-effort", scope=scope)), pod(2))
-    node, _ = resized(node, pod(5))
-    assert cpus(node) == "1-5"
-    node, _ = resized(node, pod(2))
-    assert cpus(node) == "1-2"
 
 
 def test_memory_grows_where_it_is_and_then_onto_further_nodes() -> None:

@@ -90,51 +90,11 @@ def test_another_pod_gets_them_afterwards_only(spelling: str) -> None:
     assert reconcile(after(node, 5)).admit(pod(13, uid="q"))[1].admitted
 
 
-def test_growth_is_at_once_and_drops_what_is_pending(spelling: str) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, 2))
-    bigger, _ = resized(after(node, 1), asked(spelling, 6))
-    assert seen(bigger) == ("1-6", "-")
-    same, _ = resized(after(node, 1), asked(spelling, 4))
-    assert seen(same) == ("1-4", "-")
-    assert reconcile(after(same, 99)).cpu == same.cpu
-
-
-@pytest.mark.parametrize(("first", "second", "result"), [(3, 2, "1-2"), (2, 3, "1-3")], ids=["less", "more"])
-def test_each_request_below_what_is_there_begins_a_full_delay(
-    spelling: str, first: int, second: int, result: str
-) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, first))
-    node, _ = resized(after(node, 4), asked(spelling, second))
-    assert seen(node) == ("1-4", result)
-    assert seen(reconcile(after(node, 4))) == ("1-4", result)
-    assert seen(reconcile(after(node, 5))) == (result, "-")
-
-
 def test_a_request_for_something_else_leaves_the_delay_alone(spelling: str) -> None:
     node, _ = resized(grown(spelling), asked(spelling, 3))
     more = replace(pod(3, gib=2), scale_down_grace=asked(spelling, 3).scale_down_grace)
     node, _ = resized(after(node, 4), more)
     assert seen(reconcile(after(node, 1))) == ("1-3", "-")
-
-
-def test_a_pod_that_ends_gives_all_back_at_once(spelling: str) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, 2))
-    node, removal = node.remove("p")
-    assert str(removal.released) == "1-4"
-    assert node.cpu.pre_assignments == {}
-
-
-def test_no_delay_is_at_once() -> None:
-    """The pod's own zero counts before the node's five seconds."""
-    node = with_pods(started(SIXTEEN, config(scale_delay_time="5s")), pod(2, grace=0))
-    node, _ = resized(node, pod(4, grace=0))
-    assert seen(resized(node, pod(2, grace=0))[0]) == ("1-2", "-")
-
-
-def test_a_pods_delay_counts_before_the_nodes() -> None:
-    node = with_pods(started(SIXTEEN, config(scale_delay_time="5s")), pod(2, grace=1))
-    node, _ = resized(resized(node, pod(4, grace=1))[0], pod(2, grace=1))
-    assert seen(reconcile(after(node, 1))) == ("1-2", "-")
 
 
 def test_without_its_gate_a_pods_delay_says_nothing() -> None:
@@ -148,33 +108,11 @@ def test_without_its_gate_a_pods_delay_says_nothing() -> None:
 # Restarts (resize.md section 5.3).
 
 
-def test_the_nodes_delay_begins_anew_with_a_restart() -> None:
-    node, _ = resized(grown(NODE), asked(NODE, 2))
-    node = restarted(after(node, 4))
-    assert seen(node) == ("1-4", "1-2")
-    assert seen(reconcile(after(node, 4.999))) == ("1-4", "1-2")
-    assert seen(reconcile(after(node, 5))) == ("1-2", "-")
-
-
-def test_a_pods_delay_goes_on_over_a_restart() -> None:
-    node, _ = resized(grown(POD), asked(POD, 2))
-    again = restarted(after(node, 4))
-    assert again.cpu == node.cpu
-    assert seen(reconcile(after(again, 1))) == ("1-2", "-")
-
-
 def test_a_delay_that_is_over_is_applied_after_the_restart() -> None:
     node, _ = resized(grown(POD), asked(POD, 2))
     node = restarted(after(node, 60))
     assert seen(node) == ("1-4", "1-2")
     assert seen(reconcile(node)) == ("1-2", "-")
-
-
-def test_another_boot_begins_a_full_delay(spelling: str) -> None:
-    node, _ = resized(grown(spelling), asked(spelling, 2))
-    node = restarted(node.at(Moment(200 * SECOND, "other boot")))
-    assert seen(reconcile(after(node, 4))) == ("1-4", "1-2")
-    assert seen(reconcile(after(node, 5))) == ("1-2", "-")
 
 
 def with_granted(node: Node, granted: Pod) -> Node:

@@ -143,7 +143,7 @@ def test_each_verb_has_a_manual_page(wheel: zipfile.ZipFile) -> None:
 
 
 def test_a_manual_page_has_every_option_and_no_request_of_roff_by_accident(wheel: zipfile.ZipFile) -> None:
-    command = import_module("mooring.answers.plan.command").command
+    command = import_module("mooring.answers.plan").command
     page = wheel.read(f"{DATA}share/man/man1/mooring-plan.1").decode()
     for option in command.params:
         assert option.opts[-1].replace("-", "\\-") in page

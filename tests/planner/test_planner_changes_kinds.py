@@ -15,7 +15,6 @@ from tests.plans import refused_plan
 
 from mooring.answers.base.changes.change import Cost, PlannedChange, PodRef, applied, sentence
 from mooring.answers.base.changes.configuration import ConfigField, FreshState, Guarantee, config_field
-from mooring.answers.base.changes.devices import MoreDevices, OtherDevices
 from mooring.answers.base.changes.nearest import (
     alignment_words,
     given_up_words,
@@ -24,7 +23,7 @@ from mooring.answers.base.changes.nearest import (
     understood,
 )
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
-from mooring.answers.base.changes.requests import Amount
+from mooring.answers.base.changes.requests import Amount, MoreDevices, OtherDevices
 from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document

@@ -19,10 +19,9 @@ from tests.planner.change_questions import questions, refused, tight_questions
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import AGAIN, Cost, PlannedChange, PodRef, applied
 from mooring.answers.base.changes.configuration import ConfigField
-from mooring.answers.base.changes.devices import MoreDevices
 from mooring.answers.base.changes.nearest import FAMILIES, nearest_changes, understood
 from mooring.answers.base.changes.order import EarlierTurn, PodRemoval
-from mooring.answers.base.changes.requests import Amount, with_amount
+from mooring.answers.base.changes.requests import Amount, MoreDevices, with_amount
 from mooring.answers.base.changes.search import begin, begun, followed, holding
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.engine.core.config import KubeletConfig

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.laws.laws_whole_node import cpu_breaks
 
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -18,7 +19,7 @@ from mooring.engine.core.machineinfo import CoreKind, CPUFacts
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import exclusive_cpus
-from mooring.engine.extensions.owners import OwnerKind, hidden_of_pod, state_owner
+from mooring.engine.extensions.owners import hidden_of_pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node import Decision, Node
@@ -95,36 +96,17 @@ def cpus_of(decision: Decision, name: str = "c0") -> CPUSet:
 
 
 def breaks(node: Node) -> Iterator[str]:
-    """Nothing is owned by two pods, nothing is lost, what is reserved is nobody's; hidden threads are their pod's."""
-    policy, state = node.settings.cpu, node.cpu
+    """Yield what breaks the laws of a node, and containers with another number of CPUs than they want or no cores."""
+    yield from cpu_breaks(node)
+    policy = node.settings.cpu
     assert policy is not None
-    of_pod: dict[str, CPUMask] = {}
-    for owner, sets in state.assignments.items():
-        for cpus in sets.values():
-            of_pod[state_owner(owner).root] = of_pod.get(state_owner(owner).root, 0) | cpus
-        if state_owner(owner).kind is OwnerKind.HIDDEN and state_owner(owner).root not in state.assignments:
-            yield f"{owner} has no pod"
-    owned = 0
-    for uid, cpus in of_pod.items():
-        for what, mask in (("another pod's", owned), ("the pool's", state.default), ("reserved", policy.reserved)):
-            if cpus & mask:
-                yield f"{uid} has {list_text(cpus & mask)}, which is {what}"
-        owned |= cpus
-    if owned | state.default != policy.shareable:
-        yield f"{list_text((owned | state.default) ^ policy.shareable)} is lost or made up"
     for one in node.active.values():
-        yield from _breaks_of(node, one)
-
-
-def _breaks_of(node: Node, one: Pod) -> Iterator[str]:
-    policy, state = node.settings.cpu, node.cpu
-    assert policy is not None
-    hidden = hidden_of_pod(state, one.uid)
-    for each in one.containers:
-        cpus = state.assignments.get(one.uid, {}).get(each.name, 0)
-        need = exclusive_cpus(one, each, policy.gates)
-        if cpus.bit_count() != need:
-            yield f"{one.uid}/{each.name} has {list_text(cpus)} where {need} are wanted"
-        whole = cpus | hidden.get(each.name, 0)
-        if policy.rules.whole_cores and policy.topology.core_siblings(CPUMask(whole)) != whole:
-            yield f"{one.uid}/{each.name} has {list_text(cpus)}, no whole cores"
+        hidden = hidden_of_pod(node.cpu, one.uid)
+        for each in one.containers:
+            cpus = node.cpu.assignments.get(one.uid, {}).get(each.name, 0)
+            need = exclusive_cpus(one, each, policy.gates)
+            if cpus.bit_count() != need:
+                yield f"{one.uid}/{each.name} has {list_text(cpus)} where {need} are wanted"
+            whole = cpus | hidden.get(each.name, 0)
+            if policy.rules.whole_cores and policy.topology.core_siblings(CPUMask(whole)) != whole:
+                yield f"{one.uid}/{each.name} has {list_text(cpus)}, no whole cores"

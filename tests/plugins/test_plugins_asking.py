@@ -11,8 +11,9 @@ from tests.patience import until
 from tests.plugins.made_plugins import answering, choice, cpus, plugin, raising
 
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
+from mooring.engine.plugins import Room, Selected, Withheld
 from mooring.engine.plugins.asking import (
     LONGEST_REASON,
     Asking,
@@ -28,7 +29,6 @@ from mooring.engine.plugins.asking import (
     as_withheld,
 )
 from mooring.engine.plugins.facts import PluginFailed
-from mooring.engine.plugins.values import Room, Selected, Withheld
 
 UNDERSTOOD: list[tuple[Understand[object], object, object]] = [
     (as_cpus, cpus("1-3"), cpus("1-3")),

@@ -34,7 +34,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.pod import ContainerKind, Pod, PodResources, QoS
+from mooring.engine.core.pod import ContainerKind, Pod, PodResources
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import without_hidden
@@ -84,26 +84,6 @@ def test_hints_count_cores_and_not_threads() -> None:
     assert wide.reason == "TopologyAffinityError"
 
 
-def test_they_come_back_with_the_container() -> None:
-    empty = node_on(SMT, "hidden-siblings")
-    kubelet, _ = empty.admit(hiding("web", 3))
-    kubelet, _ = kubelet.remove("web")
-    assert kubelet.node.cpu == empty.node.cpu
-    assert kubelet.files == empty.files
-
-
-def test_a_restart_on_the_state_file_changes_nothing() -> None:
-    kubelet, before = node_on(SMT, "hidden-siblings").admit(hiding("web", 3))
-    start = restart_kubelet(kubelet)
-    assert isinstance(start, Kubelet)
-    again, readmission = start.readmit([hiding("web", 3)])
-    assert readmission.decisions[0].containers == before.containers
-    assert readmission.decisions[0].hidden == before.hidden
-    assert again.node.cpu.assignments == kubelet.node.cpu.assignments
-    assert again.node.cpu.default == kubelet.node.cpu.default
-    assert again.files == kubelet.files
-
-
 def test_a_kubelet_without_the_plugin_gives_them_back() -> None:
     kubelet, _ = node_on(SMT, "hidden-siblings").admit(hiding("web", 3))
     text = kubelet.files.cpu
@@ -113,18 +93,6 @@ def test_a_kubelet_without_the_plugin_gives_them_back() -> None:
     assert isinstance(start, Kubelet)
     plain, _ = start.readmit([])
     assert not plain.settled().node.cpu.assignments
-
-
-def test_an_app_takes_over_the_cores_that_an_init_container_had() -> None:
-    first, app = container("first", 3, ContainerKind.INIT), container("app", 3)
-    one = Pod("web", "web", "default", (first, app), QoS.GUARANTEED, annotations={"mooring/hide-siblings": "true"})
-    empty = node_on(SMT, "hidden-siblings")
-    kubelet, decision = empty.admit(one)
-    assert cpus_of(decision, "app") == cpus_of(decision, "first")
-    assert decision.hidden["app"] == decision.hidden["first"]
-    assert not list(breaks(kubelet.node))
-    kubelet, _ = kubelet.remove("web")
-    assert kubelet.node.cpu == empty.node.cpu
 
 
 def test_default_on_hides_unless_the_pod_says_no() -> None:
@@ -235,19 +203,6 @@ def test_what_others_of_the_pod_have_by_then_is_not_the_pools_when_a_container_g
     after = without_hidden(state, "web", "init")
     assert after.default == 0b1
     assert after.assignments["hidden:web"] == {"other": 0b1000}
-
-
-def test_an_app_that_hides_nothing_may_take_over_hidden_threads() -> None:
-    first, app = container("first", 2, ContainerKind.INIT), container("app", 4)
-    wishes = {"mooring/hide-siblings.first": "true"}
-    one = Pod("web", "web", "default", (first, app), QoS.GUARANTEED, annotations=wishes)
-    empty = node_on(SMT, "hidden-siblings")
-    kubelet, decision = empty.admit(one)
-    assert decision.hidden.keys() == {"first"}
-    assert len(cpus_of(decision, "app")) == 4
-    assert not list(breaks(kubelet.node))
-    kubelet, _ = kubelet.remove("web")
-    assert kubelet.node.cpu == empty.node.cpu
 
 
 STEPS = st.lists(

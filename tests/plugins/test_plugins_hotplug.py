@@ -9,7 +9,7 @@ from mooring.engine.core.config import CPU_HOTPLUG, FIXABLE_DEFECTS, PLUGINS, SA
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.node import Node
 from mooring.engine.node.hotplug import Broken
-from mooring.engine.plugins.values import CPURequest
+from mooring.engine.plugins import CPURequest
 
 
 def plugged(allowed: str) -> Node:

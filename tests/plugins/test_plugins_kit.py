@@ -12,9 +12,7 @@ import pytest
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.plugins import CPURequest, PodView, hookimpl
-from mooring.engine.plugins.loading import load_plugin
-from mooring.engine.plugins.shipped.kubelet_rules import KubeletRules
-from mooring.plugintesting import MACHINES, BrokenRuleError, check_plugin
+from mooring.plugintesting import BrokenRuleError, check_plugin
 
 SECONDS = 10**9
 """Far more than any question takes on a busy machine."""
@@ -42,12 +40,6 @@ def test_a_plugin_that_keeps_the_rules_passes() -> None:
             return sorted((pod.uid for pod in pods), reverse=True)
 
     check_plugin(Highest, examples=40, budget=10 * SECONDS)
-
-
-def test_the_kubelets_own_rules_pass_where_cores_are_even() -> None:
-    even = {name: info for name, info in MACHINES.items() if "hybrid" not in name}
-    check_plugin(KubeletRules, examples=40, machines=even, budget=10 * SECONDS)
-    assert load_plugin("kubelet-rules", {}).name == "kubelet-rules"
 
 
 def test_an_answer_that_does_not_count_is_reported_with_machine_and_pod() -> None:

@@ -9,89 +9,35 @@ from dataclasses import replace
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.laws.laws_whole_node import cpu_breaks, placement_breaks
 from tests.laws.stories import configurations, machines, pods
 from tests.plugins.hostile_plugins import hostile_plugins
 
 from mooring.engine.core.bits import CPUMask, list_text
-from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
+from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig, PluginChoice
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.plugins import PluginChoice
-from mooring.engine.core.pod import ContainerKind, Pod
-from mooring.engine.cpumanager.policy import exclusive_cpus
+from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import hidden_of, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
-from mooring.engine.node import Decision, Node
+from mooring.engine.node import Node
 from mooring.engine.plugins.facts import PluginsChose
 
 
-def ownership_breaks(node: Node) -> Iterator[str]:
-    """Nothing is owned twice, nothing is lost, what is reserved is nobody's; hidden threads are their pod's."""
-    policy = node.settings.cpu
-    assert policy is not None
-    held = dict[str, CPUMask]()
-    for owner, sets in node.cpu.assignments.items():
-        for cpus in sets.values():
-            held[state_owner(owner).root] = held.get(state_owner(owner).root, 0) | cpus
-    owned = 0
-    for uid, cpus in held.items():
-        if cpus & owned:
-            yield f"{uid} shares {list_text(cpus & owned)} with another pod"
-        if cpus & node.cpu.default:
-            yield f"{uid} holds {list_text(cpus & node.cpu.default)}, which is in the shared pool"
-        if cpus & policy.reserved:
-            yield f"{uid} holds the reserved {list_text(cpus & policy.reserved)}"
-        owned |= cpus
-    if owned | node.cpu.default != policy.shareable:
-        yield f"{list_text((owned | node.cpu.default) ^ policy.shareable)} is lost or made up"
-    for pod in node.active.values():
-        yield from _breaks_inside(node, pod)
+def whole_core_breaks(node: Node, pod: Pod, facts: list[object]) -> Iterator[str]:
+    """Containers whose CPUs plugins chose have whole cores where they are promised.
 
-
-def _breaks_inside(node: Node, pod: Pod) -> Iterator[str]:
-    """Containers that run at the same time share neither CPUs nor what is hidden for one of them."""
-    running = 0
-    assert node.settings.topology is not None
-    topology = node.settings.topology
-    for container in pod.containers:
-        cpus = node.cpu.assignments.get(pod.uid, {}).get(container.name, 0)
-        hidden = hidden_of(node.cpu, pod.uid, container.name)
-        if cpus & hidden:
-            yield f"{container.name} of {pod.uid} has {list_text(cpus & hidden)} and hides it"
-        if hidden & ~topology.core_siblings(CPUMask(cpus)):
-            yield f"{list_text(hidden)} is hidden for {container.name} of {pod.uid}, but is on other cores"
-        if (cpus | hidden) & running:
-            yield f"{container.name} of {pod.uid} shares {list_text((cpus | hidden) & running)}"
-        if container.kind is not ContainerKind.INIT:
-            running |= cpus | hidden
-
-
-def placement_breaks(node: Node, pod: Pod, decision: Decision, facts: list[object]) -> Iterator[str]:
-    """An admitted container has as many CPUs as it asks for, whole cores and near its hint where that is promised.
-
-    Whole cores only where plugins chose: the kubelet's rules break them on cores of different sizes.
+    The kubelet's rules break that on cores of different sizes.
     """
-    chose_cpus = [fact for fact in facts if isinstance(fact, PluginsChose) and not fact.as_hint]
-    by_plugins = {(fact.container, fact.chosen.cpus) for fact in chose_cpus}
+    chose = {
+        (fact.container, fact.chosen.cpus) for fact in facts if isinstance(fact, PluginsChose) and not fact.as_hint
+    }
     policy = node.settings.cpu
     assert policy is not None
-    for container in pod.containers if decision.admitted else ():
-        cpus = decision.containers[container.name].cpus.mask
-        need = exclusive_cpus(pod, container, policy.gates)
-        if cpus.bit_count() != need:
-            yield f"{container.name} asks for {need} and has {list_text(cpus)}"
-        touched = cpus | hidden_of(node.cpu, pod.uid, container.name)
-        chose = (container.name, cpus) in by_plugins
-        if chose and policy.rules.whole_cores and policy.topology.core_siblings(touched) != touched:
-            yield f"{container.name} has parts of cores: {list_text(cpus)}"
-        hint = decision.affinity[container.name]
-        if hint.mask is None or node.settings.topology_policy not in {"restricted", "single-numa-node"}:
-            continue
-        near = policy.topology.cpus_in_numa(hint.mask)
-        if policy.rules.align_by_socket:
-            near = CPUMask(sum(socket for socket in policy.topology.sockets.values() if socket & near))
-        if cpus & ~near:
-            yield f"{container.name} has {list_text(cpus & ~near)} outside of what its policy admitted"
+    for name, cpus in node.cpu.assignments.get(pod.uid, {}).items() if policy.rules.whole_cores else ():
+        touched = CPUMask(cpus | hidden_of(node.cpu, pod.uid, name))
+        if (name, cpus) in chose and policy.topology.core_siblings(touched) != touched:
+            yield f"{name} has parts of cores: {list_text(cpus)}"
 
 
 def copied(node: Node) -> Node:
@@ -130,7 +76,10 @@ class Story(RuleBasedStateMachine):
         assert before == kept
         assert decision.endless is None
         assert decision.admitted == (pod.uid in self.node.active)
-        breaks = list(placement_breaks(self.node, pod, decision, facts))
+        breaks = [
+            *placement_breaks(self.node.settings, pod, decision, strict=True),
+            *whole_core_breaks(self.node, pod, facts),
+        ]
         assert not breaks, breaks
         if not self.lies:
             assert kept.admit(pod) == (self.node, decision)
@@ -172,7 +121,7 @@ class Story(RuleBasedStateMachine):
 
     @invariant()
     def laws_hold(self) -> None:
-        breaks = list(ownership_breaks(self.node))
+        breaks = list(cpu_breaks(self.node))
         assert not breaks, breaks
 
 

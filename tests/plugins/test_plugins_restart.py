@@ -9,7 +9,7 @@ from tests.plugins.made_plugins import choice, plugin
 from mooring.engine.core.config import FIXABLE_DEFECTS, PLUGINS, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.node import Node
-from mooring.engine.plugins.values import CPURequest
+from mooring.engine.plugins import CPURequest
 
 
 def plugged(allowed: str, scope: str) -> Node:

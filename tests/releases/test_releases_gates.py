@@ -10,8 +10,7 @@ from hashlib import sha256
 import pytest
 from tests.faults import text_of
 
-from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
-from mooring.engine.releases.gate_history import GATE_HISTORY
+from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
 from mooring.engine.releases.gates import GATE_NEEDS, known_gates
 from mooring.engine.releases.rule import RELEASE_NAMES
 
@@ -108,19 +107,14 @@ def test_the_gates_of_a_release_are_those_that_were_read_in_its_sources(release:
     assert (len(lines), digest) == READ[release]
 
 
-@pytest.mark.parametrize("histories", [GATE_HISTORY, GATE_NEEDS])
-def test_a_history_has_a_part_for_each_change_and_no_other(histories: Mapping[str, str]) -> None:
-    assert list(histories) == sorted(histories)
-    for name, history in histories.items():
+def test_needs_have_a_part_for_each_change_and_no_other() -> None:
+    assert list(GATE_NEEDS) == sorted(GATE_NEEDS)
+    for name, history in GATE_NEEDS.items():
         parts = [part.split(" ", 1) for part in history.split(", ")]
         releases = [release for release, _ in parts]
         assert set(releases) <= set(RELEASE_NAMES), name
         assert releases == sorted(set(releases)), name
         assert all(before[1] != after[1] for before, after in itertools.pairwise(parts)), name
-
-
-def test_only_known_gates_have_needs() -> None:
-    assert set(GATE_NEEDS) <= set(GATE_HISTORY)
 
 
 @pytest.mark.parametrize("name", SPECIFIED)

@@ -9,7 +9,6 @@ from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.doctor.diagnosis import diagnose
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine
-from mooring.engine.node.scores import score
 from mooring.engine.releases.catalog import RELEASES
 
 SPREAD, DISTRIBUTE, UNCORE = (
@@ -40,8 +39,3 @@ def test_a_plan_and_the_doctor_warn_of_caches_that_are_counted_twice(
     for findings in (make_plan(asked).findings, diagnose(asked).findings):
         found = [one.subject for one in findings if one.code == "MOOR-520"]
         assert found == (["each of the uncore caches 1, 4"] if warned else [])
-
-
-@pytest.mark.parametrize(("allocatable", "assigned", "expected"), [(1536, 1024, 66), (2, 1, 50), (8, 12, 150)])
-def test_a_score_is_the_share_that_is_given_away(allocatable: int, assigned: int, expected: int) -> None:
-    assert score(allocatable, assigned) == expected

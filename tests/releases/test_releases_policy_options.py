@@ -11,7 +11,6 @@ from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.gates import cpu_option_groups, topology_option_groups
 from mooring.engine.releases.rule import RELEASE_NAMES
-from mooring.engine.topologymanager.options import OPTION_GROUPS as TOPOLOGY_OPTION_GROUPS
 from mooring.inputs.configuration.kubelet_config import kubelet_config
 from mooring.inputs.machines.compact import parse_compact
 
@@ -42,9 +41,8 @@ def test_groups_of_topology_manager_options_are_those_of_the_specification(name:
     assert [topology_option_groups(release).get(name, "-") for release in RELEASE_NAMES[: len(groups)]] == groups
 
 
-def test_the_managers_own_tables_are_those_of_the_newest_release() -> None:
+def test_the_managers_own_table_is_that_of_the_newest_release() -> None:
     assert cpu_option_groups("1.37") == OPTION_GROUPS
-    assert topology_option_groups("1.37") == TOPOLOGY_OPTION_GROUPS
 
 
 def test_an_empty_map_of_options_needs_the_gate_too() -> None:

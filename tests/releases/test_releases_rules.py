@@ -47,7 +47,7 @@ FROM_THE_TEXT = {
 
 ONE_SIDED = {
     "certificate-algorithms-unknown": "test_values_are_refused_since_the_release_that_checks_them",
-    "hints-without-score": "test_a_score_is_the_share_that_is_given_away",
+    "hints-without-score": "test_decisions_equal_those_of_the_release",
 }
 """Rules of which only the release after them has a recording that notices them."""
 

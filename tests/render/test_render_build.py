@@ -23,8 +23,7 @@ from tests.render.sample_machines import SampleShape, hybrid, regular
 from mooring.answers.upgrade.answer import UpgradeDocument, UpgradeListDocument
 from mooring.answers.upgrade.command import upgrade_page, upgrades_page
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import HardwareNode
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import HardwareNode, Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.console import STYLES, write

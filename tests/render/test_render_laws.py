@@ -20,8 +20,7 @@ from tests.render.pictured import terminal_text
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.build import CPUOwner, Pools, build_view

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.topologymanager.plain_merge import Nodes, PlainHint, Provider, plain_merge
 
 from mooring import merge_hints
-from mooring.engine.topologymanager import MergeResult, wide
+from mooring.engine.topologymanager import MergeResult
 
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 IDS = tuple(range(8))
@@ -132,27 +131,6 @@ def test_the_order_of_providers_and_resources_does_not_matter(data: st.DataObjec
     ]
     for policy in POLICIES:
         assert merged(policy, providers, nodes) == merged(policy, reversed_resources, nodes)
-
-
-@pytest.mark.parametrize("closed", [True, False])
-def test_families_closed_upwards_take_the_short_way_and_others_do_not(
-    closed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    minimal = wide.minimal_members
-
-    def counted(family: int, width: int) -> int:
-        calls.append(family)
-        return minimal(family, width)
-
-    monkeypatch.setattr(wide, "minimal_members", counted)
-    nodes = frozenset(range(4))
-    full = [PlainHint(chosen, False) for chosen in subsets(nodes) if len(chosen) >= 2]
-    gap = [hint for hint in full if hint.nodes != nodes - {0}]
-    lists = (full, full) if closed else (full, gap)
-    providers: list[Provider] = [{"cpu": lists[0]}, {"memory": lists[1]}]
-    assert merged("best-effort", providers, nodes) == expected("best-effort", providers, nodes)
-    assert bool(calls) is closed
 
 
 def test_machines_too_wide_for_families_merge_as_the_product_does() -> None:

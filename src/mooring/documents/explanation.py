@@ -64,9 +64,14 @@ class ExtentPart(DocumentPart):
     needed: Annotated[Count, told("How many hold the same on the empty machine.")]
 
 
-class ProposalPart(DocumentPart):
+class ProposalPart(DocumentPart, dict=True):
     """Changes that admit a pod, verified, and where it would be."""
 
+    # No members of the document: what is given up in words, the same as a sentence, and the words after ``mooring``
+    # that show the outcome.
+    given_up = tuple[str, ...]()
+    price = ""
+    command = tuple[str, ...]()
     text: str
     cost: CostPart
     guarantees_given_up: Annotated[list[str], told("In words, the weightiest first.")]
@@ -110,9 +115,15 @@ class DifferencePart(DocumentPart):
     after: OutcomePart
 
 
-class WhatIfDocument(DocumentPart, kw_only=True):
+class WhatIfDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring whatif -o json prints with changes: where every pod is before and after."""
 
+    # No members of the document: the changes as one sentence; the kubelet's policies before and after, empty where it
+    # would not start; all pods, also those that are as before; those that are not admitted after, in their order.
+    title = ""
+    policies = ("", "")
+    pods = tuple[DifferencePart, ...]()
+    refused = tuple[DifferencePart, ...]()
     api_version: APIVersion = API_VERSION
     kind: Literal["WhatIf"] = "WhatIf"
     kubelet: KubeletRelease
@@ -123,9 +134,16 @@ class WhatIfDocument(DocumentPart, kw_only=True):
     after: Annotated[PlanDocument, told("A pod that ended has left; a pod that returned has its uid with _again.")]
 
 
-class NearestChangesDocument(DocumentPart, kw_only=True):
+class NearestChangesDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring whatif -o json prints without changes: the nearest ones that admit a pod."""
 
+    # No members of the document: whether the pod is to have exclusive CPUs and has none; the words after ``mooring``
+    # that search them for a pod that could have some; general advice; whether nothing needs to change or a change is
+    # known.
+    exclusive = False
+    exclusive_command = tuple[str, ...]()
+    advice = ""
+    is_yes = False
     api_version: APIVersion = API_VERSION
     kind: Literal["NearestChanges"] = "NearestChanges"
     kubelet: KubeletRelease
@@ -183,9 +201,11 @@ class StoryClaimsPart(DocumentPart):
     ]
 
 
-class ExplanationDocument(DocumentPart, kw_only=True):
+class ExplanationDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring explain POD -o json prints: the decision about one pod and the facts behind it."""
 
+    circumstances = ""
+    """By what rules it was decided, in one line. No member of the document."""
     api_version: APIVersion = API_VERSION
     kind: Literal["Explanation"] = "Explanation"
     kubelet: KubeletRelease
@@ -222,9 +242,11 @@ class ExplainablePodPart(DocumentPart):
     why: str
 
 
-class ExplanationListDocument(DocumentPart, kw_only=True):
+class ExplanationListDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring explain -o json prints without a name when every pod runs."""
 
+    archive = ""
+    """The node archive that it is about, and when it was captured. No member of the document."""
     api_version: APIVersion = API_VERSION
     kind: Literal["ExplanationList"] = "ExplanationList"
     kubelet: KubeletRelease

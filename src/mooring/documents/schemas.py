@@ -40,7 +40,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "Plan": "mooring.documents.plan:PlanDocument",
     "PodResources": "mooring.documents.of_kubelet:PodResourcesDocument",
     "Recording": "mooring.monitoring.shadow.tally:RecordingDocument",
-    "ReleaseComparison": "mooring.answers.compare.releases:ReleaseComparisonDocument",
+    "ReleaseComparison": "mooring.answers.compare.answer:ReleaseComparisonDocument",
     "Resize": "mooring.answers.resize.answer:ResizeDocument",
     "Shadow": "mooring.published.shadow_document:ShadowDocument",
     "Upgrade": "mooring.answers.upgrade.answer:UpgradeDocument",

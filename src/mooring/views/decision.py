@@ -19,9 +19,8 @@ from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
 from mooring.engine.memorymanager.facts import MemoryAssigned
 from mooring.engine.memorymanager.policy import is_memory
-from mooring.explanations.lines import chapter_title, merge_line
+from mooring.explanations.lines import chapter_title, merge_line, step_line
 from mooring.explanations.phrases import amounts_text, joined, nodes, nodes_of, plural, size
-from mooring.explanations.step_lines import step_line
 from mooring.explanations.story import NO, Chapter, Opinion, Step, Story, Taking
 from mooring.lazy import dataclass, replace
 from mooring.views.devices import DeviceView

@@ -19,13 +19,16 @@ from mooring.agent.nri.messages import (
     NRIContainerMessage,
     PodSandboxMessage,
     RegisterPluginRequestMessage,
+    Request,
     StateChangeEventMessage,
+    Status,
     SynchronizeRequestMessage,
+    TTRPCClient,
+    TTRPCServer,
     UpdateContainerRequestMessage,
 )
 from mooring.agent.nri.methods import resources_from, resources_to
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerUpdate,

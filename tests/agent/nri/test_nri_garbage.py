@@ -39,9 +39,8 @@ from mooring.agent.nri.connection import (
     frame_reader,
     message_reader,
 )
-from mooring.agent.nri.messages import PLUGIN_SERVICE
+from mooring.agent.nri.messages import PLUGIN_SERVICE, TTRPCRequestMessage
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.nri.types import ConnectionLostError, NRIError, OversizedError, ProtocolError
 
 

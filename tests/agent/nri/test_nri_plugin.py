@@ -31,7 +31,7 @@ from tests.service.message_tables import build_messages
 from tests.values import not_none
 
 from mooring.agent.nri import messages, plugin, types
-from mooring.agent.nri.messages import NRIContainerMessage
+from mooring.agent.nri.messages import NRIContainerMessage, TTRPCServer
 from mooring.agent.nri.methods import adjustment_to, container_from, pod_from, resources_from, resources_to, update_to
 from mooring.agent.nri.plugin import (
     StopSignal,
@@ -42,7 +42,6 @@ from mooring.agent.nri.plugin import (
     update_by_synchronizing,
 )
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import TTRPCServer
 
 OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
 

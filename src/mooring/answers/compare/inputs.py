@@ -9,21 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.answers.base.check import Check, NodeType
 from mooring.answers.base.inputs import checks
+from mooring.answers.base.inputs import node as node_inputs
 from mooring.answers.base.inputs.checks import STANDARD_INPUT, check_strict
 from mooring.answers.base.inputs.configuration import read_config, requested_version
-from mooring.answers.base.inputs.node import (
-    admission_of,
-    chosen_node,
-    no_pods,
-    question_from,
-    question_of,
-    read_inputs,
-    read_node,
-    with_devices,
-)
 from mooring.answers.base.plan import AnyPlan, Question, make_plan
 from mooring.answers.base.trace import Trace, load_trace, trace_machine, trace_of, trace_of_scenario
-from mooring.answers.compare.releases import ReleaseComparisonDocument, compare_releases
+from mooring.answers.compare.answer import ReleaseComparisonDocument, compare_releases
 from mooring.answers.compare.variant import Dimension, Variant, changes_between, option_sets
 from mooring.cli.options import NodeOptions
 from mooring.engine.core.config import MooringConfig
@@ -142,7 +133,7 @@ def compared_releases(node: NodeOptions, versions: Sequence[str]) -> tuple[list[
     noticed = tuple(finding for one in chosen for finding in one.findings)
 
     def ask(release: Release) -> Question:
-        question = question_of(node, release)
+        question = node_inputs.question_of(node, release)
         return replace(question, findings=(*noticed, *question.findings))
 
     return compare_releases(ask, releases)
@@ -155,13 +146,15 @@ def _of_cluster(node: NodeOptions, cluster: str, dimensions: Collection[Dimensio
     manifests = tuple(document for source in node.manifests for document in load_documents(source))
     noticed: list[Finding] = []
     gates, paths = PodGates.of_node(first.config, first.mooring), template_paths(node.template_paths)
-    here, admission = chosen_node(node, None, (), manifests), admission_of(node, manifests)
+    here, admission = node_inputs.chosen_node(node, None, (), manifests), node_inputs.admission_of(node, manifests)
     pods = tuple(pods_of(manifests, gates=gates, report=noticed.append, paths=paths, node=here, admission=admission))
     if not pods:
-        raise no_pods(node, noticed)
+        raise node_inputs.no_pods(node, noticed)
     if node.strict:
         check_strict(noticed)
-    given = [(one.name, NodeConfiguration(one.config, with_devices(one.mooring, node.devices))) for one in groups]
+    given = [
+        (one.name, NodeConfiguration(one.config, node_inputs.with_devices(one.mooring, node.devices))) for one in groups
+    ]
     noticed += _gate_findings(one for _, one in given)
     question = Question(
         first.machine,
@@ -212,8 +205,8 @@ def _asked(
         raise InputError("can be read only once", source="standard input", field="--config", remedy=remedy)
     of_pairs: list[tuple[str, ...]] = [(*node.config, *filter(None, [file])) for file in devices]
     files = of_pairs or [tuple(node.config)] * max(len(machines), 1)
-    read = read_inputs(replace(node, config=files[0]))
-    question = question_from(read)
+    read = node_inputs.read_inputs(replace(node, config=files[0]))
+    question = node_inputs.question_from(read)
 
     def site(place: int, machine: Machine, declared: Declared, found: Mapping[str, tuple[Device, ...]]) -> _Site:
         if not devices or devices[place]:
@@ -226,7 +219,7 @@ def _asked(
     sites = [site(0, question.machine, read.configuration.devices, question.devices)]
     question = replace(question, devices=sites[0][1])
     if len(machines) > 1:
-        archive = read_node(node.node)
+        archive = node_inputs.read_node(node.node)
         for place, machine in enumerate(map(load_machine, machines[1:]), 1):
             declared = read_config(files[place], archive, machine=machine).devices
             sites.append(site(place, machine, declared, offered_devices(declared, machine)))
@@ -249,7 +242,7 @@ def _recorded(node: NodeOptions, named: Sequence[str], path: str) -> tuple[Trace
     found = NodeConfiguration(scenario.kubelet, MooringConfig(release=release.release))
     if node.config:
         found = read_config(node.config, release=release.release, machine=machines[0])
-    given = replace(found, mooring=with_devices(found.mooring, node.devices))
+    given = replace(found, mooring=node_inputs.with_devices(found.mooring, node.devices))
     devices = device_table(scenario.devices)
     name = _name(node) if node.config else scenario.id or Path(file).name
     findings = [*release.findings, *noticed, *found.findings]

@@ -20,14 +20,7 @@ from msgspec import field, structs
 from mooring.answers.base.changes.configuration import AlignmentPromise, alignment_promise
 from mooring.answers.base.plan_document import held_devices
 from mooring.answers.base.trace import Trace
-from mooring.answers.compare.trial import (
-    SharedKubelet,
-    StrandedCPUsPart,
-    Trial,
-    TrialAdmission,
-    run_trials,
-    stranded_cpus,
-)
+from mooring.answers.compare import trial as trials
 from mooring.answers.compare.variant import Variant, VariantChangePart, options_on
 from mooring.documents.plan import Code, Count, DocumentPart, one_of, told
 from mooring.engine.core.bits import CPUMask
@@ -91,7 +84,7 @@ class VariantPart(DocumentPart):
         told("Of the topology manager policy; without a guarantee aligned containers are luck."),
     ]
     spread: Annotated[float, told("NUMA nodes of a container with exclusive CPUs, on average.")]
-    stranded: StrandedCPUsPart = field(name="strandedCPUs")
+    stranded: trials.StrandedCPUsPart = field(name="strandedCPUs")
     memory_nodes_beyond_need: Annotated[
         Count, told("NUMA nodes that memory is bound to beyond those that its amount needs, added up.")
     ]
@@ -185,7 +178,7 @@ def alignment(topology: Topology, reserved: int, holders: Iterable[int]) -> tupl
 
 
 def measures(
-    trace: Trace, trial: Trial, variants: Mapping[int, Variant], shapes: Sequence[Pod]
+    trace: Trace, trial: trials.Trial, variants: Mapping[int, Variant], shapes: Sequence[Pod]
 ) -> dict[int, VariantPart]:
     """Return what became of the variants of a trial: position -> variant, in no group yet.
 
@@ -203,9 +196,9 @@ def measures(
     refusal = end if isinstance(end, StartRefusal) else None
     masks, aligned, numa_nodes, beyond = list[int](), (0, 0, 0, 0), 0, 0
     memory = devices = (0, 0)
-    stranded = dict.fromkeys(trial.variants, StrandedCPUsPart(0, 0, 0, 0))
+    stranded = dict.fromkeys(trial.variants, trials.StrandedCPUsPart(0, 0, 0, 0))
     promises = dict.fromkeys(trial.variants, AlignmentPromise.GUARANTEE)
-    if isinstance(end, SharedKubelet):
+    if isinstance(end, trials.SharedKubelet):
         kubelet, policy = end.kubelet, end.kubelet.settings.cpu
         beyond = sum(_beyond(admission, kubelet.node.memory.nodes) for admission in placed)
         memory, devices = _memory(kubelet, placed), _devices(kubelet, placed)
@@ -213,7 +206,7 @@ def measures(
             masks = [one.decision.containers[name].cpus.mask for one in placed for name in one.exclusive]
             aligned = alignment(policy.topology, policy.reserved, masks)
             numa_nodes = sum(touched(policy.topology.numa.values(), cpus) for cpus in masks)
-        stranded = stranded_cpus(end, shapes)
+        stranded = trials.stranded_cpus(end, shapes)
         promises = {position: alignment_promise(settings.config) for position, settings in end.followers.items()}
     return {
         position: VariantPart(
@@ -243,7 +236,7 @@ def measures(
     }
 
 
-def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> tuple[int, int]:
+def _memory(kubelet: Kubelet, placed: Iterable[trials.TrialAdmission]) -> tuple[int, int]:
     """Return how many containers have memory and CPUs together on the fewest NUMA nodes, and how many bound memory."""
     found = [
         extent_of_nodes(kubelet.settings, kubelet.node.providers, one.decision.containers[name], blocks)
@@ -254,7 +247,7 @@ def _memory(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> tuple[int, in
     return sum(not extent.beyond for extent in found), len(found)
 
 
-def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> tuple[int, int]:
+def _devices(kubelet: Kubelet, placed: Iterable[trials.TrialAdmission]) -> tuple[int, int]:
     """Return the same of containers with devices near NUMA nodes."""
     found = [
         extent_of_nodes(
@@ -267,7 +260,7 @@ def _devices(kubelet: Kubelet, placed: Iterable[TrialAdmission]) -> tuple[int, i
     return sum(not extent.beyond for extent in found), len(found)
 
 
-def _rejected(new: Sequence[TrialAdmission], trial: Trial, asked: int) -> dict[str, int]:
+def _rejected(new: Sequence[trials.TrialAdmission], trial: trials.Trial, asked: int) -> dict[str, int]:
     """Count the reasons, the kubelet's own in the order of the alphabet."""
     reasons: list[str] = sorted(
         PodVerdict.CRASH if one.crashes else one.decision.reason for one in new if not one.decision.admitted
@@ -280,7 +273,7 @@ def _rejected(new: Sequence[TrialAdmission], trial: Trial, asked: int) -> dict[s
     return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
 
 
-def _beyond(admission: TrialAdmission, nodes: Mapping[int, NUMANodeState]) -> int:
+def _beyond(admission: trials.TrialAdmission, nodes: Mapping[int, NUMANodeState]) -> int:
     """Return how many NUMA nodes more than needed the memory of a pod's containers is bound to."""
     return sum(
         len({node for block in blocks for node in block.numa}) - max(_needed(block, nodes) for block in blocks)
@@ -304,12 +297,12 @@ def _needed(block: Block, nodes: Mapping[int, NUMANodeState]) -> int:
     return len(block.numa)
 
 
-def digest(trial: Trial) -> str:
+def digest(trial: trials.Trial) -> str:
     """Return a text that two trials share when everything was decided alike, down to the last CPU."""
     return sha256("\n".join(_outcome_lines(trial)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _outcome_lines(trial: Trial) -> Iterator[str]:
+def _outcome_lines(trial: trials.Trial) -> Iterator[str]:
     for admission in trial.admissions:
         decision = admission.decision
         held = [(name, str(one.cpus), one.mems) for name, one in decision.containers.items()]
@@ -317,7 +310,7 @@ def _outcome_lines(trial: Trial) -> Iterator[str]:
         answer = (decision.uid, admission.running, decision.admitted, decision.reason, decision.message)
         yield repr((answer, held, whole, held_devices(decision), str(decision.shared_pool)))
     match trial.end:
-        case SharedKubelet() as shared:
+        case trials.SharedKubelet() as shared:
             yield str(shared.kubelet.node.shared_pool)
         case StartRefusal() as refusal:
             yield f"{refusal.stage}: {refusal.message}"
@@ -347,7 +340,7 @@ def judge(trace: Trace, variants: Mapping[int, Variant], shapes: Sequence[Pod]) 
     # Where plugins order the pods, none of them is there twice.
     places = {pod.uid: place for place, pod in enumerate(trace.pods)} if trace.waits else {}
     outcomes: dict[int, VariantOutcome] = {}
-    for trial in run_trials(trace, variants):
+    for trial in trials.run_trials(trace, variants):
         new = [admission for admission in trial.admissions if not admission.running]
         admitted = frozenset(places.get(one.pod.uid, place) for place, one in enumerate(new) if one.decision.admitted)
         text = digest(trial)

@@ -14,7 +14,15 @@ from mooring.answers.base.changes.configuration import AlignmentPromise
 from mooring.answers.base.picture import machine_view
 from mooring.answers.base.plan import AnyPlan, RefusedPlan
 from mooring.answers.base.plan_text import title_line
-from mooring.answers.compare.answer import Comparison, ComparisonDocument, LeftOutPart, lucky_variant
+from mooring.answers.compare.answer import (
+    Comparison,
+    ComparisonDocument,
+    LeftOutPart,
+    ReleaseComparisonDocument,
+    ReleaseDecisionPart,
+    ReleasePodPart,
+    lucky_variant,
+)
 from mooring.answers.compare.measures import VariantPart
 from mooring.answers.compare.plot import (
     Row,
@@ -25,7 +33,6 @@ from mooring.answers.compare.plot import (
     settings_words,
     variant_words,
 )
-from mooring.answers.compare.releases import ReleaseComparisonDocument, ReleaseDecisionPart, ReleasePodPart
 from mooring.cli.terminal import width_for
 from mooring.documents.plan import PlacementPart, PodPart
 from mooring.engine.core.errors import clean

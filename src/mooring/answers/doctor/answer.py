@@ -8,19 +8,7 @@ from typing import Annotated, Final, Literal
 
 from mooring.answers.base.answering import RESTART
 from mooring.answers.base.plan_findings import HELD_TWICE, RESERVED_HELD
-from mooring.documents.plan import (
-    API_VERSION,
-    APIVersion,
-    Code,
-    Count,
-    CPUList,
-    DocumentPart,
-    FindingPart,
-    KubeletRelease,
-    Numbers,
-    one_of,
-    told,
-)
+from mooring.documents import plan as parts
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
@@ -43,13 +31,13 @@ class EntryHolder:
     """Empty for what a pod holds as a whole."""
 
 
-class EntryPart(DocumentPart):
+class EntryPart(parts.DocumentPart):
     """An entry of a state file; the names are empty when no given pod has its uid."""
 
     uid: str
     namespace: str
     name: str
-    container: Annotated[str, told("Empty for a pod as a whole.")]
+    container: Annotated[str, parts.told("Empty for a pod as a whole.")]
 
     @property
     def holder(self) -> EntryHolder:
@@ -57,21 +45,21 @@ class EntryPart(DocumentPart):
         return EntryHolder(self.uid, self.container)
 
 
-class ProblemPart(DocumentPart, dict=True):
+class ProblemPart(parts.DocumentPart, dict=True):
     """Something that is wrong."""
 
     file = (
         ""  # The state file that it is about; empty for more than one. No member of the document, as files have theirs.
     )
-    code: Code
-    severity: Annotated[str, one_of("error", "warning", "note")]
+    code: parts.Code
+    severity: Annotated[str, parts.one_of("error", "warning", "note")]
     message: str
-    cpus: CPUList
-    numa_nodes: Numbers
+    cpus: parts.CPUList
+    numa_nodes: parts.Numbers
     containers: list[EntryPart]
 
 
-class StateFilePart(DocumentPart, dict=True):
+class StateFilePart(parts.DocumentPart, dict=True):
     """One state file."""
 
     version = ""
@@ -80,8 +68,8 @@ class StateFilePart(DocumentPart, dict=True):
     exists: bool
     format: str
     sound: bool
-    containers: Annotated[Count, told("How many containers have an entry that can be read.")]
-    kubelet_message: Annotated[str, told("The kubelet's message about the file; empty when it takes it.")]
+    containers: Annotated[parts.Count, parts.told("How many containers have an entry that can be read.")]
+    kubelet_message: Annotated[str, parts.told("The kubelet's message about the file; empty when it takes it.")]
     problems: list[ProblemPart]
 
 
@@ -92,46 +80,46 @@ class DroppedEntryPart(EntryPart):
     why: str
 
 
-class RepairPart(DocumentPart):
+class RepairPart(parts.DocumentPart):
     """What becomes of one state file."""
 
     file: str
-    action: Annotated[str, one_of("replace", "delete")]
-    text: Annotated[str, told("The new text; empty for a file that is deleted.")]
-    kept: Annotated[int, told("How many containers keep what they have.")]
+    action: Annotated[str, parts.one_of("replace", "delete")]
+    text: Annotated[str, parts.told("The new text; empty for a file that is deleted.")]
+    kept: Annotated[int, parts.told("How many containers keep what they have.")]
     dropped: list[DroppedEntryPart]
-    changes: Annotated[list[str], told("A unified diff of what the file says, line by line.")]
+    changes: Annotated[list[str], parts.told("A unified diff of what the file says, line by line.")]
     written: bool
-    backup: Annotated[str, told("The copy of the old file; empty when nothing was written.")]
+    backup: Annotated[str, parts.told("The copy of the old file; empty when nothing was written.")]
 
 
 class RepairedEntryPart(EntryPart):
     """What a container has after the repair."""
 
     cpus: str
-    refused: Annotated[str, told("Why the kubelet refuses its pod; empty when it does not.")]
+    refused: Annotated[str, parts.told("Why the kubelet refuses its pod; empty when it does not.")]
 
 
-class DiagnosisDocument(DocumentPart, kw_only=True):
+class DiagnosisDocument(parts.DocumentPart, kw_only=True):
     """What mooring doctor -o json prints: what is wrong with the state files, and the repair."""
 
-    api_version: APIVersion = API_VERSION
+    api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["Diagnosis"] = "Diagnosis"
-    kubelet: KubeletRelease
-    release: Annotated[str, told("The release for which the files are repaired.")]
+    kubelet: parts.KubeletRelease
+    release: Annotated[str, parts.told("The release for which the files are repaired.")]
     machine: str
     sound: bool
     starts: bool
     start_error: str
     start_error_stage: str
-    remedy: Annotated[str, told("What to do if the configuration is wrong.")]
+    remedy: Annotated[str, parts.told("What to do if the configuration is wrong.")]
     files: list[StateFilePart]
-    problems: Annotated[list[ProblemPart], told("About both files or none; those of one file are in its object.")]
+    problems: Annotated[list[ProblemPart], parts.told("About both files or none; those of one file are in its object.")]
     repairs: list[RepairPart]
     afterwards: Annotated[
-        list[RepairedEntryPart], told("Running containers when the kubelet starts on the (repaired) files.")
+        list[RepairedEntryPart], parts.told("Running containers when the kubelet starts on the (repaired) files.")
     ]
-    findings: Annotated[list[FindingPart], told("About the input.")]
+    findings: Annotated[list[parts.FindingPart], parts.told("About the input.")]
 
     @property
     def all_problems(self) -> list[ProblemPart]:

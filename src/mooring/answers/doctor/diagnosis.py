@@ -14,6 +14,7 @@ from mooring.answers.base.answering import RESTART, STATE_FILES
 from mooring.answers.base.plan import Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_findings import machine_findings, uncore_findings, wrap_findings
 from mooring.answers.base.start import start_advice
+from mooring.answers.doctor import entry_checks
 from mooring.answers.doctor.answer import (
     MISSING,
     DiagnosisDocument,
@@ -24,15 +25,6 @@ from mooring.answers.doctor.answer import (
     name_entries,
     problem,
     state_file,
-)
-from mooring.answers.doctor.entry_checks import (
-    POD_LEVEL_GATE,
-    changes,
-    check_entries,
-    check_hidden_pods,
-    check_pod_entries,
-    honoured,
-    seen,
 )
 from mooring.answers.doctor.joint_checks import check_together
 from mooring.answers.doctor.reports import (
@@ -89,7 +81,7 @@ def _diagnosed(
     question: Question, release: Release, devices: DeviceRecord, pinned: Sequence[PinnedContainer]
 ) -> DiagnosisDocument:
     """Look at the managers' files."""
-    config = honoured(question.config, release)
+    config = entry_checks.honoured(question.config, release)
     noticed = [*question.findings, *machine_findings(question.machine, question.config)]
     settings = _settings(question, config)
     if isinstance(settings, StartRefusal):
@@ -101,7 +93,7 @@ def _diagnosed(
         return _document(
             question, settings, said, [problem("MOOR-350", "", code=settings.code)], noticed, is_blocked=True
         )
-    files = seen(question.files, release, pod_level=settings.gates[POD_LEVEL_GATE])
+    files = entry_checks.seen(question.files, release, pod_level=settings.gates[entry_checks.POD_LEVEL_GATE])
     ask = replace(question, config=config, files=files)
     base = _refusal(replace(ask, files=StateTexts()))
     words = [
@@ -116,11 +108,11 @@ def _diagnosed(
     offline = hardware.offline.mask if hardware is not None else 0
     cpu = _explained(cpu_report(settings, files.cpu, offline), words[0])
     memory = _explained(memory_report(settings, files.memory), words[1])
-    odd = list(check_pod_entries(cpu.state, memory.state, settings))
+    odd = list(entry_checks.check_pod_entries(cpu.state, memory.state, settings))
     if files != question.files:
         whole = cpu_report(settings, question.files.cpu).state, memory_report(settings, question.files.memory).state
-        odd += check_hidden_pods(release.name, CPU_FILE, whole[0], cpu.state)
-        odd += check_hidden_pods(release.name, MEMORY_FILE, whole[1], memory.state)
+        odd += entry_checks.check_hidden_pods(release.name, CPU_FILE, whole[0], cpu.state)
+        odd += entry_checks.check_hidden_pods(release.name, MEMORY_FILE, whole[1], memory.state)
     cpu, memory = _with_own(cpu, odd), _with_own(memory, odd)
     if settings.cpu is not None:
         own = {one: CPUMask(one.cpus.mask) for one in pinned if one.cpus}
@@ -137,7 +129,7 @@ def _diagnosed(
     afterwards, met = restarted(replace(ask, files=with_repairs(files, repairs)))
     shared = [
         *check_together(settings, ask.active, cpu, memory, devices),
-        *check_entries(settings, ask.active, cpu, memory),
+        *entry_checks.check_entries(settings, ask.active, cpu, memory),
         *([problem("MOOR-350", "", code=base.code)] if base is not None else []),
         *met,
     ]
@@ -273,7 +265,7 @@ def _repairs(
         kept, lost = (None, ()) if report.state is None else repaired(settings, report.state, running)
         text = "" if kept is None else text_of(settings, kept)
         count = 0 if kept is None else sum(map(len, kept.assignments.values()))
-        action, diff = "delete" if kept is None else "replace", changes(report.state, kept, report.file)
+        action, diff = "delete" if kept is None else "replace", entry_checks.changes(report.state, kept, report.file)
         dropped = [*report.unnamed, *lost]
         found.append(RepairPart(report.file, action, text, count, dropped, diff, written=False, backup=""))
     # What the configuration itself is refused for is not the files' fault, and no file can mend it.

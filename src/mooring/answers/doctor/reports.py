@@ -20,19 +20,9 @@ from mooring.answers.doctor.answer import (
 )
 from mooring.answers.doctor.cpu_checks import Held, check_cpu_state, repaired_cpu
 from mooring.answers.doctor.memory_checks import blocks_text, check_memory_state, repaired_memory
+from mooring.engine.checkpoint import formats
 from mooring.engine.checkpoint.contents import CPUContents, MemoryContents, Unreadable, cpu_contents, memory_contents
 from mooring.engine.checkpoint.cpu_file import cpu_family
-from mooring.engine.checkpoint.formats import (
-    ALLOCATED_FILE,
-    CORRUPTED,
-    Checkpoint,
-    FormatFamily,
-    Unread,
-    bytes_of,
-    describe_format,
-    read_checkpoint,
-    read_pod_file,
-)
 from mooring.engine.checkpoint.gojson import TypeFault
 from mooring.engine.checkpoint.goscan import JSONObject, JSONSyntaxError, parse_prefix
 from mooring.engine.checkpoint.gotypes import DATA_MEMBERS, MEMBERS
@@ -50,12 +40,15 @@ from mooring.engine.releases.state_files import pod_file_versions, state_file_ru
 from mooring.explanations.phrases import cpus_text, joined, plural
 
 
-def _problem(file: str, text: str, unread: Unread, salvage: Salvage | None) -> ProblemPart:
+def _problem(file: str, text: str, unread: formats.Unread, salvage: Salvage | None) -> ProblemPart:
     """Name what keeps the kubelet from reading the text."""
-    outer = parse_prefix(bytes_of(text), DEPTH)
+    outer = parse_prefix(formats.bytes_of(text), DEPTH)
     left = _left(salvage)
     if outer.fault:
-        line, column = bytes_of(text)[: outer.fault_at].count(b"\n") + 1, _column(bytes_of(text), outer.fault_at)
+        line, column = (
+            formats.bytes_of(text)[: outer.fault_at].count(b"\n") + 1,
+            _column(formats.bytes_of(text), outer.fault_at),
+        )
         where = f"line {line}, column {column}"
         what = "The file is empty." if not text else f"The file is not JSON: {outer.fault} ({where})."
         return problem("MOOR-301", file, what=what, left=left)
@@ -100,9 +93,9 @@ def _is_by_container_id(document: JSONObject) -> bool:
     return any(isinstance(value, str) for _, value in entries.members)
 
 
-def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) -> Iterator[ProblemPart]:
+def _newer(file: str, text: str, salvage: Salvage | None, family: formats.FormatFamily) -> Iterator[ProblemPart]:
     """Report members that a newer kubelet, or an editor, has written."""
-    outer = parse_prefix(bytes_of(text), DEPTH)
+    outer = parse_prefix(formats.bytes_of(text), DEPTH)
     names = unknown_members(outer.value, MEMBERS) if outer.whole and isinstance(outer.value, JSONObject) else []
     if salvage is not None and salvage.in_data:
         names += unknown_members(salvage.document, DATA_MEMBERS | {field.member for field in family.data.fields})
@@ -113,16 +106,16 @@ def _newer(file: str, text: str, salvage: Salvage | None, family: FormatFamily) 
 
 def pod_file_problems(file: str, text: str, release: Release) -> tuple[tuple[str, str], str, tuple[ProblemPart, ...]]:
     """Return format, words of the kubelet and problems of a file of allocated or actuated pods."""
-    found = read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
+    found = formats.read_pod_file(text, release.name, json_v2=not release.rules.json_texts_of_go_126)
     if found.problem:
         words = (
             f"could not restore state from checkpoint: failed to get pod resource information: {found.problem}, please "
             f"drain this node and delete pod resource information checkpoint file {quote(file)} before restarting "
             "Kubelet"
         )
-        words = words if file == ALLOCATED_FILE else f"failed to initialize actuated state checkpoint: {words}"
+        words = words if file == formats.ALLOCATED_FILE else f"failed to initialize actuated state checkpoint: {words}"
         one = problem("MOOR-301 pods", file, kubelet=release.tag, problem=found.problem)
-        one.code = "MOOR-303" if found.problem == CORRUPTED else "MOOR-302" if found.version else "MOOR-301"
+        one.code = "MOOR-303" if found.problem == formats.CORRUPTED else "MOOR-302" if found.version else "MOOR-301"
         return ("pods with their resources", "damaged"), words, (one,)
     problems: tuple[ProblemPart, ...] = ()
     if found.version not in pod_file_versions(release.name)[1]:
@@ -177,7 +170,7 @@ Contents = TypeVar("Contents", CPUContents, MemoryContents)
 
 
 def _read(
-    file: str, text: str, family: FormatFamily, configured: str, read: Callable[[Salvage], Contents], what: str
+    file: str, text: str, family: formats.FormatFamily, configured: str, read: Callable[[Salvage], Contents], what: str
 ) -> tuple[Contents | None, list[ProblemPart], bool]:
     """Read a state file: return what it says, what is wrong with it as a text, and whether a checksum vouches for it.
 
@@ -189,21 +182,21 @@ def _read(
         read: reads one copy of the state.
         what: an entry should be, in words.
     """
-    answer = read_checkpoint(text, family)
-    salvage = salvaged(text, family, intact=isinstance(answer, Checkpoint))
-    problems = [_problem(file, text, answer, salvage)] if isinstance(answer, Unread) else []
+    answer = formats.read_checkpoint(text, family)
+    salvage = salvaged(text, family, intact=isinstance(answer, formats.Checkpoint))
+    problems = [_problem(file, text, answer, salvage)] if isinstance(answer, formats.Unread) else []
     problems += _newer(file, text, salvage, family)
     contents = read(salvage) if salvage is not None else None
     # Of a JSON null the kubelet still reads a policy, none.
     salvaged_policy = contents.state.policy if contents is not None else ""
-    found = salvaged_policy if isinstance(answer, Unread) else answer.members["policyName"]
+    found = salvaged_policy if isinstance(answer, formats.Unread) else answer.members["policyName"]
     # A file that the kubelet cannot read says something about its policy only when it names one.
-    if found != configured and (found or isinstance(answer, Checkpoint)):
+    if found != configured and (found or isinstance(answer, formats.Checkpoint)):
         written = f"was written under policy {quote(found)}" if found else "names no policy"
         problems.append(problem("MOOR-305", file, configured=quote(configured), written=written))
     if contents is not None:
         problems += _unreadable(file, contents.unreadable, what)
-    trusted = salvage is not None and (isinstance(answer, Checkpoint) or salvage.trusted)
+    trusted = salvage is not None and (isinstance(answer, formats.Checkpoint) or salvage.trusted)
     return contents, problems, trusted
 
 
@@ -215,7 +208,7 @@ def cpu_report(settings: Settings, text: str | None, offline: int = 0) -> Report
     rules = state_file_rules(NEWEST.name, pod_level=settings.pod_level.managers)
     json_v2 = not settings.release.rules.json_texts_of_go_126
     family = cpu_family(rules.cpu, releases=releases, json_v2=json_v2)
-    policy, form = settings.config.cpu_manager_policy, describe_format(text)
+    policy, form = settings.config.cpu_manager_policy, formats.describe_format(text)
     contents, problems, trusted = _read(CPU_FILE, text, family, policy, cpu_contents, "CPU list")
     if contents is None:
         return Report(CPU_FILE, form, tuple(problems), trusted=False)
@@ -253,7 +246,7 @@ def memory_report(settings: Settings, text: str | None) -> Report[MemoryState]:
         return Report(MEMORY_FILE)
     json_v2 = not settings.release.rules.json_texts_of_go_126
     family = memory_family(state_file_rules(NEWEST.name, pod_level=False).memory, json_v2=json_v2)
-    policy, form = settings.config.memory_manager_policy, describe_format(text)
+    policy, form = settings.config.memory_manager_policy, formats.describe_format(text)
     contents, problems, trusted = _read(MEMORY_FILE, text, family, policy, memory_contents, "list of memory blocks")
     if contents is None:
         return Report(MEMORY_FILE, form, tuple(problems), trusted=False)

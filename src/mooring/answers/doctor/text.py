@@ -10,20 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.answering import RESTART
-from mooring.answers.doctor.answer import (
-    FILE_MISSING,
-    LOST_ENTRIES,
-    NO_ENTRY,
-    POD_ENTRIES_IGNORED,
-    STALE,
-    DiagnosisDocument,
-    EntryHolder,
-    EntryPart,
-    ProblemPart,
-    RepairedEntryPart,
-    RepairPart,
-    StateFilePart,
-)
+from mooring.answers.doctor import answer as parts
 from mooring.answers.doctor.diagnosis import NOT_CHECKED
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
@@ -41,7 +28,7 @@ _STYLE = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _INDENT = (0, 0, 0, 2)
 
 
-def doctor_parts(diagnosis: DiagnosisDocument, place: str) -> Iterator[RenderableType]:
+def doctor_parts(diagnosis: parts.DiagnosisDocument, place: str) -> Iterator[RenderableType]:
     """Yield the diagnosis for people; ``place`` is where the files are, as typed."""
     yield from _verdict(diagnosis, place)
     for file in diagnosis.files if any(file.exists for file in diagnosis.files) else ():
@@ -82,7 +69,7 @@ def doctor_parts(diagnosis: DiagnosisDocument, place: str) -> Iterator[Renderabl
         yield Text(f"More about it: mooring explain {codes[0]}", "dim")
 
 
-def _verdict(diagnosis: DiagnosisDocument, place: str) -> Iterator[RenderableType]:
+def _verdict(diagnosis: parts.DiagnosisDocument, place: str) -> Iterator[RenderableType]:
     where = clean(place)
     if not any(file.exists for file in diagnosis.files):
         yield Text.assemble((where, "bold"), ": no state files: the kubelet makes new ones when it starts")
@@ -100,7 +87,7 @@ def _verdict(diagnosis: DiagnosisDocument, place: str) -> Iterator[RenderableTyp
         yield Text.assemble((where, "bold"), f": {kubelet} starts on these files, but {wrong}")
 
 
-def _file_line(file: StateFilePart) -> Text:
+def _file_line(file: parts.StateFilePart) -> Text:
     if not file.exists:
         return Text.assemble((file.file, "bold"), ": none")
     if file.format == NOT_CHECKED:
@@ -110,13 +97,13 @@ def _file_line(file: StateFilePart) -> Text:
     return Text.assemble((file.file, "bold"), ": ", verdict, f" ({clean(file.version or 'damaged')}{held})")
 
 
-def _problem_lines(problems: Sequence[ProblemPart], indent: int = 2) -> Iterator[RenderableType]:
+def _problem_lines(problems: Sequence[parts.ProblemPart], indent: int = 2) -> Iterator[RenderableType]:
     for problem in problems:
         mark = (f"{problem.severity}[{problem.code}]", _STYLE[problem.severity])
         yield Padding(Text.assemble(mark, f": {clean(problem.message)}"), (0, 0, 0, indent))
 
 
-def _name(entry: EntryPart) -> str:
+def _name(entry: parts.EntryPart) -> str:
     owner = state_owner(entry.uid, entry.container)
     if owner.kind is OwnerKind.CLAIM:
         return clean(owner.label())
@@ -124,15 +111,15 @@ def _name(entry: EntryPart) -> str:
     return clean("/".join(part for part in (pod, entry.container) if part))
 
 
-def _rows(diagnosis: DiagnosisDocument) -> list[tuple[str, str, str]]:
+def _rows(diagnosis: parts.DiagnosisDocument) -> list[tuple[str, str, str]]:
     """Return name, problems and outcome of every container that a problem concerns."""
-    entries: dict[EntryHolder, EntryPart] = {}
-    found: dict[EntryHolder, dict[str, ProblemPart]] = {}
+    entries: dict[parts.EntryHolder, parts.EntryPart] = {}
+    found: dict[parts.EntryHolder, dict[str, parts.ProblemPart]] = {}
     for problem in diagnosis.all_problems:
         for entry in problem.containers:
             entries[entry.holder] = entry
             found.setdefault(entry.holder, {}).setdefault(problem.code, problem)
-    lost: dict[EntryHolder, list[str]] = {}
+    lost: dict[parts.EntryHolder, list[str]] = {}
     for repair in diagnosis.repairs:
         for dropped in repair.dropped:
             entries[dropped.holder] = dropped
@@ -147,10 +134,10 @@ def _rows(diagnosis: DiagnosisDocument) -> list[tuple[str, str, str]]:
 
 
 def _afterwards(
-    diagnosis: DiagnosisDocument,
-    after: RepairedEntryPart | None,
-    entry: EntryPart,
-    codes: Mapping[str, ProblemPart],
+    diagnosis: parts.DiagnosisDocument,
+    after: parts.RepairedEntryPart | None,
+    entry: parts.EntryPart,
+    codes: Mapping[str, parts.ProblemPart],
     *,
     lost: bool,
 ) -> Iterator[str]:
@@ -158,16 +145,16 @@ def _afterwards(
         yield f"its pod is refused at the start: {after.refused}"
     elif after is not None and after.cpus:
         cpus = cpus_text(CPUSet.parse(after.cpus).mask)
-        yield f"{'gets' if lost or NO_ENTRY in codes else 'has'} {cpus} after the start"
+        yield f"{'gets' if lost or parts.NO_ENTRY in codes else 'has'} {cpus} after the start"
     elif after is not None and lost:
         yield "runs in the shared pool after the start"
     elif RESTART in codes:
         yield "does not keep what it has"
-    elif STALE in codes:
+    elif parts.STALE in codes:
         yield "is dropped by the kubelet"
-    elif lacking := [codes[code].file for code in (FILE_MISSING, LOST_ENTRIES) if code in codes]:
+    elif lacking := [codes[code].file for code in (parts.FILE_MISSING, parts.LOST_ENTRIES) if code in codes]:
         yield f"has no readable entry in {joined(lacking)}"
-    elif POD_ENTRIES_IGNORED in codes and not entry.container:
+    elif parts.POD_ENTRIES_IGNORED in codes and not entry.container:
         yield "its containers keep theirs; the entry of the pod is lost"
     elif not lost and diagnosis.repairs:
         yield "keeps what it has"
@@ -180,7 +167,7 @@ def _containers(rows: Sequence[tuple[str, str, str]]) -> Table:
     return table
 
 
-def _repair(repair: RepairPart) -> Iterator[RenderableType]:
+def _repair(repair: parts.RepairPart) -> Iterator[RenderableType]:
     done = "was" if repair.written else "will be"
     if repair.action == "delete":
         yield Text.assemble(("Repair: ", "bold"), f"{repair.file} {done} deleted, because nothing in it can be read.")
@@ -194,7 +181,7 @@ def _repair(repair: RepairPart) -> Iterator[RenderableType]:
         yield Padding(Text(f"and {len(repair.changes) - _MOST_CHANGES} more lines", "dim"), _INDENT)
 
 
-def _kept(repair: RepairPart) -> str:
+def _kept(repair: parts.RepairPart) -> str:
     total = repair.kept + len(repair.dropped)
     if not total:
         return "no container has an entry"

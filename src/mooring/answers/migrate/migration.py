@@ -24,17 +24,7 @@ from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan
 from mooring.answers.base.plan_document import placement_part
 from mooring.answers.doctor.answer import DiagnosisDocument
 from mooring.answers.doctor.diagnosis import diagnose
-from mooring.documents.plan import (
-    API_VERSION,
-    APIVersion,
-    CPUList,
-    DocumentPart,
-    FindingPart,
-    KubeletRelease,
-    PlacementPart,
-    one_of,
-    told,
-)
+from mooring.documents import plan as parts
 from mooring.engine.checkpoint.device_file import DeviceRecord
 from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -48,55 +38,55 @@ from mooring.engine.node.node import placements_of
 from mooring.service.agent_configuration import FIXED_BY_DEFAULT
 
 
-class MigrationCheckPart(DocumentPart):
+class MigrationCheckPart(parts.DocumentPart):
     """Something that must hold before the first step."""
 
-    name: Annotated[str, one_of("state files", "kubelet", "agent", "pods", "rollback")]
+    name: Annotated[str, parts.one_of("state files", "kubelet", "agent", "pods", "rollback")]
     passed: bool
     message: str
 
 
-class MigrationStepPart(DocumentPart):
+class MigrationStepPart(parts.DocumentPart):
     """One step."""
 
     title: str
-    files: Annotated[dict[str, str], told("Path -> text to write before the commands.")]
-    commands: Annotated[list[str], told("To be typed on the node or where kubectl is, in order.")]
-    outcome: Annotated[list[str], told("What happens, as computed for this node.")]
+    files: Annotated[dict[str, str], parts.told("Path -> text to write before the commands.")]
+    commands: Annotated[list[str], parts.told("To be typed on the node or where kubectl is, in order.")]
+    outcome: Annotated[list[str], parts.told("What happens, as computed for this node.")]
 
 
-class MigratedContainerPart(DocumentPart, kw_only=True):
+class MigratedContainerPart(parts.DocumentPart, kw_only=True):
     """A running container before and after the agent's start."""
 
     uid: str
     namespace: str
     name: str
     container: str
-    outcome: Annotated[str, one_of("kept", "moved", "shared", "waits")]
-    before: Annotated[PlacementPart, told("What it has of its own by the kubelet.")]
-    after: Annotated[PlacementPart, told("What it has of its own by the agent.")]
-    runs_on: Annotated[CPUList, told("The CPUs of its cgroup afterwards.")]
-    reason: Annotated[str, told("Why its pod waits; else empty.")]
+    outcome: Annotated[str, parts.one_of("kept", "moved", "shared", "waits")]
+    before: Annotated[parts.PlacementPart, parts.told("What it has of its own by the kubelet.")]
+    after: Annotated[parts.PlacementPart, parts.told("What it has of its own by the agent.")]
+    runs_on: Annotated[parts.CPUList, parts.told("The CPUs of its cgroup afterwards.")]
+    reason: Annotated[str, parts.told("Why its pod waits; else empty.")]
 
 
-class MigrationDocument(DocumentPart, kw_only=True):
+class MigrationDocument(parts.DocumentPart, kw_only=True):
     """What mooring migrate -o json prints: checks, steps with their outcomes, and the way back."""
 
-    api_version: APIVersion = API_VERSION
+    api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["Migration"] = "Migration"
-    node: Annotated[str, told("The node's name; empty where it is not known.")]
+    node: Annotated[str, parts.told("The node's name; empty where it is not known.")]
     machine: str
-    kubelet: KubeletRelease
-    way: Annotated[str, one_of("in place", "drain")]
-    passed: Annotated[bool, told("Whether every check has passed.")]
+    kubelet: parts.KubeletRelease
+    way: Annotated[str, parts.one_of("in place", "drain")]
+    passed: Annotated[bool, parts.told("Whether every check has passed.")]
     checks: list[MigrationCheckPart]
     containers: Annotated[
-        list[MigratedContainerPart], told("Running ones in order; empty if the agent does not start.")
+        list[MigratedContainerPart], parts.told("Running ones in order; empty if the agent does not start.")
     ]
-    shared_pool: Annotated[CPUList, told("After the agent's start; empty if it does not start.")]
+    shared_pool: Annotated[parts.CPUList, parts.told("After the agent's start; empty if it does not start.")]
     steps: list[MigrationStepPart]
     rollback: list[MigrationStepPart]
-    findings: list[FindingPart]
+    findings: list[parts.FindingPart]
 
 
 class Way(Enum):

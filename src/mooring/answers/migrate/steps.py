@@ -12,14 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mooring.answers.base.plan import start_error
-from mooring.answers.migrate.migration import (
-    MigratedContainerPart,
-    Migration,
-    MigrationDocument,
-    MigrationStepPart,
-    TakeoverOutcome,
-    Way,
-)
+from mooring.answers.migrate import migration as migrating
 from mooring.documents.plan import PlacementPart
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import clean
@@ -53,7 +46,7 @@ class Places:
     """Its file."""
 
 
-def migration_document(migration: Migration, places: Places, node: str) -> MigrationDocument:
+def migration_document(migration: migrating.Migration, places: Places, node: str) -> migrating.MigrationDocument:
     """Return the document.
 
     Args:
@@ -62,7 +55,7 @@ def migration_document(migration: Migration, places: Places, node: str) -> Migra
         node: its name; empty where it is not known.
     """
     taken = migration.takeover
-    return MigrationDocument(
+    return migrating.MigrationDocument(
         node=node,
         machine=migration.question.machine.name,
         kubelet=migration.question.mooring.release.tag,
@@ -77,9 +70,9 @@ def migration_document(migration: Migration, places: Places, node: str) -> Migra
     )
 
 
-def _rollback(migration: Migration, places: Places) -> tuple[MigrationStepPart, ...]:
+def _rollback(migration: migrating.Migration, places: Places) -> tuple[migrating.MigrationStepPart, ...]:
     """Return the steps back to the kubelet's managers."""
-    drained = migration.way is Way.DRAIN
+    drained = migration.way is migrating.Way.DRAIN
     answers = migration.rollback.answers
     names = plural(sum(one.admitted for one in answers), "pod")
     back = (
@@ -137,12 +130,12 @@ def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
 
 def _step(
     title: str, commands: tuple[str, ...], outcome: tuple[str, ...], files: dict[str, str] | None = None
-) -> MigrationStepPart:
+) -> migrating.MigrationStepPart:
     """Return a step with its commands, what happens in sentences, and the files to write before."""
-    return MigrationStepPart(title, files or {}, list(commands), list(outcome))
+    return migrating.MigrationStepPart(title, files or {}, list(commands), list(outcome))
 
 
-def _steps(migration: Migration, places: Places) -> Iterator[MigrationStepPart]:
+def _steps(migration: migrating.Migration, places: Places) -> Iterator[migrating.MigrationStepPart]:
     question = migration.question
     release = question.mooring.release
     text = agent_file(question.config, places, "" if release == NEWEST else release.name)
@@ -154,10 +147,10 @@ def _steps(migration: Migration, places: Places) -> Iterator[MigrationStepPart]:
     )
     stay = plural(len(question.active), "running pod")
     yield _step(
-        "Keep pods away" if migration.way is Way.IN_PLACE else "Drain the node",
+        "Keep pods away" if migration.way is migrating.Way.IN_PLACE else "Drain the node",
         (_away(migration.way, places),),
         (f"{stay} stay and run on.",)
-        if migration.way is Way.IN_PLACE
+        if migration.way is migrating.Way.IN_PLACE
         else (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",),
     )
     copied = (f"{places.root}/{name}" for name in _written(question.config))
@@ -190,8 +183,8 @@ def _written(config: KubeletConfig) -> tuple[str, ...]:
     return (CPU_FILE,) if config.memory_manager_policy == "None" else (CPU_FILE, MEMORY_FILE)
 
 
-def _away(way: Way, places: Places) -> str:
-    if way is Way.DRAIN:
+def _away(way: migrating.Way, places: Places) -> str:
+    if way is migrating.Way.DRAIN:
         return shlex.join(["kubectl", "drain", places.node, "--ignore-daemonsets"])
     return shlex.join(["kubectl", "cordon", places.node])
 
@@ -200,7 +193,7 @@ def _uncordon(places: Places) -> str:
     return shlex.join(["kubectl", "uncordon", places.node])
 
 
-def _kubelet_text(migration: Migration) -> str:
+def _kubelet_text(migration: migrating.Migration) -> str:
     plan = migration.without_managers
     if error := start_error(plan):
         return f"The kubelet does not start: {error}"
@@ -208,33 +201,33 @@ def _kubelet_text(migration: Migration) -> str:
     return f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
 
 
-def _takeover_lines(migration: Migration) -> Iterator[str]:
+def _takeover_lines(migration: migrating.Migration) -> Iterator[str]:
     if migration.takeover is None:
         yield "Not asked: a check has failed."
         return
     for one in migration.takeover.containers:
-        if one.outcome != TakeoverOutcome.SHARED:
+        if one.outcome != migrating.TakeoverOutcome.SHARED:
             yield _line(one)
     for name, cpus in migration.takeover.ended.items():
         yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
     if migration.question.config.memory_manager_policy != "None":
         yield MEMORY_ANEW
-    shared = len(migration.takeover.with_outcome(TakeoverOutcome.SHARED))
+    shared = len(migration.takeover.with_outcome(migrating.TakeoverOutcome.SHARED))
     yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
 
 
-def _line(one: MigratedContainerPart) -> str:
+def _line(one: migrating.MigratedContainerPart) -> str:
     """Return what becomes of a container in one line."""
     name = f"{one.namespace}/{one.name}/{one.container}"
-    match TakeoverOutcome(one.outcome):
-        case TakeoverOutcome.KEPT:
+    match migrating.TakeoverOutcome(one.outcome):
+        case migrating.TakeoverOutcome.KEPT:
             return f"{name} keeps {_held(one.before)}."
-        case TakeoverOutcome.MOVED:
+        case migrating.TakeoverOutcome.MOVED:
             before, after = _held(one.before), _held(one.after)
             return f"{name} moves while it runs: {before} before, {after} afterwards."
-        case TakeoverOutcome.WAITS:
+        case migrating.TakeoverOutcome.WAITS:
             return f"{name} runs in the shared pool until there is room: {one.reason}"
-        case TakeoverOutcome.SHARED:
+        case migrating.TakeoverOutcome.SHARED:
             return f"{name} runs in the shared pool."
 
 
@@ -243,7 +236,7 @@ def _held(one: PlacementPart) -> str:
     return f"{cpus}, memory of NUMA nodes {one.mems}" if one.mems else cpus
 
 
-def _expected(migration: Migration) -> Iterator[str]:
+def _expected(migration: migrating.Migration) -> Iterator[str]:
     if migration.takeover is None:
         return
     yield f"mooring status prints ready, and CPUs {migration.takeover.exclusive or 'none'} as exclusive."
@@ -252,7 +245,7 @@ def _expected(migration: Migration) -> Iterator[str]:
 _INDENT = (0, 0, 0, 3)
 
 
-def migration_parts(migration: MigrationDocument) -> Iterator[RenderableType]:
+def migration_parts(migration: migrating.MigrationDocument) -> Iterator[RenderableType]:
     """Yield the migration for people."""
     name = clean(migration.node or migration.machine)
     yield Text.assemble((name, "bold"), f": from the kubelet's managers to the agent, {migration.way}")
@@ -267,7 +260,7 @@ def migration_parts(migration: MigrationDocument) -> Iterator[RenderableType]:
     yield from _section("The way back", migration.rollback)
 
 
-def _section(title: str, steps: Iterable[MigrationStepPart]) -> Iterator[RenderableType]:
+def _section(title: str, steps: Iterable[migrating.MigrationStepPart]) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(title, "bold")
     for number, step in enumerate(steps, 1):

@@ -15,21 +15,7 @@ from msgspec import field, structs
 from mooring.answers.base.plan import AnyPlan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.pods import Named, find, pods_of
 from mooring.answers.resize.sizes import CPU, LargestAmountsPart, Wanted, asking, largest_of, resize_advice, resizing_of
-from mooring.documents.plan import (
-    API_VERSION,
-    APIVersion,
-    Code,
-    Count,
-    CPUList,
-    DocumentPart,
-    FindingPart,
-    KubeletRelease,
-    NodeList,
-    QoSName,
-    finding_parts,
-    one_of,
-    told,
-)
+from mooring.documents import plan as parts
 from mooring.engine.core.decision import OUT_OF, Placement, Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import Moment
@@ -52,66 +38,67 @@ from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pods import resized_pod
 
 
-class ResizedPlacePart(DocumentPart):
+class ResizedPlacePart(parts.DocumentPart):
     """Exclusive CPUs and NUMA nodes of the memory."""
 
-    cpus: CPUList
-    mems: NodeList
+    cpus: parts.CPUList
+    mems: parts.NodeList
 
 
-class PendingReleasePart(DocumentPart):
+class PendingReleasePart(parts.DocumentPart):
     """A release that waits for its delay."""
 
-    cpus: Annotated[CPUList, told("What it has when the delay is over.")]
-    delay_milliseconds: Count
+    cpus: Annotated[parts.CPUList, parts.told("What it has when the delay is over.")]
+    delay_milliseconds: parts.Count
 
 
-class ResizedContainerPart(DocumentPart):
+class ResizedContainerPart(parts.DocumentPart):
     """A container of the pod."""
 
     name: str
-    has: Annotated[dict[str, str], told("Requests of cpu and memory before.")]
-    asks: Annotated[dict[str, str], told("The request; empty for a container that is not resized.")]
+    has: Annotated[dict[str, str], parts.told("Requests of cpu and memory before.")]
+    asks: Annotated[dict[str, str], parts.told("The request; empty for a container that is not resized.")]
     before: Annotated[
         ResizedPlacePart | None,
-        told("Exclusive CPUs and NUMA nodes of the memory before; null when the pod does not run."),
+        parts.told("Exclusive CPUs and NUMA nodes of the memory before; null when the pod does not run."),
     ] = None
     after: Annotated[
-        ResizedPlacePart | None, told("The same afterwards; CPUs that are released later are still included.")
+        ResizedPlacePart | None, parts.told("The same afterwards; CPUs that are released later are still included.")
     ] = None
-    baseline: Annotated[CPUList, told("The baseline: what it got at admission; it never has less.")] = ""
-    pending: Annotated[PendingReleasePart | None, told("A release that waits for its delay.")] = None
+    baseline: Annotated[parts.CPUList, parts.told("The baseline: what it got at admission; it never has less.")] = ""
+    pending: Annotated[PendingReleasePart | None, parts.told("A release that waits for its delay.")] = None
     largest: Annotated[
-        LargestAmountsPart | None, told("The largest amounts that it can have now; null for what was not asked about.")
+        LargestAmountsPart | None,
+        parts.told("The largest amounts that it can have now; null for what was not asked about."),
     ] = None
 
 
-class ResizeDocument(DocumentPart, kw_only=True):
+class ResizeDocument(parts.DocumentPart, kw_only=True):
     """What mooring resize -o json prints: what would happen if a pod were resized in place."""
 
-    api_version: APIVersion = API_VERSION
+    api_version: parts.APIVersion = parts.API_VERSION
     kind: Literal["Resize"] = "Resize"
-    kubelet: KubeletRelease
+    kubelet: parts.KubeletRelease
     machine: str
-    start_error: Annotated[str, told("The kubelet's message when it would not start.")]
+    start_error: Annotated[str, parts.told("The kubelet's message when it would not start.")]
     uid: str
     namespace: str
     name: str
-    qos: QoSName
-    runs: Annotated[bool, told("Whether the pod runs on the node.")] = False
-    not_running: Annotated[str, told("Why it does not.")]
-    accepted: Annotated[bool, told("Whether it gets what is requested, or has it already.")] = False
-    condition: Annotated[str, one_of("", "PodResizePending", "PodResizeInProgress")] = ""
-    reason: Annotated[str, one_of("", "Deferred", "Infeasible")] = ""
-    message: Annotated[str, told("The kubelet's words.")] = ""
-    refused_by: Annotated[str, told("The reason of the check that refused it, such as OutOfcpu.")] = ""
-    code: Code = ""
-    why: Annotated[str, told("One sentence in plain words.")] = ""
-    remedy: Annotated[str, told("What can be done.")] = ""
-    events: Annotated[list[str], told("Names of the kubelet's events.")] = field(default_factory=list)
+    qos: parts.QoSName
+    runs: Annotated[bool, parts.told("Whether the pod runs on the node.")] = False
+    not_running: Annotated[str, parts.told("Why it does not.")]
+    accepted: Annotated[bool, parts.told("Whether it gets what is requested, or has it already.")] = False
+    condition: Annotated[str, parts.one_of("", "PodResizePending", "PodResizeInProgress")] = ""
+    reason: Annotated[str, parts.one_of("", "Deferred", "Infeasible")] = ""
+    message: Annotated[str, parts.told("The kubelet's words.")] = ""
+    refused_by: Annotated[str, parts.told("The reason of the check that refused it, such as OutOfcpu.")] = ""
+    code: parts.Code = ""
+    why: Annotated[str, parts.told("One sentence in plain words.")] = ""
+    remedy: Annotated[str, parts.told("What can be done.")] = ""
+    events: Annotated[list[str], parts.told("Names of the kubelet's events.")] = field(default_factory=list)
     containers: list[ResizedContainerPart]
-    shared_pool: Annotated[CPUList, told("The shared pool afterwards.")] = ""
-    findings: list[FindingPart]
+    shared_pool: Annotated[parts.CPUList, parts.told("The shared pool afterwards.")] = ""
+    findings: list[parts.FindingPart]
 
 
 def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[AnyPlan, ResizeDocument]:
@@ -147,7 +134,7 @@ def resize_of(question: Question, name: str, asked: Iterable[Wanted]) -> tuple[A
             )
             for one in pod.containers
         ],
-        findings=finding_parts(plan.findings),
+        findings=parts.finding_parts(plan.findings),
     )
     if isinstance(plan, RefusedPlan) or pod.uid not in plan.kubelet.node.active:
         return plan, document

@@ -12,20 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mooring.cli.terminal import text_for
-from mooring.documents.status import (
-    AgentClaimPart,
-    AgentContainerPart,
-    AgentPluginPart,
-    AgentPodPart,
-    CPUsAndNodesPart,
-    ForeignInterruptPart,
-    HeldPodPart,
-    InterruptsPart,
-    MovedInterruptPart,
-    PendingInterruptPart,
-    RuntimePart,
-    StatusDocument,
-)
+from mooring.documents import status
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import plural
@@ -46,10 +33,10 @@ _LISTS = {
 """Heading -> member of the document."""
 
 
-_Interrupt: TypeAlias = PendingInterruptPart | MovedInterruptPart | ForeignInterruptPart
+_Interrupt: TypeAlias = status.PendingInterruptPart | status.MovedInterruptPart | status.ForeignInterruptPart
 
 
-def status_text(document: StatusDocument, to: str = "", *, wide: bool = False) -> str:
+def status_text(document: status.StatusDocument, to: str = "", *, wide: bool = False) -> str:
     """Return the text for a terminal of the present width, or for the file ``to``.
 
     Args:
@@ -79,14 +66,14 @@ def status_text(document: StatusDocument, to: str = "", *, wide: bool = False) -
     return text_for(Group(*parts), to)
 
 
-def _heading(document: StatusDocument) -> RenderableType:
+def _heading(document: status.StatusDocument) -> RenderableType:
     name = clean(document.node or document.machine)
     verdict = "ready" if document.ready else "not ready"
     reasons = [Padding(Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
     return Group(Text.assemble((f"{name}: ", ""), (verdict, STYLES["title"])), *reasons)
 
 
-def _fact_rows(document: StatusDocument) -> Iterator[tuple[str, str]]:
+def _fact_rows(document: status.StatusDocument) -> Iterator[tuple[str, str]]:
     started = f", since {_time(document.started)}" if document.started else ""
     yield "Agent", f"mooring {document.mooring}, decisions of kubelet {document.kubelet}{started}"
     yield "Runtime", _runtime(document.runtime)
@@ -123,14 +110,14 @@ def _fact_rows(document: StatusDocument) -> Iterator[tuple[str, str]]:
     yield "Counts", ", ".join((f"{replies} of {document.counts.mean_reply_milliseconds:g} ms on average", *words))
 
 
-def _runtime(runtime: RuntimePart) -> str:
+def _runtime(runtime: status.RuntimePart) -> str:
     name = f"{runtime.name} {runtime.version}".strip()
     state = "connected" if runtime.connected else "not connected"
     since = f" since {_time(runtime.since)}" if runtime.since else ""
     return f"{name}, {state}{since}" if name else f"{state}{since}"
 
 
-def _plugin(plugin: AgentPluginPart) -> str:
+def _plugin(plugin: status.AgentPluginPart) -> str:
     """Return what one CPU plugin is doing, and how it failed last."""
     where = "" if plugin.placement == "cpu-manager" else " (hint provider)"
     if not plugin.failures:
@@ -157,7 +144,7 @@ def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
     return table
 
 
-def _rows(document: StatusDocument) -> Iterator[tuple[str, ...]]:
+def _rows(document: status.StatusDocument) -> Iterator[tuple[str, ...]]:
     """Yield the containers that have exclusive CPUs or memory."""
     for pod in document.pods:
         name = f"{pod.namespace}/{pod.name}"
@@ -169,7 +156,7 @@ def _rows(document: StatusDocument) -> Iterator[tuple[str, ...]]:
                 yield name, container.name, *own, _remark(container)
 
 
-def _wide_rows(document: StatusDocument) -> Iterator[tuple[str, ...]]:
+def _wide_rows(document: status.StatusDocument) -> Iterator[tuple[str, ...]]:
     """Yield every container with what was decided, what the runtime has on record, and what the kernel says."""
     for pod in document.pods:
         for container in pod.containers:
@@ -192,12 +179,12 @@ def _wide_rows(document: StatusDocument) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _own(container: AgentContainerPart) -> str:
+def _own(container: status.AgentContainerPart) -> str:
     """Return the CPUs that a container has itself and by claims."""
     return str(CPUSet.parse(container.cpus) | CPUSet.parse(_text(container.claimed)))
 
 
-def _claim_rows(claims: list[AgentClaimPart]) -> Iterator[tuple[str, ...]]:
+def _claim_rows(claims: list[status.AgentClaimPart]) -> Iterator[tuple[str, ...]]:
     """Yield what claims hold, and for how many pods."""
     for claim in claims:
         for number, share in enumerate(claim.shares):
@@ -206,14 +193,14 @@ def _claim_rows(claims: list[AgentClaimPart]) -> Iterator[tuple[str, ...]]:
             yield name, share.request, share.device, share.cpus, pods
 
 
-def _both(placement: CPUsAndNodesPart | UnsetType) -> str:
+def _both(placement: status.CPUsAndNodesPart | UnsetType) -> str:
     """Return CPUs and, after a slash, NUMA nodes."""
     if placement is UNSET or not (placement.cpus or placement.mems):
         return "–"
     return f"{placement.cpus}/{placement.mems}" if placement.mems else placement.cpus
 
 
-def _remark(container: AgentContainerPart) -> str:
+def _remark(container: status.AgentContainerPart) -> str:
     pending, resize = container.pending, container.resize
     release = ""
     if pending is not UNSET:
@@ -234,15 +221,14 @@ def _remark(container: AgentContainerPart) -> str:
     return "; ".join(filter(None, remarks))
 
 
-def _device_rows(pods: list[AgentPodPart]) -> Iterator[tuple[str, ...]]:
+def _device_rows(pods: list[status.AgentPodPart]) -> Iterator[tuple[str, ...]]:
     """Yield the devices of containers with their NUMA nodes.
 
-    >>> from mooring.documents.status import AgentDevicePart
-    >>> gpu = AgentDevicePart("nvidia.com/gpu", "gpu1", [1], True)
-    >>> main = AgentContainerPart(
+    >>> gpu = status.AgentDevicePart("nvidia.com/gpu", "gpu1", [1], True)
+    >>> main = status.AgentContainerPart(
     ...     name="main", sharing="host", cpus="", mems="", devices=[gpu], alignment="elsewhere"
     ... )
-    >>> [*_device_rows([AgentPodPart("shop", "web", "u", "", "", [main])])]
+    >>> [*_device_rows([status.AgentPodPart("shop", "web", "u", "", "", [main])])]
     [('shop/web', 'main', 'nvidia.com/gpu', 'gpu1', '1', 'not near its CPUs and memory')]
     """
     for pod in pods:
@@ -257,7 +243,7 @@ def _device_rows(pods: list[AgentPodPart]) -> Iterator[tuple[str, ...]]:
                 first, verdict = ("", ""), ""
 
 
-def _held(held: list[HeldPodPart]) -> Iterator[RenderableType]:
+def _held(held: list[status.HeldPodPart]) -> Iterator[RenderableType]:
     yield Text("Held back", STYLES["title"])
     for pod in held:
         yield Padding(Text(clean(f"{pod.namespace}/{pod.name}: {pod.reason}")), (0, 0, 0, 2))
@@ -271,11 +257,11 @@ def _time(text: str) -> str:
     return text.replace("T", " ").replace("Z", " UTC")
 
 
-def _interrupts_sentence(interrupts: InterruptsPart) -> str:
+def _interrupts_sentence(interrupts: status.InterruptsPart) -> str:
     """Return the interrupts of a status document in one line.
 
-    >>> row = PendingInterruptPart(24, "eth0", "0-7", "0-1,4-7", "kept-away")
-    >>> _interrupts_sentence(InterruptsPart("dry-run", 9, 2, 0, [], [row], [], []))
+    >>> row = status.PendingInterruptPart(24, "eth0", "0-7", "0-1,4-7", "kept-away")
+    >>> _interrupts_sentence(status.InterruptsPart("dry-run", 9, 2, 0, [], [row], [], []))
     '9, dry run: 1 would move; 2 placed by the kernel'
     """
     dry = interrupts.mode == "dry-run"
@@ -293,7 +279,7 @@ def _interrupts_sentence(interrupts: InterruptsPart) -> str:
     return f"{interrupts.total}, {'dry run: ' if dry else ''}{'; '.join(parts)}"
 
 
-def _interrupt_rows(interrupts: InterruptsPart) -> Iterator[tuple[str, ...]]:
+def _interrupt_rows(interrupts: status.InterruptsPart) -> Iterator[tuple[str, ...]]:
     """Yield a row for each interrupt that is not, or would not be, where it was."""
     would = "would become" if interrupts.mode == "dry-run" else "could not become"
     yield from ((*_named(row), f"{would} {row.wanted}", row.why) for row in interrupts.pending)

@@ -19,7 +19,6 @@ with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.base.inputs import configuration as configuration_inputs
     from mooring.answers.upgrade import answer, text
-    from mooring.answers.upgrade import inputs as upgrade_inputs
     from mooring.cli import terminal
     from mooring.engine.checkpoint import store
     from mooring.engine.releases import catalog
@@ -85,7 +84,7 @@ def command(version: str, archives: tuple[str, ...], save: str, form: str, to: s
         check_save(save, inputs, archives)
     requested = configuration_inputs.requested_version(version, "VERSION")
     new = catalog.chosen_release([requested], nearest=inputs.nearest_release)
-    found = list(upgrade_inputs.upgrades_of(inputs, archives, new))
+    found = list(answer.upgrades_of(inputs, archives, new))
     documents = [document for _, document in found]
     if save:
         if len(found) > 1:

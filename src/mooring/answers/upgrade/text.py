@@ -10,15 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mooring.answers.upgrade import differences as differing
 from mooring.answers.upgrade.answer import HopPart, RollbackPart, UpgradeDocument
 from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, placements_text
-from mooring.answers.upgrade.differences import (
-    UNKNOWN,
-    SettingChangePart,
-    SettingEffect,
-    StateFileFormatsPart,
-    UpgradedPodPart,
-)
 from mooring.answers.upgrade.node import UpgradeSituation
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
@@ -54,7 +48,7 @@ def upgrade_parts(upgrade: UpgradeDocument, *, wide: bool) -> Iterator[Renderabl
         yield from _section("Pods, if all were created anew on the empty node", _table(upgrade.recreated))
     if upgrade.causes:
         yield from _section("Why", *(part for cause in upgrade.causes for part in _cause(cause)))
-    settings = [one for one in upgrade.settings if wide or one.effect != SettingEffect.GROUP]
+    settings = [one for one in upgrade.settings if wide or one.effect != differing.SettingEffect.GROUP]
     if settings:
         yield from _section("Settings", *(Text(line) for line in settings_texts(settings)))
     if upgrade.advice:
@@ -72,7 +66,7 @@ def _section(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield from (Padding(part, _INDENT) for part in parts)
 
 
-def _table(pods: Sequence[UpgradedPodPart]) -> Table:
+def _table(pods: Sequence[differing.UpgradedPodPart]) -> Table:
     table = new_table("pod", "before", "after")
     for one in pods:
         before = placements_text(one.before, one.pod_before) if one.before else "–"
@@ -80,7 +74,7 @@ def _table(pods: Sequence[UpgradedPodPart]) -> Table:
     return table
 
 
-def _after(one: UpgradedPodPart) -> str:
+def _after(one: differing.UpgradedPodPart) -> str:
     note = "" if one.changed or one.outcome == PodVerdict.KEPT else " (as after a restart of the old kubelet)"
     match one.outcome:
         case PodVerdict.KEPT:
@@ -95,7 +89,7 @@ def _after(one: UpgradedPodPart) -> str:
             return "not asked"
 
 
-def _name(pod: PodPart | UpgradedPodPart | ExamplePodPart) -> str:
+def _name(pod: PodPart | differing.UpgradedPodPart | ExamplePodPart) -> str:
     return clean(f"{pod.namespace}/{pod.name}")
 
 
@@ -143,7 +137,7 @@ def _hop(hop: HopPart) -> str:
     return f"{hop.from_} to {hop.to}: {joined(parts) or 'starts, and all pods stay as they are'}"
 
 
-def _names(pods: Sequence[PodPart | UpgradedPodPart]) -> str:
+def _names(pods: Sequence[PodPart | differing.UpgradedPodPart]) -> str:
     names = [_name(pod) for pod in pods]
     more = len(names) - _MOST_NAMES
     return joined([*names[:_MOST_NAMES], f"{more} more"] if more > 0 else names)
@@ -157,7 +151,7 @@ def _files(upgrade: UpgradeDocument) -> Iterator[str]:
         )
 
 
-def _downgraded(upgrade: UpgradeDocument, formats: StateFileFormatsPart) -> str:
+def _downgraded(upgrade: UpgradeDocument, formats: differing.StateFileFormatsPart) -> str:
     if formats.file in (CPU_FILE, MEMORY_FILE) or formats.written_after in formats.read_before:
         return ""
     return f"; after a rollback {upgrade.from_} reads the amounts in it alone, not the names and specs of pods"
@@ -225,7 +219,7 @@ def headline_text(upgrade: UpgradeDocument) -> str:
     return start if affected else f"{start} New pods are decided differently."
 
 
-def _affected(affected: Sequence[UpgradedPodPart]) -> str:
+def _affected(affected: Sequence[differing.UpgradedPodPart]) -> str:
     """Return what becomes of pods that do not keep their CPUs and memory, such as ``rejects 1 and moves 2``."""
     outcomes = [one.outcome for one in affected]
     words = (
@@ -240,42 +234,43 @@ _MEANS: Final = {("failCgroupV1", "true"): ": with control groups v1 the kubelet
 """What a new default does to a node, where its name does not say it."""
 
 
-def setting_text(change: SettingChangePart) -> str:
+def setting_text(change: differing.SettingChangePart) -> str:
     """Return a setting that another release takes otherwise, as one line.
 
-    >>> setting_text(SettingChangePart("failCgroupV1", SettingEffect.DEFAULT, "false", "true"))
+    >>> change = differing.SettingChangePart("failCgroupV1", differing.SettingEffect.DEFAULT, "false", "true")
+    >>> setting_text(change)
     'failCgroupV1: default false, then true: with control groups v1 the kubelet does not start'
     """
     match change.effect:
-        case SettingEffect.REFUSED:
+        case differing.SettingEffect.REFUSED:
             words = f"refused; {change.before}, then {change.after}"
-        case SettingEffect.IGNORED:
+        case differing.SettingEffect.IGNORED:
             words = "then an unknown field, which is ignored"
-        case SettingEffect.TAKES_EFFECT:
+        case differing.SettingEffect.TAKES_EFFECT:
             words = f"takes effect; {change.before}, then {change.after}"
-        case SettingEffect.DEFAULT:
+        case differing.SettingEffect.DEFAULT:
             words = f"default {change.before}, then {change.after}{_MEANS.get((change.name, change.after), '')}"
         case _:
             words = f"{change.before}, then {change.after}"
     return f"{change.name}: {words}"
 
 
-def settings_texts(changes: Sequence[SettingChangePart]) -> list[str]:
+def settings_texts(changes: Sequence[differing.SettingChangePart]) -> list[str]:
     """Return settings as lines; gates that are only on or off by default are listed together."""
     lines = [setting_text(one) for one in changes if not _is_default_gate(one)]
     for words, switch in (("on", " on"), ("off", " off")):
         gates = [one for one in changes if _is_default_gate(one) and f"{one.after} ".find(f"{switch} ") >= 0]
         if gates:
             lines.append(f"Feature gates that are {words} by default then: {joined([_gate(one) for one in gates])}")
-    gone = [one for one in changes if _is_default_gate(one) and one.after == UNKNOWN]
+    gone = [one for one in changes if _is_default_gate(one) and one.after == differing.UNKNOWN]
     if gone:
         lines.append(f"Feature gates that are not known then: {joined([_gate(one) for one in gone])}")
     return lines
 
 
-def _is_default_gate(change: SettingChangePart) -> bool:
-    return change.effect == SettingEffect.DEFAULT and change.name.startswith(_GATES)
+def _is_default_gate(change: differing.SettingChangePart) -> bool:
+    return change.effect == differing.SettingEffect.DEFAULT and change.name.startswith(_GATES)
 
 
-def _gate(change: SettingChangePart) -> str:
+def _gate(change: differing.SettingChangePart) -> str:
     return change.name.removeprefix(_GATES) + (" (locked)" if change.after.endswith("locked") else "")

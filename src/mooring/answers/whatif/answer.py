@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mooring.answers.base.answering import Answer
 from mooring.answers.base.changes.change import PlannedChange, asked_about, sentence
@@ -19,7 +18,7 @@ from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.inputs.node import NodeInputs
 from mooring.answers.base.plan import AnyPlan, Plan, Question, RefusedPlan, make_plan, start_error
 from mooring.answers.base.plan_document import plan_document, pod_part
-from mooring.answers.base.pods import find_pod, first_refused, pods_of
+from mooring.answers.base.pods import Named, find_pod, first_refused, pods_of
 from mooring.answers.base.start import advice_to_start
 from mooring.documents import explanation as parts
 from mooring.documents.plan import finding_parts
@@ -34,24 +33,9 @@ UNASKED = "unasked"
 _SHARED = frozenset({SHARED_BY_AMOUNT, SHARED_BY_GATE, SHARED_BY_POLICY, SHARED_BY_QOS})
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Where every pod is before and after changes."""
-
-    document: parts.WhatIfDocument
-    title: str
-    """The changes as one sentence."""
-    policies: tuple[str, str]
-    """Of the kubelet before and after; empty where it would not start."""
-    pods: Sequence[parts.DifferencePart]
-    """All pods, also those that are as before."""
-    refused: Sequence[parts.DifferencePart]
-    """Those that are not admitted after the changes, in the order in which they are asked."""
-
-
 def changed(
     question: Question, changes: Sequence[PlannedChange], before: AnyPlan, after: AnyPlan, *, with_pods: bool
-) -> Changed:
+) -> parts.WhatIfDocument:
     """Compare the plans of a question without and with changes.
 
     Args:
@@ -61,46 +45,24 @@ def changed(
         after: the plan with them.
         with_pods: whether the document has the pods of both plans, whose state files are long.
     """
-    pods = differences(before, after)
-    by_uid = {one.uid: one for one in pods}
+    pods = {one.uid: one for one in differences(before, after)}
     old, new = (policies(one.kubelet.settings) if isinstance(one, Plan) else "" for one in (before, after))
-    return Changed(
-        document=parts.WhatIfDocument(
-            kubelet=before.release.tag,
-            machine=before.machine.name,
-            changes=change_parts(changes, question),
-            differences=[one for one in pods if differs(one)],
-            before=plan_document(before, with_pods=with_pods),
-            after=plan_document(after, with_pods=with_pods),
-        ),
-        title=sentence(changes, question),
-        policies=(old, new),
-        pods=pods,
-        refused=[by_uid[answer.pod.uid] for answer in after.answers if not answer.admitted],
+    document = parts.WhatIfDocument(
+        kubelet=before.release.tag,
+        machine=before.machine.name,
+        changes=change_parts(changes, question),
+        differences=[one for one in pods.values() if differs(one)],
+        before=plan_document(before, with_pods=with_pods),
+        after=plan_document(after, with_pods=with_pods),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Nearest:
-    """The nearest changes that admit a pod, or give it exclusive CPUs."""
-
-    document: parts.NearestChangesDocument
-    proposals: Sequence[Proposal]
-    commands: Sequence[tuple[str, ...]]
-    """What shows the outcome of each proposal: words after ``mooring``."""
-    exclusive: bool
-    """Whether the pod is to have exclusive CPUs, and has none."""
-    exclusive_command: tuple[str, ...]
-    """What searches exclusive CPUs for a pod in the shared pool; empty where that is not open to it."""
-    remedy: str
-    """General advice about the pod's refusal."""
-    is_yes: bool
-    """Whether nothing needs to change, or a change was found."""
+    document.title, document.policies, document.pods = sentence(changes, question), (old, new), (*pods.values(),)
+    document.refused = tuple(pods[answer.pod.uid] for answer in after.answers if not answer.admitted)
+    return document
 
 
 def nearest(
     read: NodeInputs, question: Question, made: Sequence[PlannedChange], name: str, goal: str, limit: int
-) -> Nearest:
+) -> parts.NearestChangesDocument:
     """Search for changes.
 
     Args:
@@ -119,42 +81,37 @@ def nearest(
     answer = next((one for one in plan.answers if pod is not None and one.pod.uid == pod.uid), None)
     admitted = pod is None or (answer is not None and answer.admitted)
     lacks = goal == "exclusive" and answer is not None and not is_exclusive(answer.decision)
-    proposals: tuple[Proposal, ...] = ()
-    commands: list[tuple[str, ...]] = []
+    found: tuple[Proposal, ...] = ()
     if pod is not None and (lacks or not admitted):
-        proposals = exclusive_changes(question, pod.uid, limit) if goal == "exclusive" else ()
+        found = exclusive_changes(question, pod.uid, limit) if goal == "exclusive" else ()
         if not admitted:
-            proposals = proposals or nearest_changes(question, pod.uid, limit)
-            proposals = tuple(one for one in proposals if goal != "exclusive" or is_exclusive(one.decision))
-        for one in proposals:
+            found = found or nearest_changes(question, pod.uid, limit)
+            found = tuple(one for one in found if goal != "exclusive" or is_exclusive(one.decision))
+    document = parts.NearestChangesDocument(
+        kubelet=plan.release.tag,
+        machine=plan.machine.name,
+        start_error=start_error(plan),
+        pod=pod_part(pod) if pod is not None else None,
+        admitted=admitted,
+        reason=answer.decision.reason if answer is not None else "",
+        code=answer.code if answer is not None else "",
+        why=answer.why if answer is not None else "",
+        proposals=[proposal_part(one, question) for one in found],
+        findings=finding_parts(plan.findings),
+        remedy=plan.remedy if isinstance(plan, RefusedPlan) else "",
+    )
+    if pod is not None:
+        for one, part in zip(found, document.proposals, strict=True):
             replaced = {change.target for change in one.changes} - {""}
             kept = [change.option for change in made if change.target not in replaced]
-            commands.append(outcome_command(read, (*kept, *one.options), pod))
+            part.command = outcome_command(read, (*kept, *one.options), pod)
+        if admitted and document.code in _SHARED:
+            document.exclusive_command = ("whatif", Named(pod).full, *read.options.words, "--goal", "exclusive")
     starts = isinstance(plan, RefusedPlan) and advice_to_start(plan.question, plan.refusal)
-    is_shared = answer is not None and answer.admitted and answer.code in _SHARED
-    return Nearest(
-        document=parts.NearestChangesDocument(
-            kubelet=plan.release.tag,
-            machine=plan.machine.name,
-            start_error=start_error(plan),
-            pod=pod_part(pod) if pod is not None else None,
-            admitted=admitted,
-            reason=answer.decision.reason if answer is not None else "",
-            code=answer.code if answer is not None else "",
-            why=answer.why if answer is not None else "",
-            proposals=[proposal_part(proposal, question) for proposal in proposals],
-            findings=finding_parts(plan.findings),
-            remedy=plan.remedy if isinstance(plan, RefusedPlan) else "",
-        ),
-        proposals=proposals,
-        commands=commands,
-        exclusive=goal == "exclusive" and (lacks or not admitted),
-        exclusive_command=("whatif", f"{pod.namespace}/{pod.name}", *read.options.words, "--goal", "exclusive")
-        if pod is not None and is_shared
-        else (),
-        remedy=answer.remedy if answer is not None else "",
-        is_yes=bool(proposals or starts) or not (lacks or not admitted),
-    )
+    document.exclusive = goal == "exclusive" and (lacks or not admitted)
+    document.advice = answer.remedy if answer is not None else ""
+    document.is_yes = bool(found or starts) or not (lacks or not admitted)
+    return document
 
 
 def differences(before: AnyPlan, after: AnyPlan) -> list[parts.DifferencePart]:

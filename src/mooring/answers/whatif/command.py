@@ -123,9 +123,9 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
     if not wanted or pod:
         nearest = answer.nearest(read, changed, changes, pod, goal, limit or _DEFAULT_LIMIT)
         if form == "json":
-            emit_document(json_text(nearest.document), to)
+            emit_document(json_text(nearest), to)
         else:
-            warn(nearest.document.findings)
+            warn(nearest.findings)
             emit(text.nearest_text(nearest, to), to)
         return YES if nearest.is_yes else NO
     before, after = planning.make_plan(question), planning.make_plan(changed)
@@ -138,7 +138,7 @@ def command(pod: str, limit: int | None, goal: str, form: str, to: str, inputs: 
         return YES if after.is_yes else NO
     compared = answer.changed(question, changes, before, after, with_pods=form == "json")
     if form == "json":
-        emit_document(json_text(compared.document), to)
+        emit_document(json_text(compared), to)
     else:
         emit(text.changed_text(compared, to), to)
     return YES if after.is_yes else NO

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import astuple
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mooring.answers.base.changes.nearest import alignment_words, given_up_words
-from mooring.answers.base.changes.search import Proposal
 from mooring.answers.base.plan import archive_of, decided_by
 from mooring.answers.base.plan_text import refusal_lines
-from mooring.answers.whatif.answer import UNASKED, Changed, Nearest
+from mooring.answers.whatif.answer import UNASKED
 from mooring.cli.terminal import CommandLine, text_for
-from mooring.documents.explanation import DifferencePart, NearestChangesDocument, OutcomePart, OutcomePlacePart
+from mooring.documents import explanation as parts
 from mooring.documents.plan import PlanDocument, PodPart
 from mooring.engine.core.errors import clean
-from mooring.explanations.alignment import AlignmentLevel, Extent
+from mooring.explanations.alignment import AlignmentLevel, Extent, level_words
 from mooring.explanations.phrases import plural
 from mooring.explanations.story import PodVerdict
 from mooring.views.console import STYLES, Breaking, new_table
@@ -31,37 +30,37 @@ _ALIGNED_WIDTH = 13
 _INDENT = (0, 0, 0, 2)
 
 
-def changed_text(answer: Changed, to: str) -> str:
+def changed_text(document: parts.WhatIfDocument, to: str) -> str:
     """Return both plans side by side, as far as they differ."""
-    return text_for(Group(*_comparison(answer)), to)
+    return text_for(Group(*_comparison(document)), to)
 
 
-def _comparison(answer: Changed) -> Iterator[RenderableType]:
-    document, (old, new) = answer.document, answer.policies
+def _comparison(document: parts.WhatIfDocument) -> Iterator[RenderableType]:
+    old, new = document.policies
     lines = [archive_of(document.before.findings), new, f"before: {old}" if old and old != new else ""]
-    yield Text(clean(answer.title), STYLES["title"])
+    yield Text(clean(document.title), STYLES["title"])
     yield from (Text(clean(line), STYLES["quiet"]) for line in lines if line)
     yield Text("")
     if document.differences:
         yield _side_by_side(document.differences)
         yield Text("")
-    same = len(answer.pods) - len(document.differences)
+    same = len(document.pods) - len(document.differences)
     if same:
         as_before = f"{plural(same, 'pod')} {'is' if same == 1 else 'are'} as before."
         yield Text(as_before if document.differences else "Nothing differs.")
-    yield Text(f"Before: {_counts(document.before, [one.before.state for one in answer.pods])}")
-    yield Text(f"After: {_counts(document.after, [one.after.state for one in answer.pods])}")
+    yield Text(f"Before: {_counts(document.before, [one.before.state for one in document.pods])}")
+    yield Text(f"After: {_counts(document.after, [one.after.state for one in document.pods])}")
     if document.after.start_error:
         yield Text("")
         yield from refusal_lines(document.after)
-    if answer.refused:
+    if document.refused:
         yield Text("")
         yield Text("Not admitted after the change:", STYLES["title"])
-    for one in answer.refused:
+    for one in document.refused:
         yield Padding(Text(clean(f"{one.namespace}/{one.name}: {one.after.why}")), _INDENT)
 
 
-def _side_by_side(changed: Sequence[DifferencePart]) -> Table:
+def _side_by_side(changed: Sequence[parts.DifferencePart]) -> Table:
     table = new_table("", "before", "aligned", "after", "aligned")
     for column in table.columns[2::2]:
         column.max_width = _ALIGNED_WIDTH
@@ -77,24 +76,24 @@ def _side_by_side(changed: Sequence[DifferencePart]) -> Table:
     return table
 
 
-def _verdict(outcome: OutcomePart) -> Text:
+def _verdict(outcome: parts.OutcomePart) -> Text:
     text = _STATES.get(outcome.state, outcome.state)
     if outcome.reason:
         text += f": {clean(outcome.reason)}"
     return Text(text, STYLES["" if outcome.state in (PodVerdict.ADMITTED, PodVerdict.ABSENT) else "title"])
 
 
-def _place(place: OutcomePlacePart | None) -> RenderableType:
+def _place(place: parts.OutcomePlacePart | None) -> RenderableType:
     if place is None:
         return Text("")
-    parts = [place.cpus or "shared pool"]
+    words = [place.cpus or "shared pool"]
     if place.mems:
-        parts.append(f"memory {place.mems}")
-    parts.extend(clean(device) for device in place.devices)
-    return Group(Breaking(parts[0]), *(Text(part) for part in parts[1:]))
+        words.append(f"memory {place.mems}")
+    words.extend(clean(device) for device in place.devices)
+    return Group(Breaking(words[0]), *(Text(part) for part in words[1:]))
 
 
-def _aligned(place: OutcomePlacePart | None) -> RenderableType:
+def _aligned(place: parts.OutcomePlacePart | None) -> RenderableType:
     """Return "yes", or each level at which the container lies on more than it needs or on several NUMA nodes."""
     if place is None or not place.alignment:
         return Text("")
@@ -110,31 +109,31 @@ def _counts(plan: PlanDocument, states: Sequence[str]) -> str:
     left, unasked = count[PodVerdict.LEFT], count[UNASKED]
     admitted = count[PodVerdict.ADMITTED] + left
     refused = len(states) - admitted - unasked - count[PodVerdict.ABSENT]
-    parts = [f"{plural(admitted, 'pod')} admitted", f"{refused} not"]
+    words = [f"{plural(admitted, 'pod')} admitted", f"{refused} not"]
     if left:
-        parts.append(f"{left} of those admitted ended")
+        words.append(f"{left} of those admitted ended")
     if unasked:
-        parts.append(f"{unasked} not asked")
-    return f"{', '.join(parts)}."
+        words.append(f"{unasked} not asked")
+    return f"{', '.join(words)}."
 
 
-def nearest_text(answer: Nearest, to: str) -> str:
+def nearest_text(document: parts.NearestChangesDocument, to: str) -> str:
     """Return the changes that were found, the nearest first."""
-    if answer.document.pod is None:
-        by = decided_by(answer.document.kubelet)
+    if document.pod is None:
+        by = decided_by(document.kubelet)
         return f"Every pod is admitted{f' by {by}' if by else ''}: nothing needs to change."
-    return text_for(Group(*_found(answer, answer.document, answer.document.pod)), to)
+    return text_for(Group(*_found(document, document.pod)), to)
 
 
-def _found(answer: Nearest, document: NearestChangesDocument, pod: PodPart) -> Iterator[RenderableType]:
+def _found(document: parts.NearestChangesDocument, pod: PodPart) -> Iterator[RenderableType]:
     name = clean(f"{pod.namespace}/{pod.name}")
     lines = (archive_of(document.findings), decided_by(document.kubelet))
     yield from (Text(clean(line), STYLES["quiet"]) for line in lines if line)
-    if document.admitted and not answer.exclusive:
+    if document.admitted and not document.exclusive:
         yield Text(f"{name} is admitted: nothing needs to change.")
-        if answer.exclusive_command:
+        if document.exclusive_command:
             yield Padding(Text(clean(document.why)), _INDENT)
-            yield CommandLine(answer.exclusive_command, "  ")
+            yield CommandLine(document.exclusive_command, "  ")
         return
     if document.start_error:
         yield Text(f"{name} cannot be asked: the kubelet would not start.", STYLES["title"])
@@ -148,32 +147,40 @@ def _found(answer: Nearest, document: NearestChangesDocument, pod: PodPart) -> I
         yield Padding(Text(clean(document.why)), _INDENT)
     yield Text("")
     one, several = "admits it", "admit it"
-    if answer.exclusive:
+    if document.exclusive:
         one, several = "gives it exclusive CPUs", "give it exclusive CPUs"
-    if not answer.proposals and document.remedy:
+    if not document.proposals and document.remedy:
         yield Text(clean(document.remedy))
         return
-    if not answer.proposals:
+    if not document.proposals:
         yield Text(f"No small change was found that {one} and keeps all other pods admitted.")
-        if answer.remedy:
-            yield Text(clean(answer.remedy))
+        if document.advice:
+            yield Text(clean(document.advice))
         return
     yield Text(f"These changes {several} and keep all other pods admitted, the nearest first.")
     yield Text("")
-    yield _ranking(answer.proposals)
+    yield _ranking(document.proposals)
     yield Text("")
     yield Text("These commands show the outcome for all pods.", STYLES["quiet"])
-    yield from (CommandLine(words, f"{number}  ") for number, words in enumerate(answer.commands, 1))
+    yield from (CommandLine(one.command, f"{number}  ") for number, one in enumerate(document.proposals, 1))
 
 
-def _ranking(proposals: Sequence[Proposal]) -> Table:
+def _ranking(proposals: Sequence[parts.ProposalPart]) -> Table:
     table = new_table("")
     table.add_column("change", ratio=1, overflow="fold")
     table.add_column("pods touched", justify="right", max_width=7)
     table.add_column("restart", max_width=12)
     table.add_column("given up", max_width=18)
     added = [[plural(one.cost.devices_added, "device")] if one.cost.devices_added else [] for one in proposals]
-    columns = {"to add": added, "alignment lost": [alignment_words(one) for one in proposals]}
+    lost = [
+        [
+            level_words(level, count)
+            for level, count in zip(AlignmentLevel, astuple(one.alignment_lost), strict=True)
+            if count
+        ]
+        for one in proposals
+    ]
+    columns = {"to add": added, "alignment lost": lost}
     columns = {heading: cells for heading, cells in columns.items() if any(cells)}
     for heading in columns:
         table.add_column(heading, max_width=14)
@@ -183,9 +190,9 @@ def _ranking(proposals: Sequence[Proposal]) -> Table:
         table.add_row(
             str(number),
             Text(clean(proposal.text)),
-            str(cost.touched or "–"),
+            str(cost.pods_touched or "–"),
             f"yes{files}" if cost.restarts else "–",
-            _lines(given_up_words(proposal)),
+            _lines(proposal.given_up),
             *(_lines(cells[number - 1]) for cells in columns.values()),
         )
     return table

@@ -27,8 +27,8 @@ from mooring.monitoring.shadow.judgement import (
     unlike_files,
 )
 from mooring.monitoring.shadow.orders import Changes, Order, OrderSearch, Step
-from mooring.monitoring.shadow.starts import engine_on, possible_starts
-from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, UnseenPods, Window, holding
+from mooring.monitoring.shadow.starts import possible_starts
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, UnseenPods, Window, engine_on, holding
 from mooring.published.restored import holds, kind_of
 
 LEFT_MEANWHILE: Final = "a pod left while another was asked about"

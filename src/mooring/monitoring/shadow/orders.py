@@ -29,8 +29,7 @@ from mooring.engine.kubelet.events import Admit, Readmit, Remove, Restart, after
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.monitoring.shadow.judgement import DifferenceCause, Mismatch, unlike_answers, unlike_files, unlike_places
-from mooring.monitoring.shadow.starts import engine_on
-from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, engine_on
 from mooring.published.facts_document import kubelet_document
 
 MOST_RUNS: Final = 600

@@ -24,9 +24,8 @@ from mooring.monitoring.shadow.judgement import Agreement, KubeletEvent
 from mooring.monitoring.shadow.orders import would_be
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
 from mooring.monitoring.shadow.sources import BoundPods
-from mooring.monitoring.shadow.starts import engine_on
 from mooring.monitoring.shadow.tally import add, count_other, now_text, write_counts
-from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, engine_on
 from mooring.published.observation import Observation
 from mooring.published.restored import holds_all
 from mooring.published.shadow_document import ShadowDocument, WouldBePart

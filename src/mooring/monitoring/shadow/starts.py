@@ -26,9 +26,7 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet
 from mooring.inputs.pods.pod_fields import with_statuses
 from mooring.monitoring.shadow.orders import Changes, OrderSearch, with_started
-from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, Window
-from mooring.published.objects import PodKey
-from mooring.published.restored import kind_of, restored
+from mooring.monitoring.shadow.unseen import ObservedNode, ObservedPod, Window, engine_on
 
 MOST_ASKED: Final = 4000
 """Pods that are asked about until an order fits."""
@@ -176,39 +174,6 @@ def absent(kubelet: Kubelet, uids: Iterable[str]) -> Kubelet:
     for uid in uids:
         node = node.withdraw(uid)
     return replace(kubelet, node=node)
-
-
-_ANYTHING = PodKey("", "")
-"""In a state of which it is not known which pods its files may name."""
-
-
-def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: bool = True) -> Kubelet | str:
-    """Return the engine on a state that was observed; a text says why it would not start.
-
-    Args:
-        seen: the state.
-        known: what is known of its pods.
-        dropped: whether the managers have dropped what pods that are gone left behind; a kubelet that starts does so
-            only when it has asked about the pods that are there.
-    """
-    kind = kind_of(seen.state.facts, seen.facts)
-    if isinstance(kind, str):
-        return kind
-    # A pod that is refused later can be listed while it is asked about; one that ran, when its kubelet starts again.
-    listed = known.keys() & (seen.listed - seen.waiting)
-    admitted = frozenset(uid for uid in listed if not known[uid].reason or seen.runs(uid))
-    pods = {uid: one.pod for uid, one in known.items() if uid in admitted}
-    state = replace(seen.state, pods=tuple(key for key in seen.state.pods if key.uid not in known or key.uid in pods))
-    if not dropped:
-        devices = replace(state.devices, held={**seen.left, **state.devices.held})
-        state = replace(state, pods=(*state.pods, _ANYTHING), devices=devices)
-    found = restored(kind, state, pods)
-    if isinstance(found, str):
-        return found
-    # A kubelet that starts admits its pods in the order of their creation.
-    created = {uid: one.created for uid, one in known.items()}
-    active = sorted(found.node.active.items(), key=lambda item: (created.get(item[0], ""), item[0]))
-    return replace(found, node=replace(found.node, active=dict(active))).counting(found.used)
 
 
 def possible_starts(

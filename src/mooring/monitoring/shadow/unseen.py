@@ -34,8 +34,8 @@ from mooring.inputs.decoding.fields import as_mapping, mapping_at, text_at, text
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.pods import MIRROR, pod_from_object
-from mooring.published.objects import NodeFacts, NodeState
-from mooring.published.restored import holds
+from mooring.published.objects import NodeFacts, NodeState, PodKey
+from mooring.published.restored import holds, kind_of, restored
 
 UNRECOVERED: Final = re.compile(
     r"Unexpected error while attempting to recover from admission failure: preemption: .*\(res: (?P<resource>[^,]+),"
@@ -363,3 +363,36 @@ def _may_count(pod: Pod, kubelet: Kubelet, resource: str) -> bool:
 
 def _together(some: _Chosen, others: _Chosen) -> _Chosen:
     return _Chosen((*some.left, *others.left), (*some.guests, *others.guests), (*some.ending, *others.ending))
+
+
+_ANYTHING = PodKey("", "")
+"""In a state of which it is not known which pods its files may name."""
+
+
+def engine_on(seen: ObservedNode, known: Mapping[str, ObservedPod], *, dropped: bool = True) -> Kubelet | str:
+    """Return the engine on a state that was observed; a text says why it would not start.
+
+    Args:
+        seen: the state.
+        known: what is known of its pods.
+        dropped: whether the managers have dropped what pods that are gone left behind; a kubelet that starts does so
+            only when it has asked about the pods that are there.
+    """
+    kind = kind_of(seen.state.facts, seen.facts)
+    if isinstance(kind, str):
+        return kind
+    # A pod that is refused later can be listed while it is asked about; one that ran, when its kubelet starts again.
+    listed = known.keys() & (seen.listed - seen.waiting)
+    admitted = frozenset(uid for uid in listed if not known[uid].reason or seen.runs(uid))
+    pods = {uid: one.pod for uid, one in known.items() if uid in admitted}
+    state = replace(seen.state, pods=tuple(key for key in seen.state.pods if key.uid not in known or key.uid in pods))
+    if not dropped:
+        devices = replace(state.devices, held={**seen.left, **state.devices.held})
+        state = replace(state, pods=(*state.pods, _ANYTHING), devices=devices)
+    found = restored(kind, state, pods)
+    if isinstance(found, str):
+        return found
+    # A kubelet that starts admits its pods in the order of their creation.
+    created = {uid: one.created for uid, one in known.items()}
+    active = sorted(found.node.active.items(), key=lambda item: (created.get(item[0], ""), item[0]))
+    return replace(found, node=replace(found.node, active=dict(active))).counting(found.used)

@@ -15,22 +15,11 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.explanations.phrases import size
 from mooring.lazy import dataclass, replace
 from mooring.views import layout as layouts
+from mooring.views import view as views
 from mooring.views import wording
 from mooring.views.devices import device_names, most_of_one_kind
 from mooring.views.svg import elements as svg
 from mooring.views.svg.legend import Area, footer, wrapped
-from mooring.views.view import (
-    BoxKind,
-    BoxView,
-    CPUUse,
-    MemoryUse,
-    NodeView,
-    NUMAView,
-    cpu_style,
-    device_style,
-    owner_style,
-    use_style,
-)
 
 HEIGHT = 20
 """Pixels of a device."""
@@ -54,7 +43,7 @@ class DeviceCells:
     """By resource and id; empty where the devices are marks alone."""
 
 
-def device_cells(view: NodeView) -> DeviceCells:
+def device_cells(view: views.NodeView) -> DeviceCells:
     """Return cells wide enough for the names of all devices, or for marks alone where there are many."""
     mark = max((len(wording.device_mark(device, view.owners)) for device in view.devices), default=1)
     names = device_names(view.devices, _ID_ROOM) if most_of_one_kind(view.devices) <= _MOST_NAMED else {}
@@ -62,7 +51,7 @@ def device_cells(view: NodeView) -> DeviceCells:
     return DeviceCells(ceil(signs * svg.MONO * svg.SMALL_SIZE) + 2 * svg.CELL_PAD + 2, names)
 
 
-def device_elements(placed: layouts.PlacedGroup, cells: DeviceCells, view: NodeView) -> Iterator[str]:
+def device_elements(placed: layouts.PlacedGroup, cells: DeviceCells, view: views.NodeView) -> Iterator[str]:
     """Yield the devices of one resource below its name."""
     yield device_heading(placed)
     for device in placed.devices:
@@ -75,9 +64,9 @@ def device_heading(placed: layouts.PlacedGroup) -> str:
     return svg.text(placed.x, placed.y + HEADING - 6, heading, "small") if heading else ""
 
 
-def device_cell(placed: layouts.PlacedDevice, cells: DeviceCells, view: NodeView) -> str:
+def device_cell(placed: layouts.PlacedDevice, cells: DeviceCells, view: views.NodeView) -> str:
     """Return the cell of one device."""
-    device, style = placed.view, device_style(placed.view, view.owners)
+    device, style = placed.view, views.device_style(placed.view, view.owners)
     baseline = placed.y + (HEIGHT - 3 + svg.SMALL_SIZE) / 2 - 1.5
     name = cells.names.get((device.resource, device.id), "")
     words = [svg.text(placed.x + svg.CELL_PAD, baseline, name, f"device-name on-{style}")] if name else []
@@ -107,7 +96,7 @@ class CellSize:
     height: int
 
 
-def cell_size(view: NodeView) -> CellSize:
+def cell_size(view: views.NodeView) -> CellSize:
     """Return larger cells for smaller machines; the CPU number and the mark fit in any case."""
     cpus = [cpu.cpu for cpu in view.cpus()]
     signs = len(str(max(cpus, default=0))) + max((len(owner.mark) for owner in view.owners), default=1)
@@ -120,9 +109,9 @@ def cell_size(view: NodeView) -> CellSize:
     return CellSize(needed, 19)
 
 
-def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> layouts.CellMetrics:
+def map_metrics(view: views.NodeView, cell: CellSize, *, changes: bool = False) -> layouts.CellMetrics:
     """Return the sizes of everything on the map, in pixels; a map that changes has room for names everywhere."""
-    named = {CPUUse.EXCLUSIVE, CPUUse.RESERVED, CPUUse.BROKEN}
+    named = {views.CPUUse.EXCLUSIVE, views.CPUUse.RESERVED, views.CPUUse.BROKEN}
     is_dense = sum(1 for _ in view.cpus()) >= _DENSE
     return layouts.CellMetrics(
         cell_width=cell.width,
@@ -143,36 +132,36 @@ def map_metrics(view: NodeView, cell: CellSize, *, changes: bool = False) -> lay
     )
 
 
-def _roomy_width(box: BoxView, view: NodeView, *, roomy: bool) -> int:
+def _roomy_width(box: views.BoxView, view: views.NodeView, *, roomy: bool) -> int:
     return ceil(_title_width(box, wording.wanted_title(box, view, roomy=roomy))) + 2 * _insets(box, view).left
 
 
-def _insets(box: BoxView, view: NodeView) -> layouts.Insets:
+def _insets(box: views.BoxView, view: views.NodeView) -> layouts.Insets:
     if _style_of(box) == "cache":
         return layouts.Insets(8, 24, 8, 2) if box.folded else layouts.Insets(8, 20, 8, 8)
     return layouts.Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
 
 
-def _style_of(box: BoxView) -> str:
+def _style_of(box: views.BoxView) -> str:
     """Return the style name of a box: ``socket`` (also if it is one NUMA node), ``node``, ``cache`` for all smaller."""
-    if box.holds_numa_nodes() and box.labels[0].kind is BoxKind.SOCKET:
+    if box.holds_numa_nodes() and box.labels[0].kind is views.BoxKind.SOCKET:
         return "socket"
     return "node" if box.is_apart() or box.holds_numa_nodes() else "cache"
 
 
-def _memory_of(box: BoxView, view: NodeView) -> NUMAView | None:
+def _memory_of(box: views.BoxView, view: views.NodeView) -> views.NUMAView | None:
     """Return the NUMA node whose memory bar belongs into ``box``."""
-    ids = {label.id for label in box.labels if label.kind is BoxKind.NUMA and not label.part}
+    ids = {label.id for label in box.labels if label.kind is views.BoxKind.NUMA and not label.part}
     return next((node for node in view.numa if node.id in ids and node.memory and node.memory_bytes), None)
 
 
-def _title_width(box: BoxView, title: wording.Title) -> float:
+def _title_width(box: views.BoxView, title: wording.Title) -> float:
     facts = svg.text_width(title.facts, svg.TEXT_SIZE) + svg.GAP if title.facts else 0
     bold = 1 if _style_of(box) == "cache" else svg.BOLD
     return svg.text_width(title.name, _TITLE_SIZES[_style_of(box)]) * bold + facts
 
 
-def box_elements(box: layouts.PlacedBox, view: NodeView) -> Iterator[str]:
+def box_elements(box: layouts.PlacedBox, view: views.NodeView) -> Iterator[str]:
     """Yield a box with its title and, where it is a NUMA node whose memory is accounted for, its memory bar."""
     look = _style_of(box.view)
     yield svg.rect(box.x + 0.5, box.y + 0.5, box.width - 1, box.height - 1, look, round_=_CORNERS[look])
@@ -190,7 +179,7 @@ def box_elements(box: layouts.PlacedBox, view: NodeView) -> Iterator[str]:
         yield _memory_bar(node, node.memory, x, box.y + box.height - insets.bottom + 10, room)
 
 
-def _memory_bar(node: NUMAView, use: MemoryUse, x: float, y: float, width: float) -> str:
+def _memory_bar(node: views.NUMAView, use: views.MemoryUse, x: float, y: float, width: float) -> str:
     """Return the bar of a node's memory with its figures, where there is room for them."""
     figures = f"{size(wording.free_bytes(node))} free"
     left, right = svg.text_width("memory ", svg.SMALL_SIZE), svg.text_width(f" {figures}", svg.SMALL_SIZE)
@@ -211,7 +200,7 @@ def _memory_bar(node: NUMAView, use: MemoryUse, x: float, y: float, width: float
     return svg.group(*parts, title=wording.memory_sentence(node))
 
 
-def strip_elements(row: layouts.PlacedRow, cell: CellSize, view: NodeView, told: set[str]) -> Iterator[str]:
+def strip_elements(row: layouts.PlacedRow, cell: CellSize, view: views.NodeView, told: set[str]) -> Iterator[str]:
     """Yield a bracket over every run of whole cores with one use, and its name where there is room up to the next.
 
     A name stands once in a box, whole or not at all: the cells have its letter.
@@ -222,7 +211,7 @@ def strip_elements(row: layouts.PlacedRow, cell: CellSize, view: NodeView, told:
         x, width = run[0][0].x, run[-1][0].x + cell.width - run[0][0].x
         use, owner = key
         label = use.value if owner is None else view.owners[owner].label
-        style = use_style(use) if owner is None else owner_style(view.owners[owner])
+        style = views.use_style(use) if owner is None else views.owner_style(view.owners[owner])
         forms = (label,) if owner is None else tuple(one for one in view.owners[owner].forms if "…" not in one)
         name = "" if label in told else svg.fitting_form(forms, max(width, end - x) - 2, svg.SMALL_SIZE)
         told |= {label} if name else set()
@@ -230,12 +219,15 @@ def strip_elements(row: layouts.PlacedRow, cell: CellSize, view: NodeView, told:
         yield svg.group(*words, svg.rect(x, row.y + 11, width, 3, style), title=label)
 
 
-def _whole_core(core: tuple[layouts.PlacedCell, ...]) -> tuple[CPUUse, int | None] | None:
+def _whole_core(core: tuple[layouts.PlacedCell, ...]) -> tuple[views.CPUUse, int | None] | None:
     """Return use and owner that all CPUs of a core have, when that is worth a name."""
     # A CPU that its owner lost is the owner's still.
-    keys = {(CPUUse.EXCLUSIVE if cell.view.use is CPUUse.BROKEN else cell.view.use, cell.view.owner) for cell in core}
+    keys = {
+        (views.CPUUse.EXCLUSIVE if cell.view.use is views.CPUUse.BROKEN else cell.view.use, cell.view.owner)
+        for cell in core
+    }
     key = keys.pop()
-    return key if not keys and key[0] in {CPUUse.EXCLUSIVE, CPUUse.RESERVED} else None
+    return key if not keys and key[0] in {views.CPUUse.EXCLUSIVE, views.CPUUse.RESERVED} else None
 
 
 MARGIN = 24
@@ -247,7 +239,7 @@ _DENSE = 512
 """CPUs from which a free L3 is one block, and the page as wide as a screen."""
 
 
-def svg_text(view: NodeView, width: int = 1200, *, bare: bool = False) -> str:
+def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> str:
     """Return the picture as an SVG document of at most ``width`` pixels, wider only if a single box is.
 
     A bare one is the map alone, without margin, heading and legend.
@@ -281,17 +273,17 @@ def svg_text(view: NodeView, width: int = 1200, *, bare: bool = False) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _dense(box: BoxView) -> BoxView:
+def _dense(box: views.BoxView) -> views.BoxView:
     """Return a box in which every L3 or NUMA node that is free as a whole is one block."""
     if box.children:
         return replace(box, children=tuple(map(_dense, box.children)))
     cpus, uses = CPUSet.from_ids(cpu.cpu for cpu in box.cpus()), {cpu.use for cpu in box.cpus()}
-    if len(uses) != 1 or not uses <= {CPUUse.FREE, CPUUse.SHARED} or box.devices:
+    if len(uses) != 1 or not uses <= {views.CPUUse.FREE, views.CPUUse.SHARED} or box.devices:
         return box
-    return replace(box, folded=(f"{len(cpus)} {'free' if CPUUse.FREE in uses else 'CPUs'}", str(cpus)))
+    return replace(box, folded=(f"{len(cpus)} {'free' if views.CPUUse.FREE in uses else 'CPUs'}", str(cpus)))
 
 
-def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
+def _heading(view: views.NodeView, page: int) -> tuple[list[str], int]:
     """Return the lines above the map and where they end."""
     room, y = page - 2 * MARGIN, MARGIN + svg.TITLE_SIZE - 4
     found = []
@@ -310,7 +302,7 @@ def _heading(view: NodeView, page: int) -> tuple[list[str], int]:
     return found, y + 2
 
 
-def _map(view: NodeView, layout: layouts.PictureLayout, cell: CellSize) -> Iterator[str]:
+def _map(view: views.NodeView, layout: layouts.PictureLayout, cell: CellSize) -> Iterator[str]:
     devices = device_cells(view)
     for box in layout.boxes:
         yield from box_elements(box, view)
@@ -323,8 +315,8 @@ def _map(view: NodeView, layout: layouts.PictureLayout, cell: CellSize) -> Itera
                 yield svg.group(*(_cpu(placed, cell, view) for placed in core))
 
 
-def _cpu(placed: layouts.PlacedCell, cell: CellSize, view: NodeView) -> str:
-    cpu, style = placed.view, cpu_style(placed.view, view.owners)
+def _cpu(placed: layouts.PlacedCell, cell: CellSize, view: views.NodeView) -> str:
+    cpu, style = placed.view, views.cpu_style(placed.view, view.owners)
     baseline = placed.y + (cell.height + svg.SMALL_SIZE) / 2 - 1.5
     place = (placed.x + 0.5, placed.y + 0.5, cell.width - 1, cell.height - 1)
     hypothetical = cpu.owner is not None and view.owners[cpu.owner].hypothetical and style.startswith("exclusive-")

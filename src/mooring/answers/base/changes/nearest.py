@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from mooring.answers.base.changes import change as changing
-from mooring.answers.base.changes import devices, order, request_search
+from mooring.answers.base.changes import order, request_search, requests
 from mooring.answers.base.changes import request_search as configuration_search
 from mooring.answers.base.changes.configuration import ConfigField, FreshState, read_fresh_state, read_set
 from mooring.answers.base.changes.requests import Amount, read_ask
@@ -95,7 +95,7 @@ def change_parts(changes: Iterable[changing.PlannedChange], question: Question) 
 def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
     """Return a proposal with its cost, its changes, and where the pod would be."""
     cost = proposal.cost
-    return ProposalPart(
+    part = ProposalPart(
         text=proposal.text,
         cost=CostPart(
             guarantees=cost.guarantees,
@@ -113,6 +113,8 @@ def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
         containers={name: placement_part(place) for name, place in proposal.decision.containers.items()},
         pod=placement_part(proposal.decision.pod),
     )
+    part.given_up, part.price = tuple(given_up_words(proposal)), price_words(proposal)
+    return part
 
 
 def outcome_command(read: NodeInputs, changes: Sequence[tuple[str, str]], pod: Pod) -> tuple[str, ...]:
@@ -183,12 +185,12 @@ def _on_nodes(search: Search, container: Container, resource: str, count: int) -
 FAMILIES: tuple[tuple[changing.Cost, Family], ...] = (
     (changing.NOTHING, request_search.proposals),
     (changing.NOTHING, order.proposals),
-    (changing.NOTHING, devices.exchanged),
+    (changing.NOTHING, requests.exchanged),
     (changing.Cost(restarts=1), configuration_search.configuration_proposals),
     (changing.Cost(touched=1), order.moves),
     (changing.Cost(touched=1), order.removals),
     (changing.Cost(touched=2), order.pairs),
-    (changing.Cost(devices_added=1), devices.added),
+    (changing.Cost(devices_added=1), requests.added),
 )
 """Families in the order of what their members cost at least. Of proposals that cost the same, the one of the earlier
 family is nearer."""
@@ -200,8 +202,8 @@ READERS: Mapping[str, changing.Reader] = MappingProxyType(
         "--remove": order.read_removal,
         "--move": partial(order.read_removal, comes_back=True),
         "--first": order.read_first,
-        "--device": devices.read_device,
-        "--hold": devices.read_hold,
+        "--device": requests.read_device,
+        "--hold": requests.read_hold,
         "--fresh-state": read_fresh_state,
     }
 )
@@ -330,12 +332,12 @@ def _amounts(pod: Pod, ref: changing.PodRef, rounded: Sequence[int]) -> Iterator
         owners = [(one.name, one.requests, one.limits) for one in pod.containers]
     for threshold in (None, *rounded):
         changes = []
-        for owner, requests, limits in owners:
+        for owner, asked, limits in owners:
             for resource, little in _ASSUMED.items():
-                given = limits.get(resource) or requests.get(resource)
+                given = limits.get(resource) or asked.get(resource)
                 amount = given or little
                 if resource == "cpu" and given and threshold is not None and threshold <= given.milli:
                     amount = Quantity.parse(str(-(-given.milli // 1000)))
-                if not requests.get(resource) == limits.get(resource) == amount:
+                if not asked.get(resource) == limits.get(resource) == amount:
                     changes.append(Amount(ref, owner, resource, amount, both=True, assumed=given is None))
         yield tuple(changes)

@@ -30,15 +30,8 @@ from mooring.cli.options import NodeOptions
 from mooring.cli.output import write_answer
 from mooring.documents.machine import ArchivePart, NodeArchiveDocument
 from mooring.engine.core.errors import InputError
+from mooring.inputs.archive import collect as collecting
 from mooring.inputs.archive import reader
-from mooring.inputs.archive.collect import (
-    KUBELET_ROOT,
-    ClusterAnswers,
-    Collection,
-    CollectRequest,
-    OverlaidTree,
-    collect,
-)
 from mooring.inputs.archive.reduction import found_configuration
 from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.configuration.kubelet_flags import kubelet_flags
@@ -46,8 +39,7 @@ from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
 from mooring.inputs.machines.machineinfo_json import machine_info_document
-from mooring.inputs.machines.process import kubelet_arguments
-from mooring.inputs.machines.tree import FolderTree, open_tree
+from mooring.inputs.machines.tree import FolderTree, kubelet_arguments, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
 from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, state_of
 
@@ -69,7 +61,7 @@ class CollectOptions:
     """Pods that are known already, as the API server has them."""
 
 
-def collection_of(options: CollectOptions) -> Collection:
+def collection_of(options: CollectOptions) -> collecting.Collection:
     """Collect what the options say.
 
     Raises:
@@ -88,18 +80,18 @@ def collection_of(options: CollectOptions) -> Collection:
     arguments = kubelet_arguments(tree)
     flags = None if arguments is None else kubelet_flags(arguments)
     name = checks.node_name(tree, options.node, flags)
-    cluster = asking.ask_cluster(name, with_pods=not options.pods) if options.ask else ClusterAnswers()
+    cluster = asking.ask_cluster(name, with_pods=not options.pods) if options.ask else collecting.ClusterAnswers()
     # Below the tree's root; on this computer it may be a relative path.
     given_root = options.kubelet_root
     given_root = str(Path(given_root).absolute()) if given_root and tree.is_live else given_root
-    kubelet_root = given_root or (flags.root_dir if flags else "") or KUBELET_ROOT
+    kubelet_root = given_root or (flags.root_dir if flags else "") or collecting.KUBELET_ROOT
     allocatable, problem = checks.allocatable_devices(f"{options.root.rstrip('/')}{kubelet_root}")
     version = given.version or cluster.version
     if not version and tree.is_live:
         version = installed_version()
-    return collect(
+    return collecting.collect(
         tree,
-        CollectRequest(
+        collecting.CollectRequest(
             node=name,
             kubelet=version,
             kubelet_root=kubelet_root,
@@ -175,7 +167,7 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
         reader.CONFIGURATION_PART not in known or known[reader.CONFIGURATION_PART].origin != _PUBLISHED
     ):
         try:
-            told = found_configuration(base.tree, (), asking.configz_of(kubectl, name), None, KUBELET_ROOT)
+            told = found_configuration(base.tree, (), asking.configz_of(kubectl, name), None, collecting.KUBELET_ROOT)
             files |= told.files
             new.append(ArchivePart(reader.CONFIGURATION_PART, told.origin, missing=told.missing))
         except asking.NoAnswerError as error:
@@ -187,7 +179,7 @@ def cluster_node(options: NodeOptions) -> reader.NodeArchive:
         kubelet=base.about.kubelet or version_of(described),
         parts=list((known | {one.name: one for one in new}).values()),
     )
-    return replace(base, tree=OverlaidTree(base.tree, files), about=about)
+    return replace(base, tree=collecting.OverlaidTree(base.tree, files), about=about)
 
 
 def _base(kubectl: asking.Kubectl, name: str, described: object, options: NodeOptions) -> reader.NodeArchive:

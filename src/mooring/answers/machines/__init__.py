@@ -1,1 +1,0 @@
-"""``mooring machines``."""

@@ -1,1 +1,0 @@
-"""``mooring plan``: what a node does with pods."""

@@ -1,1 +1,0 @@
-"""``mooring replay``: recorded scenarios run again."""
