@@ -21,9 +21,7 @@ from pathlib import Path
 
 from replies_with_devices import kept, spread
 from startup import Watched
-from tests.agent.wire.lives import Kubelet
-from tests.agent.wire.wire_process import PATIENCE, agent_process
-from tests.agent.wire.wired_runtime import NEW, WiredRuntime
+from tests.agent.wire.wired_runtime import NEW, PATIENCE, Kubelet, WiredRuntime, agent_process
 
 CLIENTS = 16
 SIZES = (0, 1, 1, 2)

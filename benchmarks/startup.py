@@ -25,8 +25,7 @@ from statistics import median
 
 from mooring.agent.nri import messages
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.messages import PLUGIN_SERVICE
-from mooring.agent.nri.ttrpc import Request, TTRPCClient, TTRPCServer
+from mooring.agent.nri.messages import PLUGIN_SERVICE, Request, TTRPCClient, TTRPCServer
 
 ROUNDS = 5
 SETTLING = 5.0

@@ -8,8 +8,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from shapes import machine, pod, started, whole
 
+from mooring.engine.core.config import ChosenPlugin, PluginChoice, Watch
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.plugins import ChosenPlugin, PluginChoice, Watch
 from mooring.engine.node import Node
 from mooring.engine.plugins import CPURequest, hookimpl
 from mooring.engine.plugins.host import PluginHost, machine_view

@@ -22,7 +22,7 @@ MOST_MEMORY = 200
 _CONFIGURED = [
     "mooring.engine.core.bits",
     "mooring.engine.core.config",
-    "mooring.engine.core.gates",
+    "mooring.engine.core.release",
     "mooring.engine.core.quantity",
     "mooring.engine.core.topology",
     "mooring.engine.node.policies",

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mooring.engine.core.gates import MANAGER_GATES, Gate
-from mooring.engine.core.release import NEWEST
+from mooring.engine.core.release import MANAGER_GATES, NEWEST, Gate
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.config_fields import DEFAULT_HISTORY, FIELDS_SINCE
 from mooring.engine.releases.flags import METRIC_HISTORY, metric_name

@@ -19,7 +19,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 from mooring.answers.base.inputs.checks import NONE, ROOT
-from mooring.engine.core.plugins import BUDGET, Work
+from mooring.engine.core.config import BUDGET, Work
 from mooring.engine.plugins.loading import Watchman
 
 # A kubelet that runs beside the tests is none of their business.

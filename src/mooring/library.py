@@ -153,7 +153,7 @@ class Explanation:
     """By what rules it was decided, in one line."""
 
     def __str__(self) -> str:
-        return telling.explain_text(self.document, self.circumstances, to="text").rstrip()
+        return telling.explain_text(self.document, to="text").rstrip()
 
     def __repr__(self) -> str:
         document = self.document

@@ -22,12 +22,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.config import (
+    BUDGET,
+    FIXABLE_DEFECTS,
+    ChosenPlugin,
+    KubeletConfig,
+    MooringConfig,
+    PluginChoice,
+    PluginPlacement,
+)
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import Cache, Core, CoreKind, CPUFacts, MachineInfo, NUMANode
-from mooring.engine.core.plugins import BUDGET, ChosenPlugin, PluginChoice, PluginPlacement
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
-from mooring.agent.reactor.recovery import resume
-from mooring.agent.state import AgentState, Options
-from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.agent.effects import Occasion, WriteCPUSet
+from mooring.agent.nri.types import (
+    ContainerAdjustment,
+    ContainerState,
+    ContainerUpdate,
+    LinuxResources,
+    PodSandbox,
+    RuntimeContainer,
+)
+from mooring.agent.quota import quota_of, shares_of
+from mooring.agent.reactor.recovery import Stored, resume
+from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused
+from mooring.agent.state import AgentState, Assigned, Options, Setting
+from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.config import (
+    ASSIGNED_CPUSET,
+    EXCLUSIVE_RESIZE,
+    SCALE_DOWN_DELAY,
+    KubeletConfig,
+    MooringConfig,
+    ReservedMemory,
+)
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
+from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 
@@ -82,3 +103,87 @@ def running(uid: str, name: str = "main", cpus: str = "", mems: str = "") -> Run
     return container(
         uid, name, state=ContainerState.RUNNING, pid=99, resources=LinuxResources(cpus=cpus, mems=mems, quota=100_000)
     )
+
+
+def adjustment_of(outcome: EventOutcome) -> ContainerAdjustment:
+    """Return what the container of an event is created with."""
+    assert isinstance(outcome.answer, Adjusted), outcome.answer
+    return outcome.answer.adjustment
+
+
+def updates_of(outcome: EventOutcome) -> Sequence[ContainerUpdate]:
+    """Return what an answer updates of other containers."""
+    assert isinstance(outcome.answer, Accepted | Adjusted), outcome.answer
+    return outcome.answer.updates
+
+
+def refusal_of(outcome: EventOutcome) -> str:
+    """Return the words of a refusal."""
+    assert isinstance(outcome.answer, Refused), outcome.answer
+    return outcome.answer.text
+
+
+# A node of 8 CPUs whose containers are resized: the clock stands still until it is moved.
+
+
+CPU_GATE = "InPlacePodVerticalScalingExclusiveCPUs"
+GATES = {
+    "CPUManagerPolicyAlphaOptions": True,
+    CPU_GATE: True,
+    "InPlacePodVerticalScalingExclusiveMemory": True,
+    "InPlacePodVerticalScalingExclusiveCPUsScaleDownDelay": True,
+}
+RESIZING = replace(CONFIG, feature_gates=GATES)
+"""CPUs go back at once unless the pod says otherwise."""
+DELAYING = replace(RESIZING, cpu_manager_policy_options={"scale-delay-time": "5s"})
+EXTENDED = MooringConfig(frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, ASSIGNED_CPUSET}), frozenset({"pod-restart"}))
+START = Moment(100 * SECOND, "boot-1")
+LATE = START.plus(5 * SECOND)
+
+
+def resizable(
+    config: KubeletConfig = DELAYING,
+    stored: Stored | None = None,
+    options: Options | None = None,
+    mooring: MooringConfig = EXTENDED,
+) -> AgentState:
+    return resume(INFO, config, mooring, stored, options).state
+
+
+def sizes(cpus: float, memory: int = GIB // 4) -> LinuxResources:
+    """Return a container's numbers as the kubelet sends them."""
+    milli = int(cpus * 1000)
+    return LinuxResources(shares=shares_of(milli), quota=quota_of(milli), period=100_000, memory_limit=memory)
+
+
+def annotated(uid: str) -> PodSandbox:
+    """Return the sandbox of a pod that asks to be told its CPUs."""
+    return replace(sandbox(uid), annotations={"mooring/assigned": "true"})
+
+
+def sized(uid: str, cpus: float, name: str = "main") -> RuntimeContainer:
+    return container(uid, name, resources=sizes(cpus))
+
+
+# Values of the reactor from CPU lists as people write them.
+
+
+cpus = CPUSet.parse
+
+
+def nodes(text: str) -> NUMAMask:
+    return NUMAMask(cpus(text).mask)
+
+
+def setting(cpu_list: str = "", mems: str = "", quota: int | None = None) -> Setting:
+    return Setting(cpus(cpu_list), nodes(mems), quota)
+
+
+def assigned(cpu_list: str = "", mems: str = "", shared: str | None = None) -> Assigned:
+    return Assigned(cpus(cpu_list), nodes(mems), None if shared is None else cpus(shared))
+
+
+def cpuset_write(
+    container_id: str, pid: int, cgroup: str, cpu_list: str, mems: str, occasion: Occasion = Occasion.DECISION
+) -> WriteCPUSet:
+    return WriteCPUSet(container_id, pid, cgroup, cpus(cpu_list), nodes(mems), occasion)

@@ -7,8 +7,22 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from tests.agent.sets import cpuset_write, nodes
-from tests.agent.small_node import CONFIG, INFO, STRICT, container, guaranteed, running, sandbox, shared, small_state
+from tests.agent.small_node import (
+    CONFIG,
+    INFO,
+    STRICT,
+    adjustment_of,
+    container,
+    cpuset_write,
+    guaranteed,
+    nodes,
+    refusal_of,
+    running,
+    sandbox,
+    shared,
+    small_state,
+    updates_of,
+)
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
@@ -29,7 +43,7 @@ from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import Compliance, state_change, stop_container
 from mooring.agent.reactor.placing import place
 from mooring.agent.reactor.recovery import Stored, resume
-from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.response import EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.document import status_document
@@ -79,13 +93,11 @@ def run(state: AgentState, pod: Pod, *claims: str) -> AgentState:
 
 
 def cpus(made: EventOutcome) -> str:
-    assert isinstance(made.answer, Adjusted)
-    return made.answer.adjustment.resources.cpus
+    return adjustment_of(made).resources.cpus
 
 
 def refusal(made: EventOutcome) -> str:
-    assert isinstance(made.answer, Refused)
-    return made.answer.text.partition(":")[0]
+    return refusal_of(made).partition(":")[0]
 
 
 def test_a_claim_leaves_the_shared_pool_before_it_is_answered() -> None:
@@ -327,14 +339,11 @@ def test_of_a_pod_that_has_ended_no_refusal_is_left_for_one_that_comes_again_wit
 @pytest.mark.parametrize(
     ("value", "is_told"), [("yes", True), ("1", True), ("", True), ("true", False), (" False ", False), (None, False)]
 )
-def test_a_value_of_the_opt_out_annotation_that_nobody_can_read_is_reported_once_and_counts_as_no(
-    value: str | None, *, is_told: bool
-) -> None:
+def test_an_unreadable_opt_out_is_reported_once_and_counts_as_no(value: str | None, *, is_told: bool) -> None:
     state = small_state(options=Options(opt_out_annotation="mooring/opt-out"))
     pod = guaranteed("a", "2", "1", annotations={} if value is None else {"mooring/opt-out": value})
     made = created_for(state, pod)
-    assert isinstance(made.answer, Adjusted)
-    assert made.answer.adjustment.resources.cpus == ("0-7" if value == "true" else "1-2")
+    assert adjustment_of(made).resources.cpus == ("0-7" if value == "true" else "1-2")
     assert (ReportKind.OPT_OUT_UNREAD in [one for one, _ in reports(made.effects)]) == is_told
     assert ("OptOutUnread" in events(made.effects)) == is_told
     assert events(created_for(made.state, pod, "c1").effects) == []
@@ -369,8 +378,7 @@ def test_what_nobody_could_have_told_the_runtime_is_carried_out_and_not_looked_f
     assert occasion(start(state, "s", cpus="0,3-7"), "s-main-0") == [Occasion.DECISION]
     # The next reply could have said so, and would have been dropped.
     told = stop_container(state, container("nobody"))
-    assert isinstance(told.answer, Accepted)
-    assert told.answer.updates == ()
+    assert updates_of(told) == ()
     assert occasion(start(told.state, "s", cpus="0,3-7"), "s-main-0") == [Occasion.CHECK]
 
 

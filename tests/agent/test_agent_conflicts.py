@@ -1,25 +1,61 @@
-"""A kubelet that starts after the agent or with other flags is detected, and so is a second agent for one runtime."""
+"""A made-up /proc in which kubelets come and go."""
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.agent.made_up_kubelets import Processes
 from tests.agent.nri.runtime_side import TIMEOUT
 from tests.agent.whole_agent import Node, start, until
 
 from mooring.agent.agent import Agent
 from mooring.agent.command import run_agent
-from mooring.agent.conflicts import REASON, KubeletCheck, NodeLock
+from mooring.agent.conflicts import REASON, KubeletCheck, KubeletFinder, NodeLock
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.startup import AgentCommand
 from mooring.agent.status.api import unready
 from mooring.engine.core.errors import InputError
+from mooring.inputs.machines.tree import FolderTree
+
+
+@dataclass
+class Processes:
+    """What runs on a computer."""
+
+    root: Path
+    listings: int = 0
+    """How often all processes were looked at."""
+
+    def start(self, number: int, *arguments: str, name: str = "kubelet") -> None:
+        folder = self.root / "proc" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "comm").write_text(f"{name}\n", encoding="ascii")
+        words = (f"/usr/bin/{name}", *arguments)
+        (folder / "cmdline").write_text("".join(f"{word}\0" for word in words), encoding="ascii")
+
+    def end(self, number: int) -> None:
+        shutil.rmtree(self.root / "proc" / str(number))
+
+    def beside(self) -> KubeletFinder:
+        """Return what looks for a kubelet among them."""
+
+        class Counted(FolderTree):
+            def names(tree, path: str) -> tuple[str, ...]:  # noqa: N805 - the outer self is meant below
+                self.listings += path == "proc"
+                return super().names(path)
+
+        (self.root / "proc").mkdir(parents=True, exist_ok=True)
+        return KubeletFinder(lambda: Counted(str(self.root)))
+
+
+# A kubelet that starts after the agent or with other flags is detected, and so is a second agent for one runtime.
+
 
 KUBELET = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n"
 
@@ -94,9 +130,7 @@ def test_one_that_stays_is_not_looked_for_again_and_one_that_is_restarted_is(pro
     assert conflict(beside.check(""))
 
 
-def test_other_words_about_the_node_are_a_reason_to_read_the_configuration_anew(
-    processes: Processes, tmp_path: Path
-) -> None:
+def test_other_words_about_the_node_let_the_configuration_be_read_anew(processes: Processes, tmp_path: Path) -> None:
     file = tmp_path / "kubelet.yaml"
     file.write_text(KUBELET, encoding="utf-8")
     beside = processes.beside()
@@ -127,16 +161,14 @@ def is_over_after_a_look(agent: Agent) -> bool:
     return agent.is_over
 
 
-def test_the_agent_ends_and_leaves_containers_where_they_are(
+def test_the_agent_ends_and_moves_no_container(
     node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_every(0, monkeypatch)
     told: list[str] = []
     monkeypatch.setattr(NoCluster, "event", lambda _, one: told.append(f"{one.about.name} {one.reason}: {one.note}"))
     node.beside = processes.beside()
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     assert not is_over_after_a_look(agent)
     processes.start(40, "--cpu-manager-policy=static")
@@ -149,7 +181,7 @@ def test_the_agent_ends_and_leaves_containers_where_they_are(
     assert node.cpus(own) == "1-2"
 
 
-def test_between_two_looks_nothing_is_looked_at_unless_somebody_asks(
+def test_between_two_looks_only_who_asks_looks(
     node: Node, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_every(math.inf, monkeypatch)
@@ -203,9 +235,7 @@ def second(node: Node, tmp_path: Path) -> Node:
 
 
 def test_a_second_agent_with_another_state_folder_waits_and_neither_is_ready(node: Node, second: Node) -> None:
-    first = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    first, runtime = node.connected()
     first.reconcile()
     until(lambda: unready(first.snapshot) == (), "the first agent is ready")
     other = second.agent()

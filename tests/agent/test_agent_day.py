@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from tests.agent.laws_agent import differences, overlaps
-from tests.agent.resizable_node import DELAYING, EXTENDED, START, sizes
 from tests.agent.simulated_agent import Disk, SimulatedAgent, World
 from tests.agent.simulated_runtime import Process, Runtime, Stage
-from tests.agent.small_node import INFO, guaranteed, shared
+from tests.agent.small_node import DELAYING, EXTENDED, INFO, START, guaranteed, shared, sizes
 
 from mooring.agent.nri.types import LinuxResources, RefusalError
 from mooring.agent.state import Options

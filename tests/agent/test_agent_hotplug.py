@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agent.small_node import CONFIG, INFO, amounts, container, guaranteed, running, sandbox, shared
+from tests.agent.small_node import CONFIG, INFO, adjustment_of, amounts, container, guaranteed, running, sandbox, shared
 from tests.patience import until
 
 from mooring.agent.effects import AgentReport, ClusterEvent, Persist, ReturnCPUs, WriteCPUSet
@@ -25,12 +25,8 @@ from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
 from mooring.agent.reactor.lifecycle import state_change
-from mooring.agent.reactor.recovery import (
-    Stored,
-    reconfigured,
-    resume,
-)
-from mooring.agent.reactor.response import Adjusted, EventOutcome
+from mooring.agent.reactor.recovery import Stored, reconfigured, resume
+from mooring.agent.reactor.response import EventOutcome
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reconcile import (
     ONLINE,
@@ -62,8 +58,7 @@ def begun(mooring: MooringConfig = EXTENDED, stored: Stored | None = None) -> Ag
 def live(state: AgentState, pod: Pod) -> AgentState:
     """Create a container and let it run."""
     made = create_container(state, sandbox(pod.uid), container(pod.uid), pod)
-    assert isinstance(made.answer, Adjusted)
-    told = container(pod.uid, pid=99, resources=made.answer.adjustment.resources)
+    told = container(pod.uid, pid=99, resources=adjustment_of(made).resources)
     after = made.state
     for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
         after = state_change(after, event, sandbox(pod.uid), told).state
@@ -231,9 +226,7 @@ def with_far_memory() -> AgentState:
     [(overflowing(), 0b1, "2-3,7", "4-5,7"), (with_far_memory(), 0b11, "1-2", "1")],
     ids=["cpus-beyond-the-hint", "hint-beyond-the-cpus"],
 )
-def test_what_replaces_a_lost_cpu_is_the_same_after_a_restart(
-    state: AgentState, hint: int, had: str, left: str
-) -> None:
+def test_what_replaces_a_lost_cpu_stays_after_a_restart(state: AgentState, hint: int, had: str, left: str) -> None:
     assert state.kubelet.node.stored_hints["a"]["main"].mask == hint
     assert cpus_of(state, "a") == had
     lost = cpus_changed(state, without(2, 3)).state

@@ -1,4 +1,4 @@
-"""What the agent reads and writes of interrupts, and what it remembers on the disk."""
+"""A machine's files about interrupts, made of plain files: what is written into one is in force at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
-from tests.agent.made_up_interrupts import MadeUpInterrupts, made_up_interrupts
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.whole_agent import CONFIGURATION, MACHINE, NODE, Node, pod, start, until, whole
 from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
 from mooring.agent.agent import Agent
-from mooring.agent.interrupts import JOURNAL
 from mooring.agent.interrupts.files import (
     RETRYING,
     InterruptJournal,
@@ -45,6 +43,56 @@ from mooring.inputs.machines.loader import load_machine
 from mooring.service.agent_configuration import load_agent_configuration
 from mooring.service.logs import Log
 from mooring.service.podresources import ListedClaimDevice, ListedContainer, ListedPod
+
+DEFAULT = "proc/irq/default_smp_affinity"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeUpInterrupts:
+    root: Path
+
+    def put(self, path: str, text: str) -> None:
+        """Make a file, or put another in its place in one step."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f".{file.name}.new")
+        new.write_text(f"{text}\n")
+        new.replace(file)
+
+    def add(self, number: int, name: str, allowed: str = "0-7", device: str = "") -> None:
+        """Add an interrupt, of a PCI device or of none."""
+        self.put(f"proc/irq/{number}/smp_affinity_list", allowed)
+        self.put(f"sys/kernel/irq/{number}/actions", name)
+        if device:
+            self.put(f"sys/bus/pci/devices/{device}/msi_irqs/{number}", "msix")
+
+    def cpus(self, number: int) -> str:
+        """Return what an interrupt may use; empty while it is being written."""
+        return (self.root / f"proc/irq/{number}/smp_affinity_list").read_text().strip()
+
+    def move(self, number: int, cpus: str) -> None:
+        """Move an interrupt, as an administrator or irqbalance does."""
+        self.put(f"proc/irq/{number}/smp_affinity_list", cpus)
+
+    @property
+    def beginning(self) -> str:
+        """Where new interrupts begin, as a mask."""
+        return (self.root / DEFAULT).read_text().strip()
+
+
+def made_up_interrupts(root: Path, boot: str = "boot-1") -> MadeUpInterrupts:
+    """Make a machine of eight CPUs with two interrupts of a network card and one of a disk."""
+    made = MadeUpInterrupts(root)
+    made.put("sys/devices/system/cpu/online", "0-7")
+    made.put("proc/sys/kernel/random/boot_id", boot)
+    made.put(DEFAULT, "ff")
+    made.add(24, "eth0-rx", device="0000:03:00.1")
+    made.add(25, "eth0-tx", "2", device="0000:03:00.1")
+    made.add(26, "nvme0q0", "4-5")
+    return made
+
+
+# What the agent reads and writes of interrupts, and what it remembers on the disk.
 
 
 def cpus(text: str) -> CPUSet:
@@ -142,10 +190,10 @@ def test_nothing_to_remember_makes_no_file(tmp_path: Path) -> None:
     "text", ["", "{", "[]", '{"kind": "Else", "version": 1, "boot": "b1", "interrupts": {}}', "\udcff", "\0"]
 )
 def test_a_damaged_memory_is_told_and_nothing_is_guessed(tmp_path: Path, text: str) -> None:
-    (tmp_path / JOURNAL).write_text(text, encoding="utf-8", errors="surrogateescape")
+    (tmp_path / "interrupts.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     journal = InterruptJournal(tmp_path, "b1")
     assert journal.read() == Memory()
-    assert journal.problem.startswith(f"{tmp_path / JOURNAL}: cannot be used")
+    assert journal.problem.startswith(f"{tmp_path / 'interrupts.json'}: cannot be used")
 
 
 def written_by(
@@ -171,7 +219,7 @@ ROOM = InterruptCPUs(cpus("0-7"), cpus("0"))
 HELD = (Owner("web", cpus("2-3")),)
 
 
-def test_what_the_kernel_refuses_is_not_tried_at_the_next_look_and_not_remembered_as_moved(
+def test_what_the_kernel_refuses_is_not_tried_at_once_and_not_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = made_up_interrupts(tmp_path)
@@ -189,7 +237,7 @@ def test_what_the_kernel_refuses_is_not_tried_at_the_next_look_and_not_remembere
     assert [number for number, _ in told[3:]] == [NEW, 26]
 
 
-def test_a_refusal_is_tried_again_after_some_minutes_and_a_managed_interrupt_never(
+def test_a_refusal_is_tried_again_in_minutes_and_a_managed_one_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_up_interrupts(tmp_path)
@@ -204,9 +252,7 @@ def test_a_refusal_is_tried_again_after_some_minutes_and_a_managed_interrupt_nev
     assert told[2:] == [(25, InterruptTrouble.REFUSED), (25, InterruptTrouble.REFUSED), (25, None)]
 
 
-def test_an_interrupt_whose_own_cpu_is_offline_is_given_back_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_whose_cpu_is_offline_is_given_back_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_up_interrupts(tmp_path)
     noes, seconds = dict[int, InterruptTrouble](), [0.0]
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes, lambda: seconds[-1])
@@ -322,9 +368,7 @@ def looked(agent: Agent) -> Any:
     return agent.snapshot.interrupts
 
 
-def test_interrupts_follow_the_pinning_and_come_back_when_the_cpus_are_free(
-    node: Node, lines: MadeUpInterrupts
-) -> None:
+def test_interrupts_follow_the_pinning_and_come_back_when_cpus_are_free(node: Node, lines: MadeUpInterrupts) -> None:
     agent = agent_with(node, ON)
     runtime = node.listening.next()
     runtime.synchronize()
@@ -450,9 +494,7 @@ def leaving(node: Node, monkeypatch: pytest.MonkeyPatch, found: list[Uninstalled
     runtime.close()
 
 
-def test_who_leaves_gives_interrupts_back_and_names_those_that_are_somebody_elses(
-    node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_leaves_gives_interrupts_back(node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch) -> None:
     _, own = moved(node)
     ended(node)
     lines.move(24, "1")
@@ -479,7 +521,7 @@ def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: f
     return agent
 
 
-def test_a_pod_gets_the_interrupts_of_its_devices(
+def test_a_pod_gets_its_devices_interrupts(
     node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = annotated(node, "own", monkeypatch, frozenset({"0000:03:00.1"}))
@@ -488,7 +530,7 @@ def test_a_pod_gets_the_interrupts_of_its_devices(
     assert (lines.cpus(24), lines.cpus(25), lines.cpus(27)) == ("1-2", "1-2", "3")
 
 
-def test_a_pod_that_does_not_mind_is_left_in_peace(
+def test_a_pod_that_ignores_them_keeps_them(
     node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = annotated(node, "ignore", monkeypatch, frozenset())
@@ -496,7 +538,7 @@ def test_a_pod_that_does_not_mind_is_left_in_peace(
     assert (lines.cpus(24), lines.cpus(25), lines.beginning) == ("0-7", "2", "ff")
 
 
-def test_a_word_that_is_no_wish_and_devices_that_nobody_knows_are_reported(
+def test_no_wish_and_unknown_devices_are_reported(
     node: Node, lines: MadeUpInterrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = annotated(node, "sometimes", monkeypatch, frozenset())

@@ -135,9 +135,7 @@ def test_a_write_that_ends_at_any_byte_leaves_the_record_before_or_the_new_one(
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-def test_of_two_records_one_of_which_is_damaged_the_other_counts_and_the_file_is_kept(
-    tmp_path: Path, slot: int
-) -> None:
+def test_of_two_records_one_damaged_the_other_counts_and_the_file_is_kept(tmp_path: Path, slot: int) -> None:
     store = Store(tmp_path)
     # Two records at the start of a file, then the second one in the first slot, and the third in the second.
     for count in (1, 2, 3):

@@ -6,8 +6,22 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.agent.sets import cpus, cpuset_write, nodes
-from tests.agent.small_node import CONFIG, STRICT, container, guaranteed, running, sandbox, shared, small_state
+from tests.agent.small_node import (
+    CONFIG,
+    STRICT,
+    adjustment_of,
+    container,
+    cpus,
+    cpuset_write,
+    guaranteed,
+    nodes,
+    refusal_of,
+    running,
+    sandbox,
+    shared,
+    small_state,
+    updates_of,
+)
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
@@ -48,10 +62,9 @@ from mooring.agent.state import AgentState, Options, Phase
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, StartRefusal
+from mooring.engine.core.decision import Endless, Observer, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node import Decision
@@ -72,8 +85,7 @@ def tell(state: AgentState, event: Event, made: RuntimeContainer, pod: Pod | Non
 def started(state: AgentState, pod: Pod, name: str = "main") -> AgentState:
     """Return the state with one more container that runs."""
     made = create(state, pod, name)
-    assert isinstance(made.answer, Adjusted), made.answer
-    state, record = made.state, made.answer.adjustment.resources
+    state, record = made.state, adjustment_of(made).resources
     told = container(pod.uid, name, resources=replace(record, quota=record.quota or 100_000), pid=99)
     for event in (Event.POST_CREATE_CONTAINER, Event.START_CONTAINER, Event.POST_START_CONTAINER):
         state = tell(state, event, told).state
@@ -85,8 +97,7 @@ def kinds(effects: tuple[Effect, ...], kind: type) -> list[Effect]:
 
 
 def adjusted(outcome: EventOutcome) -> LinuxResources:
-    assert isinstance(outcome.answer, Adjusted), outcome.answer
-    return outcome.answer.adjustment.resources
+    return adjustment_of(outcome).resources
 
 
 # Creation.
@@ -121,8 +132,7 @@ def test_a_shared_container_gets_the_pool_and_keeps_its_quota() -> None:
 
 def test_a_running_container_of_the_shared_pool_is_moved_in_the_same_reply() -> None:
     made = create(started(small_state(), shared("s")), guaranteed("a", "2"))
-    assert isinstance(made.answer, Adjusted)
-    [update] = made.answer.updates
+    [update] = updates_of(made)
     assert (update.container_id, update.resources) == ("s-main-0", LinuxResources(cpus="0,3-7"))
 
 
@@ -137,8 +147,7 @@ def test_an_update_is_verified_at_the_next_event() -> None:
 def test_a_container_that_is_being_made_is_no_part_of_updates_and_repaired_when_it_starts() -> None:
     state = create(small_state(), shared("s")).state
     made = create(state, guaranteed("a", "2"))
-    assert isinstance(made.answer, Adjusted)
-    assert made.answer.updates == ()
+    assert updates_of(made) == ()
     late = tell(made.state, Event.START_CONTAINER, container("s", pid=5, resources=LinuxResources(cpus="0-7")))
     assert kinds(late.effects, WriteCPUSet) == [cpuset_write("s-main-0", 5, "", "0,3-7", "")]
 
@@ -149,8 +158,7 @@ def test_the_record_of_a_repaired_container_follows_with_the_next_reply() -> Non
     state = tell(state, Event.START_CONTAINER, old).state
     after = tell(state, Event.POST_START_CONTAINER, old)
     stop = stop_container(after.state, container("a"))
-    assert isinstance(stop.answer, Accepted)
-    assert [update.resources.cpus for update in stop.answer.updates] == ["0,3-7"]
+    assert [update.resources.cpus for update in updates_of(stop)] == ["0,3-7"]
 
 
 def test_a_message_older_than_the_last_answer_is_not_believed() -> None:
@@ -158,8 +166,7 @@ def test_a_message_older_than_the_last_answer_is_not_believed() -> None:
     narrow = container("s", pid=5, resources=LinuxResources(cpus="0,3-7"))
     state = tell(state, Event.STOP_POD_SANDBOX, container("a")).state
     told = stop_container(state, container("other"))
-    assert isinstance(told.answer, Accepted)
-    assert [update.resources.cpus for update in told.answer.updates] == ["0-7"]
+    assert [update.resources.cpus for update in updates_of(told)] == ["0-7"]
     state = tell(told.state, Event.POST_START_CONTAINER, narrow).state
     made = create(state, guaranteed("b", "2")).answer
     assert isinstance(made, Adjusted)
@@ -328,8 +335,7 @@ def test_an_empty_shared_pool_refuses_sharers_instead_of_widening() -> None:
 def test_a_pod_that_would_empty_the_pool_under_its_sharers_waits_for_their_end() -> None:
     state = started(small_state(STRICT), shared("s"))
     made = create(state, guaranteed("a", "7"))
-    assert isinstance(made.answer, Refused)
-    assert made.answer.text.startswith("EmptySharedPool: ")
+    assert refusal_of(made).startswith("EmptySharedPool: ")
     later = state_change(made.state, Event.STOP_POD_SANDBOX, sandbox("s"), None).state
     assert adjusted(create(later, guaranteed("a", "7"), life=1)).cpus == "1-7"
 
@@ -340,8 +346,7 @@ def test_a_pod_that_would_empty_the_pool_under_its_sharers_waits_for_their_end()
 def test_a_resize_is_answered_with_our_cpus_and_without_a_quota() -> None:
     state = started(small_state(), guaranteed("a", "2"))
     made = update_container(state, sandbox("a"), container("a"), LinuxResources(shares=4096, quota=400_000))
-    assert isinstance(made.answer, Accepted)
-    assert [update.resources for update in made.answer.updates] == [LinuxResources(cpus="1-2", mems="0", quota=-1)]
+    assert [update.resources for update in updates_of(made)] == [LinuxResources(cpus="1-2", mems="0", quota=-1)]
     lifts = [lift.of for lift in kinds(made.effects, LiftQuota) if isinstance(lift, LiftQuota)]
     assert Counter(lifts) == Counter([QuotaOf.POD, QuotaOf.SANDBOX])
 
@@ -364,8 +369,7 @@ def test_an_update_of_a_container_that_is_not_known_does_not_make_it_run(said: C
 def test_the_quota_of_a_shared_container_is_the_kubelets() -> None:
     state = started(small_state(), shared("s"))
     made = update_container(state, sandbox("s"), container("s"), LinuxResources(shares=51, quota=5000))
-    assert isinstance(made.answer, Accepted)
-    assert [update.resources for update in made.answer.updates] == [LinuxResources(cpus="0-7")]
+    assert [update.resources for update in updates_of(made)] == [LinuxResources(cpus="0-7")]
 
 
 def test_an_update_that_names_no_cpus_is_answered_with_none_where_the_record_is_right() -> None:
@@ -374,8 +378,7 @@ def test_an_update_that_names_no_cpus_is_answered_with_none_where_the_record_is_
     made = update_container(state, sandbox("s"), record, LinuxResources(memory_limit=2**26))
     assert made.answer == Accepted(), "a list could be done after a newer one"
     named = update_container(state, sandbox("s"), record, LinuxResources(cpus="3"))
-    assert isinstance(named.answer, Accepted)
-    assert [update.resources.cpus for update in named.answer.updates] == ["0-7"]
+    assert [update.resources.cpus for update in updates_of(named)] == ["0-7"]
 
 
 def test_an_update_that_was_done_too_late_is_undone_as_soon_as_it_is_told() -> None:
@@ -388,8 +391,7 @@ def test_an_update_that_was_done_too_late_is_undone_as_soon_as_it_is_told() -> N
         (one.container_id, str(one.cpus)) for one in kinds(done.effects, WriteCPUSet) if isinstance(one, WriteCPUSet)
     ] == [(late.id, "0,3-7")]
     again = create(done.state, shared("t"))
-    assert isinstance(again.answer, Adjusted)
-    told = [(update.container_id, update.resources.cpus) for update in again.answer.updates]
+    told = [(update.container_id, update.resources.cpus) for update in updates_of(again)]
     assert told == [(late.id, "0,3-7")], "the record is told anew though the pool is the same"
 
 
@@ -403,8 +405,7 @@ def test_the_pool_grows_by_cgroups_when_a_pod_ends() -> None:
     over = state_change(state, Event.STOP_POD_SANDBOX, sandbox("a"), None)
     assert kinds(over.effects, WriteCPUSet) == [cpuset_write("s-main-0", 99, "", "0-7", "")]
     stop = stop_container(over.state, container("nobody"))
-    assert isinstance(stop.answer, Accepted)
-    assert [(one.container_id, one.resources.cpus) for one in stop.answer.updates] == [("s-main-0", "0-7")]
+    assert [(one.container_id, one.resources.cpus) for one in updates_of(stop)] == [("s-main-0", "0-7")]
     assert not over.state.kubelet.node.cpu.assignments
 
 
@@ -481,8 +482,7 @@ def test_pods_that_run_unpinned_are_placed_exclusive_ones_first() -> None:
     sandboxes, containers = [sandbox("s"), sandbox("a")], [running("s"), running("a")]
     assert [one.uid for one in unknown_pods(small_state(), sandboxes, containers)] == ["s", "a"]
     made = synchronize(small_state(), sandboxes, containers, pods)
-    assert isinstance(made.answer, Accepted)
-    assert [(one.container_id, one.resources) for one in made.answer.updates] == [
+    assert [(one.container_id, one.resources) for one in updates_of(made)] == [
         ("a-main-0", LinuxResources(cpus="1-2", mems="0", quota=-1)),
         ("s-main-0", LinuxResources(cpus="0,3-7")),
     ]
@@ -525,8 +525,7 @@ def test_cpus_that_the_state_lost_are_taken_over_without_moving_anybody() -> Non
     pods = {"a": guaranteed("a", "2"), "b": guaranteed("b", "1")}
     made = synchronize(small_state(), [sandbox("a"), sandbox("b")], listed, pods)
     assert made.state.kubelet.node.cpu.assignments == {"a": {"main": 0b1100000}, "b": {"main": 0b100}}
-    assert isinstance(made.answer, Accepted)
-    assert [update.resources for update in made.answer.updates] == [LinuxResources(quota=-1)] * 2
+    assert [update.resources for update in updates_of(made)] == [LinuxResources(quota=-1)] * 2
     assert [one.finding for one in made.effects if isinstance(one, AgentReport)].count(ReportKind.TAKEN_OVER) == 2
 
 
@@ -619,8 +618,7 @@ def test_a_deviation_is_written_again_and_the_runtime_is_told() -> None:
     [report] = [one for one in done.effects if isinstance(one, AgentReport)]
     assert report.message == "main had CPUs 0-7 instead of 1-2 and memory nodes 0-1 instead of 0"
     stop = stop_container(made.state, container("other"))
-    assert isinstance(stop.answer, Accepted)
-    assert [one.resources.cpus for one in stop.answer.updates] == ["1-2"]
+    assert [one.resources.cpus for one in updates_of(stop)] == ["1-2"]
 
 
 def test_what_is_right_by_now_is_no_deviation() -> None:
@@ -684,7 +682,7 @@ def test_a_running_pod_that_waits_for_a_place_still_waits_after_a_new_configurat
     assert str(expected(over.state)["b-main-0"].cpus) == "4-7"
 
 
-def test_a_new_configuration_places_a_running_pod_that_waits_where_it_can() -> None:
+def test_a_new_configuration_places_a_waiting_running_pod() -> None:
     # Five CPUs are more than one NUMA node has.
     config = replace(CONFIG, topology_manager_policy="single-numa-node")
     waiting = synchronize(small_state(config), [sandbox("a")], [running("a")], {"a": guaranteed("a", "5")}).state
@@ -708,9 +706,7 @@ def test_a_pod_that_is_held_back_is_judged_anew_after_a_new_configuration() -> N
     assert len(CPUSet.parse(adjusted(create(reloaded, pod, life=1)).cpus)) == 5
 
 
-def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_the_very_same_state(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_waits_is_judged_anew_even_where_the_engine_starts_on_that_state(monkeypatch: pytest.MonkeyPatch) -> None:
     state = create(small_state(), guaranteed("a", "8")).state
     kubelet = state.kubelet
     monkeypatch.setattr("mooring.agent.reactor.recovery.start_kubelet", lambda *_: kubelet)
@@ -728,8 +724,7 @@ def test_a_configuration_that_does_not_fit_the_state_is_refused() -> None:
     assert isinstance(reconfigured(state, config, state.kubelet.mooring), StartRefusal)
     found = with_configuration(state, AgentConfiguration(AgentOptions(), config, state.kubelet.mooring), Moment())
     assert found.state is state
-    assert isinstance(found.answer, Refused)
-    assert 'configured policy "none" differs' in found.answer.text
+    assert 'configured policy "none" differs' in refusal_of(found)
 
 
 def test_with_policy_none_nobody_is_pinned() -> None:
@@ -750,8 +745,7 @@ def test_a_creation_that_is_reported_twice_does_not_hide_a_running_container() -
     pod = shared("s")
     again = create(started(small_state(), pod), pod)
     made = create(again.state, guaranteed("a", "2"))
-    assert isinstance(made.answer, Adjusted)
-    assert [one.container_id for one in made.answer.updates] == ["s-main-0"]
+    assert [one.container_id for one in updates_of(made)] == ["s-main-0"]
 
 
 def test_an_admission_in_which_the_kubelet_crashes_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -779,8 +773,7 @@ def test_a_pool_that_grew_by_cgroups_and_shrinks_again_is_narrowed_though_the_re
     state = stop_container(state, container("nobody")).state
     state = state_change(state, Event.STOP_POD_SANDBOX, sandbox("a"), None).state
     made = create(state, guaranteed("b", "2"))
-    assert isinstance(made.answer, Adjusted)
-    assert [one.resources.cpus for one in made.answer.updates] == ["0,3-7"]
+    assert [one.resources.cpus for one in updates_of(made)] == ["0,3-7"]
     assert kinds(made.effects, WriteCPUSet) == [cpuset_write("s-main-0", 99, "", "0,3-7", "")]
 
 
@@ -789,8 +782,7 @@ def test_one_that_was_stored_before_the_agent_came_is_placed_before_it_starts() 
     assert needs_pod(small_state(), Event.POST_CREATE_CONTAINER, sandbox("a"), container("a"))
     made = tell(small_state(), Event.POST_CREATE_CONTAINER, container("a"), pod)
     stop = stop_container(made.state, container("nobody"))
-    assert isinstance(stop.answer, Accepted)
-    assert [(one.container_id, one.resources.cpus) for one in stop.answer.updates] == [("a-main-0", "1-2")]
+    assert [(one.container_id, one.resources.cpus) for one in updates_of(stop)] == [("a-main-0", "1-2")]
     assert not needs_pod(made.state, Event.START_CONTAINER, sandbox("a"), container("a"))
     late = tell(made.state, Event.START_CONTAINER, container("a", pid=5))
     assert kinds(late.effects, WriteCPUSet) == [cpuset_write("a-main-0", 5, "", "1-2", "0")]

@@ -18,6 +18,7 @@ from tests.agent.simulated_agent import Disk, SimulatedAgent, World
 from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
 from tests.agent.small_node import CONFIG, INFO, guaranteed, shared
 from tests.laws.strategies_whole_node import configurations, hardware, pods
+from tests.values import not_none
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.reactor.desired import DesiredSettings, expected, set_of
@@ -61,8 +62,7 @@ class AgentLives(RuleBasedStateMachine):
                 break
         self.fresh = start
         self.world = World(machine.info, config, Options(opt_out_annotation=OPT_OUT))
-        topology = start.settings.topology
-        assert topology is not None
+        topology = not_none(start.settings.topology)
         self.all_cpus = topology.all_cpus
         self._connect()
 
@@ -225,8 +225,7 @@ class AgentLives(RuleBasedStateMachine):
     @precondition(lambda self: self.connected and not self._in(Stage.MAKING, Stage.TASK))
     @rule()
     def quiet(self) -> None:
-        agent = self.agent
-        assert agent is not None
+        agent = not_none(self.agent)
         agent.steps_to_live = None
         agent.verify_all()
         agent.verify_sandboxes()

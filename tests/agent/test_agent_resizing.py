@@ -5,9 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.agent.resizable_node import CPU_GATE, DELAYING, EXTENDED, LATE, RESIZING, START, resizable, sized, sizes
-from tests.agent.sets import cpuset_write
-from tests.agent.small_node import CONFIG, GIB, amounts, container, guaranteed, running, sandbox, shared
+from tests.agent.small_node import (
+    CONFIG,
+    CPU_GATE,
+    DELAYING,
+    EXTENDED,
+    GIB,
+    LATE,
+    RESIZING,
+    START,
+    adjustment_of,
+    amounts,
+    container,
+    cpuset_write,
+    guaranteed,
+    refusal_of,
+    resizable,
+    running,
+    sandbox,
+    shared,
+    sized,
+    sizes,
+    updates_of,
+)
 
 from mooring.agent.effects import AgentReport, ClusterEvent, LiftQuota, Persist, ReportKind, ResizeAnswered, WriteCPUSet
 from mooring.agent.journal import (
@@ -19,7 +39,7 @@ from mooring.agent.reactor.create_container import create_container
 from mooring.agent.reactor.hotplug import cpus_changed
 from mooring.agent.reactor.lifecycle import end_sandbox, state_change, stop_container
 from mooring.agent.reactor.recovery import Stored
-from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
+from mooring.agent.reactor.response import Accepted, EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import is_due, reclaiming_writes, released, update_container
 from mooring.agent.reload import with_configuration
@@ -40,8 +60,7 @@ def started(state: AgentState, pod: Pod, name: str = "main") -> AgentState:
     limit = spec.limits.get("cpu")
     asked = sizes(limit.milli / 1000) if limit is not None else LinuxResources(shares=2)
     made = create_container(state, sandbox(pod.uid), container(pod.uid, name, resources=asked), pod)
-    assert isinstance(made.answer, Adjusted), made.answer
-    record = made.answer.adjustment.resources
+    record = adjustment_of(made).resources
     told = container(
         pod.uid,
         name,
@@ -71,8 +90,7 @@ def update(
 
 
 def updates(outcome: EventOutcome) -> dict[str, LinuxResources]:
-    assert isinstance(outcome.answer, Accepted), outcome.answer
-    return {one.container_id: one.resources for one in outcome.answer.updates}
+    return {one.container_id: one.resources for one in updates_of(outcome)}
 
 
 def answers(outcome: EventOutcome) -> list[str]:
@@ -190,8 +208,7 @@ def test_another_pod_does_not_get_cpus_before_they_are_released() -> None:
     wide = guaranteed("b", "4")
     assert isinstance(create_container(state, sandbox("b"), sized("b", 4), wide).answer, Refused)
     late = create_container(released(state, LATE).state, sandbox("b"), sized("b", 4), wide)
-    assert isinstance(late.answer, Adjusted)
-    assert late.answer.adjustment.resources.cpus == "4-7"
+    assert adjustment_of(late).resources.cpus == "4-7"
 
 
 def test_growing_back_before_the_end_drops_the_release() -> None:
@@ -234,8 +251,7 @@ def test_a_pods_own_delay_wins_over_the_nodes() -> None:
 def test_below_its_first_cpus_a_container_does_not_go_and_everything_stays() -> None:
     state = two()
     found = update(state, "a", sizes(1))
-    assert isinstance(found.answer, Refused)
-    assert found.answer.text.startswith(
+    assert refusal_of(found).startswith(
         "Infeasible: prohibitedCPUAllocation Error: Skip resize, Not allowed to reduce container exclusively "
         "allocated pool below original, (requested CPUs = 1, allocated CPUs = 2, original CPUs = 2"
     )
@@ -300,8 +316,7 @@ def test_memory_grows_over_further_nodes_and_never_shrinks() -> None:
     found = update(two(), "a", sizes(2, 5 * GIB))
     assert updates(found)["a-main-0"].mems == "0,1"
     refused = update(found.state, "a", sizes(2, GIB))
-    assert isinstance(refused.answer, Refused)
-    assert "Not allowed to reduce container exclusively allocated memory" in refused.answer.text
+    assert "Not allowed to reduce container exclusively allocated memory" in refusal_of(refused)
 
 
 def test_while_the_folder_cannot_be_written_a_growth_is_refused_where_creations_are() -> None:
@@ -346,15 +361,13 @@ def made_again(state: AgentState, cpus: int) -> EventOutcome:
 
 def test_a_container_that_is_made_again_larger_keeps_its_cpus_and_gets_more() -> None:
     found = made_again(two(), 4)
-    assert isinstance(found.answer, Adjusted)
-    assert found.answer.adjustment.resources == LinuxResources(cpus="1-4", mems="0", quota=-1)
-    assert [one.resources.cpus for one in found.answer.updates if one.container_id == "s-main-0"] == ["0,5-7"]
+    assert adjustment_of(found).resources == LinuxResources(cpus="1-4", mems="0", quota=-1)
+    assert [one.resources.cpus for one in updates_of(found) if one.container_id == "s-main-0"] == ["0,5-7"]
 
 
 def test_one_that_may_not_have_its_new_size_starts_with_what_it_had() -> None:
     found = made_again(two(), 1)
-    assert isinstance(found.answer, Adjusted)
-    assert found.answer.adjustment.resources.cpus == "1-2"
+    assert adjustment_of(found).resources.cpus == "1-2"
     assert answers(found) == ["infeasible"]
 
 
@@ -370,8 +383,7 @@ def test_one_whose_last_life_nobody_tells_of_any_more_gets_its_new_size_too(*, r
         state = again(state, START).state
     larger = container("a", life=1, resources=sizes(4))
     found = create_container(state, sandbox("a"), larger, guaranteed("a", "4"), None, START)
-    assert isinstance(found.answer, Adjusted)
-    assert (found.answer.adjustment.resources.cpus, answers(found)) == ("1-4", ["accepted"])
+    assert (adjustment_of(found).resources.cpus, answers(found)) == ("1-4", ["accepted"])
 
 
 # Restarts of the agent.
@@ -555,8 +567,7 @@ def test_a_container_that_grew_keeps_the_cpus_that_it_runs_on(config: KubeletCon
     assert (cpus(found.state, "a"), pending(found.state, "a"), answers(found)) == (0b110010, {}, ["accepted"])
     assert reports(found) == [ReportKind.POD_GONE, ReportKind.TAKEN_OVER]
     assert found.state.kubelet.node.cpu.baselines["a"] == {"main": 0b10}
-    assert isinstance(found.answer, Accepted)
-    assert not found.answer.updates, "the runtime knows what the disk does not"
+    assert not updates_of(found), "the runtime knows what the disk does not"
 
 
 def test_what_was_recovered_is_in_the_next_journal() -> None:

@@ -13,10 +13,9 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.agent.laws_agent import differences, overlaps
-from tests.agent.resizable_node import DELAYING, EXTENDED, RESIZING, START, sizes
 from tests.agent.simulated_agent import Disk, SimulatedAgent, World
 from tests.agent.simulated_runtime import KilledError, Process, Runtime, Stage
-from tests.agent.small_node import guaranteed, shared
+from tests.agent.small_node import DELAYING, EXTENDED, RESIZING, START, guaranteed, shared, sizes
 
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.quota import shares_of

@@ -37,10 +37,7 @@ fixedDefects: [pod-restart]
 
 def resizing(node: Node, delay: str) -> tuple[Agent, RuntimeSide]:
     node.kubelet = KUBELET.format(delay=delay)
-    agent = node.agent("assigned: all")
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected("assigned: all")
 
 
 def resize(node: Node, runtime: RuntimeSide, name: str, own: RuntimeContainer, cpus: int) -> None:
@@ -133,9 +130,7 @@ class OfflineCPUs(UnseenCGroups):
 
 
 @pytest.mark.parametrize("trouble", [None, CGroupTrouble.OUT_OF_RANGE, CGroupTrouble.OUTSIDE_PARENT])
-def test_cpus_are_released_while_one_that_the_container_keeps_is_offline(
-    node: Node, trouble: CGroupTrouble | None
-) -> None:
+def test_cpus_are_released_while_one_that_is_kept_is_offline(node: Node, trouble: CGroupTrouble | None) -> None:
     agent, runtime = resizing(node, "1ms")
     shared, own = start(node, runtime, "shared", 0), start(node, runtime, "own", 2)
     resize(node, runtime, "own", own, 4)
@@ -211,10 +206,7 @@ def any_node(request: pytest.FixtureRequest, node: Node, tmp_path: Path) -> Node
 
 def begun(node: Node, rule: str = "same-nodes") -> tuple[Agent, RuntimeSide]:
     node.kubelet = HOTPLUG.replace("REPLACE", rule)
-    agent = node.agent(MORE)
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected(MORE)
 
 
 def take_away(node: Node, cpus: str) -> None:
@@ -292,16 +284,12 @@ def test_a_lost_cpu_without_a_stand_in_is_no_deviation_and_comes_back(any_node: 
     assert node.status["counts"]["repairs"] == 0
 
 
-def test_what_the_kernel_takes_before_the_agent_knows_is_no_deviation(
-    any_node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_kernel_takes_first_is_no_deviation(any_node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node = any_node
     node.kubelet = HOTPLUG.replace("REPLACE", "same-nodes")
     # The agent does not come to know: its thread would look once at its start, whenever that is.
     monkeypatch.setattr("mooring.agent.reconcile.CPUWatch.start", lambda _: None)
-    agent = node.agent(MORE)
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(MORE)
     own = start(node, runtime, "own", 2)
     node.write(own.id, own.cgroups_path, "1")
     online = partial(online_cpus, str(node.tree.root))
@@ -382,9 +370,7 @@ def test_who_leaves_gives_back_what_is_online(any_node: Node, monkeypatch: pytes
 def test_without_the_extension_the_list_is_not_looked_at(any_node: Node) -> None:
     node = any_node
     node.kubelet = ""
-    agent = node.agent(MORE)
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(MORE)
     own = start(node, runtime, "own", 2)
     node.show_online("0-1,3-7")
     agent.reconcile()
@@ -410,9 +396,7 @@ FILES = ("assigned.cpuset", "shared.cpuset")
 def mixing(node: Node, value: str = "true") -> tuple[Agent, RuntimeSide, RuntimeContainer]:
     """Start an agent, and a mixed container with two CPUs of its own."""
     node.kubelet = MIXED
-    agent = node.agent("assigned: all")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected("assigned: all")
     return agent, runtime, start(node, runtime, "poll", 2, {"mooring/mixed-cpus": value})
 
 
@@ -471,9 +455,7 @@ def test_a_value_that_is_no_answer_pins_as_usual(node: Node) -> None:
     assert not (node.folder / "assigned" / "c-poll" / "shared.cpuset").exists()
 
 
-def test_after_the_agent_has_left_it_has_every_cpu_and_is_told_none(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_the_agent_has_left_it_has_all_cpus_and_is_told_none(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, poll = mixing(node)
     node.agents.pop().close()
     found: list[Uninstalled] = []

@@ -13,14 +13,12 @@ import pytest
 from tests.agent.cgroups.made_up_tree import made_up_machine
 from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide
 from tests.agent.pods.fault_injector import FaultInjector
-from tests.agent.sets import cpus
-from tests.agent.small_node import STRICT, guaranteed, running, sandbox, shared, small_state
+from tests.agent.small_node import STRICT, cpus, guaranteed, running, sandbox, shared, small_state
 from tests.agent.small_node import running as listed
 from tests.agent.whole_agent import MACHINE, NODE, Node, pod, start, until, whole
 from tests.cli.command import mooring
 
 from mooring.agent.agent import Agent
-from mooring.agent.cgroups import cpuset
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError
 from mooring.agent.effects import ClusterEvent, Evict, QuotaOf
 from mooring.agent.eviction import EFFECT, TAINT
@@ -52,10 +50,7 @@ class Told:
 
 
 def begun(node: Node) -> tuple[Agent, RuntimeSide]:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected()
 
 
 def with_lost_update(node: Node, runtime: RuntimeSide, name: str = "shared", pid: int = PID) -> RuntimeContainer:
@@ -75,9 +70,7 @@ def counted(agent: Agent, name: str, **labels: str) -> float:
     return next((float(one.removeprefix(line)) for one in agent.metrics.text().splitlines() if one.startswith(line)), 0)
 
 
-def test_an_update_that_was_lost_is_a_repair_before_the_program_runs(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_update_is_a_repair_before_the_program_runs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
@@ -168,9 +161,7 @@ def refused(runtime: RuntimeSide, made: RuntimeContainer, name: str = "shared") 
     return raised.value.message
 
 
-def test_a_write_that_is_not_permitted_keeps_the_program_from_running(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forbidden_write_keeps_the_program_from_running(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
@@ -179,7 +170,7 @@ def test_a_write_that_is_not_permitted_keeps_the_program_from_running(
         raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cpuset, "write", no)
+        patched.setattr("mooring.agent.cgroups.cpuset.write", no)
         text = refused(runtime, made)
         again = replace(made, id="c-again")
         runtime.create(pod("shared"), replace(whole("shared", 0), id="c-again"))
@@ -214,14 +205,14 @@ def not_permitted(path: str, _text: str) -> None:
     raise GroupError(CGroupTrouble.NOT_PERMITTED, path, "Read-only file system")
 
 
-def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_it_is_corrected(
+def test_one_that_runs_although_refused_is_reported_until_corrected(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
     with monkeypatch.context() as patched:
-        patched.setattr(cpuset, "write", not_permitted)
+        patched.setattr("mooring.agent.cgroups.cpuset.write", not_permitted)
         refused(runtime, made)
         # CRI-O logs the refusal and starts the container.
         runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
@@ -240,22 +231,18 @@ def test_a_container_that_runs_although_its_start_was_refused_is_reported_until_
     assert agent.holder.state.containers[made.id].phase is Phase.ENDED
 
 
-def test_a_container_that_runs_although_its_start_was_refused_is_corrected_at_once(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_runs_although_its_start_was_refused_is_corrected(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     made = with_lost_update(node, runtime)
     with monkeypatch.context() as patched:
-        patched.setattr(cpuset, "write", not_permitted)
+        patched.setattr("mooring.agent.cgroups.cpuset.write", not_permitted)
         refused(runtime, made)
     runtime.state_change(Event.POST_START_CONTAINER, pod("shared"), made)
     assert (node.cpus(made), agent.snapshot.overlaps(), unready(agent.snapshot)) == ("0,3-7", (), ())
     assert counted(agent, "repairs_total", kind="cpuset") == 1
 
 
-def test_a_pod_without_room_that_runs_although_it_was_refused_stays_in_the_shared_pool(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_pod_that_runs_all_the_same_stays_in_the_pool(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     start(node, runtime, "own", 2)
@@ -294,9 +281,7 @@ def test_what_was_written_and_is_not_in_effect_keeps_the_program_from_running(no
     assert unready(agent.snapshot)
 
 
-def test_less_than_was_decided_is_reported_and_keeps_nobody_from_running(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_less_than_was_decided_is_reported_and_lets_all_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     made = with_lost_update(node, runtime)
@@ -354,7 +339,7 @@ def test_a_container_without_a_process_and_without_a_group_of_its_name_is_refuse
 
 
 @pytest.mark.parametrize("how", ["unreadable", "not found"])
-def test_verification_tells_once_of_who_cannot_be_seen_and_the_agent_is_not_ready(
+def test_who_cannot_be_seen_is_told_once_and_is_not_ready(
     node: Node, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     agent, runtime = begun(node)
@@ -383,9 +368,7 @@ def test_verification_tells_once_of_who_cannot_be_seen_and_the_agent_is_not_read
         assert told.reasons() == ["CPUSetDiffers", "CPUSetDiffers"]
 
 
-def test_what_cannot_be_put_right_is_no_repair_however_often_it_is_tried(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_stays_wrong_is_no_repair_however_often_it_is_tried(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, runtime = begun(node)
     told = Told(agent, monkeypatch)
     own = start(node, runtime, "own", 2)
@@ -402,9 +385,7 @@ def test_what_cannot_be_put_right_is_no_repair_however_often_it_is_tried(
 
 
 def test_wishes_for_evictions_are_none_without_an_api_server(node: Node) -> None:
-    agent = node.agent("onRejection: evict")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected("onRejection: evict")
     for _ in range(2):
         with pytest.raises(RemoteError):
             runtime.create(pod("wide"), whole("wide", 8))
@@ -458,16 +439,14 @@ def with_quota(node: Node, path: str) -> None:
     node.tree.put("cpu", path, name, text)
 
 
-def test_a_quota_that_the_kubelet_writes_after_a_resize_is_lifted_at_the_next_look(
+def test_a_quota_written_after_a_resize_is_lifted_at_the_next_look(
     any_node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mooring.agent.agent.VERIFYING", 1e9)
     # However long the test takes from the lifting to the look.
     monkeypatch.setattr("mooring.agent.agent.LIFTING", 1e9)
     node = any_node
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     start(node, runtime, "own", 2)
     with_quota(node, "/pods/own")
     agent.reconcile()
@@ -476,9 +455,7 @@ def test_a_quota_that_the_kubelet_writes_after_a_resize_is_lifted_at_the_next_lo
 
 def pinned(node: Node, more: str = "") -> tuple[RuntimeContainer, RuntimeContainer]:
     """Run an agent with a pinned and a shared container, lift the kubelet's quotas, and end the agent."""
-    agent = node.agent(more)
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected(more)
     other, own = start(node, runtime, "other", 0), start(node, runtime, "own", 2)
     for path in ("/pods/own", own.cgroups_path):
         with_quota(node, path)
@@ -490,7 +467,7 @@ def pinned(node: Node, more: str = "") -> tuple[RuntimeContainer, RuntimeContain
     return own, other
 
 
-def test_cpus_and_quotas_are_the_kubelets_again_and_an_agent_that_returns_puts_everybody_back(
+def test_the_kubelet_has_cpus_and_quotas_again_and_an_agent_takes_them(
     any_node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = any_node
@@ -570,7 +547,7 @@ def test_a_resize_that_the_pod_source_knows_counts() -> None:
 
 
 @pytest.mark.parametrize("case", ["agent", "runtime"])
-def test_beside_an_agent_or_without_the_runtime_nothing_is_touched(
+def test_beside_an_agent_or_without_runtime_nothing_changes(
     node: Node, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, _ = pinned(node)

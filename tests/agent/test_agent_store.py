@@ -216,9 +216,7 @@ def test_a_kubelets_folder_is_refused(tmp_path: Path, name: str) -> None:
         Store(tmp_path).check()
 
 
-def test_a_folder_below_a_kubelets_is_refused_though_it_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_below_a_kubelets_is_refused_unmade_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pods").mkdir()
     Store(tmp_path / "mooring" / "state").check()
     (tmp_path / "plugins_registry").mkdir()
@@ -242,9 +240,7 @@ def test_a_path_that_no_folder_can_have_is_bad_input(tmp_path: Path) -> None:
         Store(tmp_path / ("x" * 300)).check()
 
 
-def test_a_disk_that_fails_does_not_keep_the_agent_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_does_not_keep_agents_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_path: Path) -> bool:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -322,9 +318,7 @@ GARBAGE = b"\0\xff{not a state"
     [("fill", "No space left", False), ("protect", "Read-only", True)],
     ids=["full", "ro"],
 )
-def test_a_disk_that_takes_nothing_stops_nobody_not_even_a_start(
-    tmp_path: Path, fault: str, word: str, is_lost: bool
-) -> None:
+def test_a_disk_that_takes_nothing_stops_no_start(tmp_path: Path, fault: str, word: str, is_lost: bool) -> None:
     with (
         small_disk(tmp_path / "disk") as disk,
         agent_in(tmp_path, state=tmp_path / "disk" / "state", before=disk.inside) as (agent, listening),
@@ -399,9 +393,7 @@ def test_after_a_boot_with_fewer_cpus_the_state_is_laid_aside_and_said_to_be(tmp
 @pytest.mark.parametrize("name", ["journal.json", "cpu_manager_state", "memory_manager_state"])
 @pytest.mark.parametrize("damage", ["garbage", "empty", "folder", "missing"])
 def test_no_file_of_the_folder_keeps_the_agent_from_running(node: Node, name: str, damage: str) -> None:
-    node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected()
     own = start(node, runtime, "own", 2)
     node.agents.pop().close()
     file = node.folder / "state" / name

@@ -41,9 +41,7 @@ def synchronized_again(node: Node, runtime: RuntimeSide, *, restarted: bool) -> 
 
 def two_pods(node: Node) -> tuple[RuntimeSide, RuntimeContainer, RuntimeContainer]:
     """Let a pod with two CPUs and one in the shared pool run."""
-    node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected()
     own, other = start(node, runtime, "own", 2), start(node, runtime, "shared", 0)
     assert (node.cpus(own), node.cpus(other)) == ("1-2", "0,3-7")
     return runtime, own, other
@@ -79,7 +77,8 @@ def test_a_shared_container_that_runs_unlisted_is_narrowed_all_the_same(node: No
 
 def state_of_two() -> AgentState:
     """Return a node with a pod of two CPUs and one in the shared pool, both running."""
-    boxes, made = [sandbox("own"), sandbox("other")], [running("own", cpus="1-2"), running("other", cpus="0,3-7")]
+    boxes = [sandbox("own"), replace(sandbox("other"), cgroups_path="/t")]
+    made = [running("own", cpus="1-2"), running("other", cpus="0,3-7")]
     return synchronize(small_state(), boxes, made, {"own": guaranteed("own", "2"), "other": shared("other")}).state
 
 
@@ -194,9 +193,7 @@ def test_a_creation_that_goes_on_after_all_is_no_longer_in_doubt() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["listed-first", "listed-last"])
-def test_of_two_containers_with_one_name_the_one_that_runs_is_shown_and_keeps_its_cpus(
-    node: Node, *, is_first: bool
-) -> None:
+def test_of_two_containers_with_one_name_the_running_one_is_shown_with_its_cpus(node: Node, *, is_first: bool) -> None:
     node.agent()
     runtime = node.listening.next()
     made = node.running(whole("own", 1), "3", 100_000)
@@ -247,19 +244,12 @@ def test_a_journal_from_before_has_no_sandboxes_and_is_read() -> None:
 # Pods whose sandbox went without an event keep nothing; an agent that sees no control group believes the runtime.
 
 
-def small_two() -> AgentState:
-    """Return a node with a pod of two CPUs and one in the shared pool, both running."""
-    boxes = [sandbox("own"), replace(sandbox("other"), cgroups_path="/t")]
-    made = [running("own", cpus="1-2"), running("other", cpus="0,3-7")]
-    return synchronize(small_state(), boxes, made, {"own": guaranteed("own", "2"), "other": shared("other")}).state
-
-
 def pool(state: AgentState) -> str:
     return list_text(state.kubelet.node.cpu.default)
 
 
 def test_a_vanished_sandbox_gives_back_what_its_pod_had_and_widens_the_pool() -> None:
-    before = small_two()
+    before = state_of_two()
     assert pool(before) == "0,3-7"
     told = end_missing_sandboxes(before, ["sandbox-own-0"])
     assert pool(told.state) == "0-7"
@@ -269,7 +259,7 @@ def test_a_vanished_sandbox_gives_back_what_its_pod_had_and_widens_the_pool() ->
 
 
 def test_a_sandbox_that_is_known_no_more_changes_nothing() -> None:
-    before = small_two()
+    before = state_of_two()
     after = end_missing_sandboxes(before, ["somebody"]).state
     assert (after.kubelet, after.sandboxes, after.containers) == (before.kubelet, before.sandboxes, before.containers)
 
@@ -316,9 +306,7 @@ def test_an_agent_that_sees_one_group_is_not_blind_any_more(node: Node) -> None:
 
 
 def test_the_only_pod_of_a_node_is_gone_when_its_groups_had_been_seen(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     start(node, runtime, "own", 2)
     agent.verify_all()
     node.tree.remove("/pods/own")
@@ -340,9 +328,7 @@ def test_a_sandbox_in_which_nothing_runs_says_nothing_about_the_agents_sight(nod
 
 
 def test_a_pod_without_a_uid_is_pinned_and_gives_everything_back(node: Node) -> None:
-    agent = node.agent()
-    runtime = node.listening.next()
-    runtime.synchronize()
+    agent, runtime = node.connected()
     shared = start(node, runtime, "shared", 0)
     box, asked = replace(pod("own"), uid=""), whole("own", 2)
     runtime.state_change(Event.RUN_POD_SANDBOX, box)

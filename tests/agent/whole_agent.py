@@ -102,6 +102,12 @@ class Node:
         made.start()
         return made
 
+    def connected(self, more: str = "") -> tuple[Agent, RuntimeSide]:
+        """Start an agent, and return it with the runtime's side of its connection after an empty Synchronize."""
+        made, runtime = self.agent(more), self.listening.next()
+        runtime.synchronize()
+        return made, runtime
+
     def beginning(self, more: str = "", cgroups: CGroups | None = None) -> Startup:
         """Write a configuration, and return what an agent begins with."""
         file = self.folder / "agent.yaml"

@@ -13,8 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 from tests.browser.conftest import PATIENCE_SECONDS, SHOTS
-from tests.serve.clusters import known, pod, state
-from tests.serve.site import Site, hostile, node_site, question, recording, served
+from tests.serve.clusters import Site, hostile, known, node_site, pod, question, recording, served, state
 
 from mooring.inputs.machines.loader import load_machine
 from mooring.monitoring.serve.access import OpenGuard, Viewer

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from mooring.command.main import run
+import click
+
+from mooring.command.main import cli, run
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -82,6 +84,13 @@ def mooring(
     assert code in (None, found), answered
     assert code != 2 or not answered.out, answered
     return answered
+
+
+def options_of(verb: str) -> set[str]:
+    """Return the options of a verb."""
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    return {option for parameter in command.params for option in parameter.opts}
 
 
 def _stream(encoding: str) -> io.TextIOWrapper:

@@ -177,9 +177,7 @@ amounts = st.sampled_from(["2", "1", "4", "6", "500m", "16", "33", "3"])
     cut=st.integers(1, 6),
     policy=st.sampled_from(["single-numa-node", "restricted", "best-effort", "none"]),
 )
-def test_a_plan_in_two_parts_is_the_plan_in_one(
-    given: list[tuple[str, str]], cut: int, policy: str, tmp_path: Path
-) -> None:
+def test_a_plan_in_two_is_the_plan_in_one(given: list[tuple[str, str]], cut: int, policy: str, tmp_path: Path) -> None:
     config = yaml.safe_load((EXAMPLES / "kubelet.yaml").read_text())
     (tmp_path / "kubelet.yaml").write_text(yaml.safe_dump({**config, "topologyManagerPolicy": policy}))
     node = (*NODE[:2], "--config", tmp_path / "kubelet.yaml")
@@ -275,9 +273,7 @@ def given_restarts(folder: Path, policy: str = "best-effort", fixed: str = "") -
 
 
 @pytest.mark.parametrize(("fixed", "told"), [("", (MOVES, FAILS)), ("pod-restart", ())])
-def test_a_state_that_is_saved_says_what_the_next_start_does_to_its_pods(
-    tmp_path: Path, fixed: str, told: tuple[str, ...]
-) -> None:
+def test_a_saved_state_says_what_the_next_start_does_to_pods(tmp_path: Path, fixed: str, told: tuple[str, ...]) -> None:
     node = given_restarts(tmp_path, fixed=fixed)
     answered = mooring("plan", "-f", tmp_path / "pod.yaml", *node, "--save-state", tmp_path / "state")
     assert (answered.code, answered.err) == (0, "".join(f"warning[MOOR-547]: {one}\n" for one in told))

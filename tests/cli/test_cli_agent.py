@@ -143,9 +143,7 @@ def test_verbs_about_a_node_read_the_agents_file_as_the_agent_does(file: Path, t
     assert "3 more pods" in answer.out
 
 
-def test_the_file_of_an_agent_beside_a_static_kubelet_is_refused_with_the_kubelets_file(
-    file: Path, tmp_path: Path
-) -> None:
+def test_an_agents_file_beside_a_static_kubelet_is_refused_with_the_kubelets_file(file: Path, tmp_path: Path) -> None:
     of_kubelet = tmp_path / "kubelet.yaml"
     of_kubelet.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\n", encoding="utf-8")
     file.write_text(f"{file.read_text(encoding='utf-8')}kubeletConfig: {of_kubelet}\n", encoding="utf-8")

@@ -268,9 +268,7 @@ def broken(one: Format, what: str) -> tuple[bytes, str]:
 
 
 @pytest.mark.parametrize(("name", "what"), CASES)
-def test_what_is_broken_is_one_line_with_its_place(
-    name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_broken_has_its_place(name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pod.yaml").write_text(POD)
     one = FORMATS[name]

@@ -197,9 +197,7 @@ spec:
 
 
 @pytest.mark.parametrize(("name", "others"), [((), ()), (("web",), ()), (("default/web",), PODS)])
-def test_a_deployment_that_is_scaled_to_0_is_counted_by_its_template(
-    tmp_path: Path, name: tuple[str, ...], others: tuple[str | Path, ...]
-) -> None:
+def test_a_deployment_of_0_is_counted(tmp_path: Path, name: tuple[str, ...], others: tuple[str | Path, ...]) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(SCALED_DOWN, encoding="utf-8")
     counted = mooring("capacity", *name, "-f", file, *others, *NODE, "-o", "json").document

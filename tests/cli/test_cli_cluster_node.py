@@ -304,9 +304,7 @@ def test_the_commands_of_an_answer_name_the_node(rejected: FakeCluster) -> None:
         ({}, ""),
     ],
 )
-def test_a_pod_that_waits_is_asked_about_on_the_node_that_it_names(
-    rejected: FakeCluster, names: dict[str, Any], node: str
-) -> None:
+def test_a_waiting_pod_is_asked_about_on_its_node(rejected: FakeCluster, names: dict[str, Any], node: str) -> None:
     waiting = pod("waiting", 10) | {"status": names.get("status", {"phase": "Pending"})}
     del waiting["spec"]["nodeName"]
     waiting["spec"] |= {name: value for name, value in names.items() if name != "status"}
@@ -496,9 +494,7 @@ def test_a_pod_with_a_shell_packs_the_machine_that_collect_finds(rejected: FakeC
         ("tar -cz -C /dev null", "has no sys/devices/system/cpu"),
     ],
 )
-def test_what_is_no_archive_of_a_node_is_refused_and_the_pod_deleted(
-    rejected: FakeCluster, packs: str, problem: str
-) -> None:
+def test_what_is_no_archive_is_refused_and_the_pod_deleted(rejected: FakeCluster, packs: str, problem: str) -> None:
     (rejected.folder / "packed").write_text(packs)
     answered = explained("--debug-image", "busybox")
     assert (answered.code, problem in answered.complaint) == (2, True), answered
@@ -684,9 +680,7 @@ def test_a_cluster_tells_pods_configuration_and_version(cluster_plugin: Path, tm
     assert (origins["pods"], origins["configuration"]) == ("kubectl", "/configz")
 
 
-def test_a_cluster_that_does_not_answer_is_a_warning_whose_words_stay_here(
-    cluster_plugin: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_that_is_silent_is_a_warning_whose_words_stay_here(cluster_plugin: Path, tmp_path: Path) -> None:
     assert list(cluster_plugin.iterdir()) == []
     answered = mooring(
         "collect", "--root", make_root(tmp_path / "root"), "--to", tmp_path / "node.tar.gz", "-o", "json", code=0
@@ -713,7 +707,7 @@ def test_pods_that_were_given_are_not_asked_for(cluster_plugin: Path, tmp_path: 
     assert {part["name"]: part["origin"] for part in answered.document["parts"]}["pods"] == "--pods"
 
 
-def test_the_kubelets_own_access_is_used_where_there_is_no_other(
+def test_the_kubelets_access_is_the_last_one(
     cluster_plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     access = tmp_path / "kubelet.conf"

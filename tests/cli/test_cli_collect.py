@@ -153,9 +153,7 @@ def test_a_misspelt_field_keeps_its_name_and_loses_its_value(root: Path, tmp_pat
     assert "cpuManagerPolicyOptions" in mooring("plan", "-f", EXAMPLES / "pods.yaml", "--node", archive).err
 
 
-def test_anonymous_archives_name_no_pod_no_namespace_no_node_no_service(
-    with_state: Path, pods: Path, tmp_path: Path
-) -> None:
+def test_anonymous_archives_name_no_pod_namespace_node_or_service(with_state: Path, pods: Path, tmp_path: Path) -> None:
     archive = tmp_path / "node.tar.gz"
     collected(with_state, archive, "--pods", pods, "--anonymous")
     unpacked = gzip.decompress(archive.read_bytes()).lower()

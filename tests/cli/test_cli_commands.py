@@ -206,9 +206,7 @@ def test_a_new_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
-def test_an_answer_that_cannot_be_written_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_cannot_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plan.txt").write_text("before")
 
     def full(_: int) -> None:

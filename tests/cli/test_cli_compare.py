@@ -11,7 +11,6 @@ import pytest
 import yaml
 from tests.cli.command import CORPORA, EXAMPLES, NODE, PODS, mooring
 
-from mooring.answers.compare import command as verb
 from mooring.answers.compare.measures import MEASURES
 from mooring.answers.compare.variant import Dimension
 from mooring.inputs.archive.reader import ALLOCATABLE
@@ -34,8 +33,10 @@ def loose(tmp_path: Path) -> Path:
 
 
 def test_the_names_on_the_command_line_are_those_of_the_planner() -> None:
-    assert tuple(one.value for one in Dimension) == verb.DIMENSIONS
-    assert tuple(MEASURES) == verb.MEASURES
+    for option, values in (("--vary", [one.value for one in Dimension]), ("--by", [*MEASURES])):
+        told = mooring("compare", *PODS, *NODE, option, "colour", code=2).complaint
+        named = told.partition(" is not one of ")[2].partition(";")[0].replace("'", "")
+        assert named == ", ".join(values)
 
 
 def test_the_best_stands_first_and_the_given_one_is_shown_below(loose: Path) -> None:
@@ -225,7 +226,7 @@ def test_what_cannot_be_compared_is_reported_in_one_line(arguments: tuple[str, .
     ],
     ids=range(6),
 )
-def test_a_trace_that_cannot_be_run_is_bad_input(
+def test_an_unrunnable_trace_is_refused(
     lines: list[dict[str, object]], name: str, complaint: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "day.jsonl"

@@ -290,9 +290,7 @@ DAMAGE = (None, b"", b"0-99999999\n", b"-1\n", b"\xff\n", b"99999999999999999999
 @pytest.mark.skipif(not MACHINES.is_dir(), reason="the machines are not beside the repository")
 @settings(few, max_examples=8)
 @given(data=st.data())
-def test_sysfs_with_missing_and_contradictory_files(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_sysfs_with_missing_and_wrong_files(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("tree")
     with tarfile.open(MACHINES / "qemu-a-2s4c2t-2n" / "qemu-a-2s4c2t-2n.tar.gz") as archive:
         archive.extractall(folder, filter="data")

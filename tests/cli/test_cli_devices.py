@@ -166,9 +166,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("verb", ["show", "topology"])
-def test_reservations_thresholds_huge_pages_and_unhealthy_devices_are_no_capacity_for_pods(
-    verb: str, tmp_path: Path
-) -> None:
+def test_reservations_thresholds_huge_pages_and_unhealthy_devices_are_no_capacity(verb: str, tmp_path: Path) -> None:
     config, devices = tmp_path / "kubelet.yaml", tmp_path / "devices.yaml"
     config.write_text(CONFIG, encoding="utf-8")
     devices.write_text(DEVICES, encoding="utf-8")

@@ -139,7 +139,7 @@ def test_nothing_is_written_without_write(site: Site) -> None:
     ],
     ids=["cpu-none", "memory-none", "reserved", "strict"],
 )
-def test_a_changed_configuration_is_repaired_and_then_sound(
+def test_a_changed_configuration_is_repaired_and_sound(
     site: Site, change: dict[str, Any], code: str, kept: int
 ) -> None:
     before = site.files

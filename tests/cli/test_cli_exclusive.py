@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
-from tests.cli.command import Answered, mooring
+from rich.cells import cell_len
+from tests.cli.command import EXAMPLES, NODE, PODS, ROOT, SMALL, Answered, mooring
+
+from mooring.engine.core.decision import DECIDED_REASONS, OTHER_REASONS
+from mooring.explanations.codes import all_codes, reason_page, reasons
 
 M8 = "sockets=2 cores=16 threads=2 memory=64Gi"
 
@@ -73,9 +81,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], str, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_containers_and_fields_that_cost_the_class_are_named_with_a_change_that_was_run(
-    name: str, tmp_path: Path
-) -> None:
+def test_containers_and_fields_that_cost_the_class_are_named_with_a_tried_change(name: str, tmp_path: Path) -> None:
     containers, spec, culprits, asks = CASES[name]
     options = given(tmp_path, *containers, **spec)
     text = explained(*options).out
@@ -196,3 +202,525 @@ def test_of_unhealthy_devices_the_plugin_is_the_remedy(tmp_path: Path, policy: s
     assert "but only 1 of 2 is healthy" in answer.out
     first = next(line for line in answer.out.splitlines() if line.startswith("help"))
     assert first.startswith("help: Start or repair their device plugin")
+
+
+# ``mooring explain``: names, formats, exit codes, and texts as agreed.
+#
+# The golden files are written anew by ``MOORING_GOLDEN=write pytest tests/cli/test_cli_explain.py``.
+
+
+GOLDEN = Path(__file__).parent / "golden"
+AI = (
+    "--machine",
+    "sockets=2 numa=4 cores=64 threads=2 memory=256Gi hugepages-2Mi=2048 distances=10,12,32",
+    "--config",
+    str(EXAMPLES / "ai-kubelet.yaml"),
+    "-f",
+    str(EXAMPLES / "ai-pods.yaml"),
+)
+ONE = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: NAMESPACE}
+spec:
+  containers:
+    - {name: app, resources: {limits: {cpu: CPU, memory: 1Gi}}}
+"""
+TEXTS: dict[str, tuple[tuple[str, ...], int, int]] = {
+    "explain-60": (("explain", "hpc/solver", *PODS, *NODE), 60, 1),
+    "explain-80": (("explain", *PODS, *NODE), 80, 1),
+    "explain-wordy": (("explain", "upf-0/forwarder", *PODS, *NODE, "-v"), 120, 0),
+    "explain-devices": (("explain", "finetune", *AI, "-v"), 100, 1),
+    "explain-partition": (("explain", "gateway", *AI), 100, 0),
+    "explain-shared": (("explain", "logs", *PODS, *NODE), 80, 0),
+    "explain-refused": (
+        ("explain", "solver", *PODS, *NODE[:2], "--config", str(GOLDEN / "refused.yaml"), "--nearest", "0"),
+        80,
+        1,
+    ),
+    "explain-code": (("explain", "MOOR-103"), 80, 0),
+    "help-explain": (("explain", "--help"), 100, 0),
+}
+"""Name -> command, columns, exit code."""
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_text_is_the_agreed_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, columns, code = TEXTS[name]
+    # Printed commands repeat the paths as they were typed.
+    monkeypatch.chdir(ROOT)
+    answered = mooring(*(str(word).removeprefix(f"{ROOT}/") for word in command), columns=columns)
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("MOORING_GOLDEN") == "write":
+        file.write_text(answered.out, "utf-8")
+    assert answered.out == file.read_text("utf-8")
+    assert answered.code == code
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    for name in ("core/upf-0", "ai/inference"):
+        lines = mooring("explain", name, *PODS, *NODE, "-v", "--nearest", "0", columns=columns).out.splitlines()
+        assert max(cell_len(line) for line in lines) <= columns
+
+
+def pods_file(folder: Path, *pods: tuple[str, str]) -> str:
+    texts = [ONE.replace("NAMESPACE", namespace).replace("CPU", cpu) for namespace, cpu in pods]
+    (folder / "pods.yaml").write_text("\n---\n".join(texts), "utf-8")
+    return str(folder / "pods.yaml")
+
+
+def test_a_container_is_explained_and_not_its_pod(tmp_path: Path) -> None:
+    more = "".join(
+        f"    - {{name: {name}, resources: {{limits: {{cpu: {cpu}, memory: 1Gi}}}}}}\n"
+        for name, cpu in (("other", "3"), ("log", "500m"))
+    )
+    (tmp_path / "pod.yaml").write_text(ONE.replace("NAMESPACE", "a").replace("CPU", "2") + more, "utf-8")
+    (tmp_path / "kubelet.yaml").write_text(
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\ncpuManagerPolicy: static\n"
+        'reservedSystemCPUs: "0"\nmemoryManagerPolicy: None\n'
+    )
+    node = ("-f", tmp_path / "pod.yaml", "--machine", "sockets=2 cores=16", "--config", tmp_path / "kubelet.yaml")
+
+    def said(name: str) -> tuple[str, str, list[str]]:
+        found = mooring("explain", name, *node, "-o", "json").document
+        return found["code"], found["why"], [one["code"] for one in found["remarks"]]
+
+    of_pod = "Its 5 exclusive CPUs come from NUMA node 0; 1 other container runs in the shared pool."
+    assert said("web") == ("MOOR-161", of_pod, ["MOOR-176"])
+    assert said("web/app") == ("MOOR-161", "Its 2 exclusive CPUs come from NUMA node 0.", [])
+    assert said("web/other") == ("MOOR-161", "Its 3 exclusive CPUs come from NUMA node 0.", [])
+    assert said("web/log") == ("MOOR-165", "It runs in the shared pool: 500m is not a whole number of CPUs.", [])
+    text = mooring("explain", "web/log", *node).out
+    assert text.startswith("ok[MOOR-165]: a/web/log is admitted\n  It runs in the shared pool: 500m is not a whole")
+    assert "exclusive CPUs come" not in text
+
+
+def test_without_a_name_the_first_refused_pod_is_explained() -> None:
+    answered = mooring("explain", *PODS, *NODE, "-o", "json", "--nearest", "0")
+    assert (answered.code, answered.document["name"], answered.document["code"]) == (1, "inference", "MOOR-105")
+
+
+def test_when_every_pod_runs_they_are_listed(tmp_path: Path) -> None:
+    manifest = pods_file(tmp_path, ("a", "2"), ("b", "100m"))
+    answered = mooring("explain", "-f", manifest, *NODE, "-o", "json")
+    assert (answered.code, answered.document["kind"]) == (0, "ExplanationList")
+    assert [one["code"] for one in answered.document["pods"]] == ["MOOR-161", "MOOR-165"]
+    assert "a/web  [MOOR-161]" in mooring("explain", "-f", manifest, *NODE).out
+    assert mooring("explain", "-f", manifest, *NODE, "-o", "svg").code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("core/upf-0", ("core", "upf-0", "")),
+        ("upf-0", ("core", "upf-0", "")),
+        ("upf-0/mesh", ("core", "upf-0", "mesh")),
+        ("core/upf-0/mesh", ("core", "upf-0", "mesh")),
+    ],
+)
+def test_a_pod_and_a_container_are_named_with_or_without_the_namespace(name: str, named: tuple[str, ...]) -> None:
+    found = mooring("explain", name, *PODS, *NODE, "-o", "json").document
+    assert (found["namespace"], found["name"], found["container"]) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("upf-0/db", "core/upf-0 has no container 'db'; it has mesh, forwarder"),
+        ("upf", "there is no pod 'upf'; did you mean core/upf-0, core/upf-1, core/upf-2"),
+        ("inferense", "there is no pod 'inferense'; did you mean ai/inference?"),
+        ("nobody/upf-0", "there is no pod 'nobody/upf-0'; did you mean core/upf-0?"),
+        ("MOOR-998", "MOOR-998: no such code"),
+    ],
+)
+def test_a_name_that_means_nothing_is_reported_with_what_could_be_meant(name: str, complaint: str) -> None:
+    assert mooring("explain", name, *PODS, *NODE, code=2).complaint.startswith(f"mooring: {complaint}")
+
+
+def test_a_name_that_means_several_pods_is_reported_with_all_of_them(tmp_path: Path) -> None:
+    manifest = pods_file(tmp_path, ("a", "2"), ("b", "2"))
+    answered = mooring("explain", "web", "-f", manifest, *NODE, code=2)
+    assert answered.complaint == "mooring: 'web' means 2 pods: a/web, b/web; name one of them"
+    container = mooring("explain", "web/app", "-f", manifest, *NODE)
+    assert container.complaint == "mooring: 'web/app' means 2 containers: a/web/app, b/web/app; name one of them"
+
+
+@pytest.mark.parametrize("arguments", [(), ("web",), ("--machine", "small-1s8")])
+def test_without_pods_and_kubectl_nothing_is_explained(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert "there is no pod to explain" in mooring("explain", *arguments, code=2).complaint
+
+
+def test_the_document_has_the_story_the_facts_and_the_nearest_change() -> None:
+    found = mooring("explain", "solver", *PODS, *NODE, "-o", "json").document
+    assert (found["apiVersion"], found["kind"], found["verdict"]) == ("mooring/v1alpha1", "Explanation", "rejected")
+    assert [fact["fact"] for fact in found["facts"]][:2] == ["AdmissionBegun", "CPUHintsAsked"]
+    merged = next(fact for fact in found["facts"] if fact["fact"] == "HintsMerged")
+    assert (merged["rule"], merged["admitted"]) == ("filtered", False)
+    assert found["proposals"][0]["changes"][0]["option"] == "--ask"
+    assert any(line["mark"] == "no" for line in found["story"][0]["below"])
+
+
+def test_the_nearest_changes_are_as_many_as_asked_for() -> None:
+    many = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "3").document["proposals"]
+    none = mooring("explain", "solver", *PODS, *NODE, "-o", "json", "--nearest", "0").document["proposals"]
+    assert (len(many) > 1, none) == (True, [])
+
+
+@pytest.mark.parametrize("name", ["solver", "upf-0", "logs", "timekeeper"])
+def test_the_picture_is_well_formed_and_goes_to_a_file(name: str, tmp_path: Path) -> None:
+    to = tmp_path / "why.svg"
+    answered = mooring("explain", name, *PODS, *NODE, "-o", "svg", "--to", to, "--nearest", "0")
+    root = ET.fromstring(to.read_text("utf-8"))  # noqa: S314 - our own picture
+    assert answered.out == ""
+    assert root.tag.endswith("svg")
+    assert name in (root.findtext("{http://www.w3.org/2000/svg}title") or "")
+
+
+def test_a_pod_after_one_on_which_the_kubelet_crashes_is_asked_unless_the_plan_stops_there(tmp_path: Path) -> None:
+    config = tmp_path / "kubelet.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n"
+        "memoryManagerPolicy: Static\nreservedSystemCPUs: '0'\nkubeReserved: {memory: 1Gi}\n"
+        "reservedMemory: [{numaNode: 0, limits: {memory: 1124Mi}}]\n",
+        "utf-8",
+    )
+    crashing = ONE.replace("NAMESPACE", "a").replace("memory: 1Gi", "memory: 1Gi, hugepages-2Mi: 2Mi")
+    manifest = tmp_path / "pods.yaml"
+    manifest.write_text(
+        crashing.replace("CPU", "1") + "---" + ONE.replace("NAMESPACE", "b").replace("CPU", "1"), "utf-8"
+    )
+    node = ("-f", str(manifest), *SMALL, "--config", str(config), "-o", "json", "--nearest", "0")
+    crash, asked = mooring("explain", "a/web", *node), mooring("explain", "b/web", *node)
+    unasked = mooring("explain", "b/web", *node, "--stop-at-crash")
+    assert (crash.code, crash.document["verdict"], crash.document["code"]) == (1, "crash", "MOOR-152")
+    assert (asked.code, asked.document["verdict"]) == (0, "admitted")
+    assert (unasked.code, unasked.document["verdict"]) == (1, "not asked")
+
+
+@pytest.mark.parametrize("code", [one for one in all_codes() if one.startswith("MOOR-1")])
+def test_every_code_of_a_pod_is_explained_by_its_page(code: str) -> None:
+    answered = mooring("explain", code.lower(), "-o", "json")
+    assert (answered.code, answered.document["code"], answered.document["kind"]) == (0, code, "CodePage")
+    assert mooring("explain", code).out == answered.document["text"]
+
+
+def test_a_code_has_no_picture() -> None:
+    assert mooring("explain", "MOOR-103", "-o", "svg").code == 2
+
+
+def test_the_beginning_of_a_code_lists_the_codes_with_their_titles() -> None:
+    listed = [line.partition("  ") for line in mooring("explain", "MOOR-").out.splitlines()]
+    assert [code for code, _, _ in listed] == all_codes()
+    assert all(mooring("explain", code).out.startswith(f"# {code}: {title}\n") for code, _, title in listed[::20])
+
+
+@pytest.mark.parametrize("wrong", [("MOOR-9",), ("MOOR-1", "-o", "json")])
+def test_what_is_no_list_of_codes_is_bad_input(wrong: tuple[str, ...]) -> None:
+    assert mooring("explain", *wrong).code == 2
+
+
+# ``mooring explain REASON`` and ``mooring explain "MESSAGE"``: what is pasted from an event leads to the codes.
+
+
+PASTED = {
+    "Pod was rejected: Resources cannot be allocated with Topology locality": "TopologyAffinityError",
+    "Warning  TopologyAffinityError  12s  kubelet  Resources cannot be allocated with Topology locality": (
+        "TopologyAffinityError"
+    ),
+    "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=2, which is "
+    "unexpected": "MOOR-101",
+    "Allocate failed due to [memorymanager] failed to find the extended preferred hint, which is unexpected": (
+        "MOOR-115"
+    ),
+    "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 2, Available: 1, "
+    "which is unexpected": "MOOR-131",
+    "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2": "MOOR-121",
+    "Node didn't have enough resource: cpu, requested: 4000, used: 2000, capacity: 5000": "MOOR-141",
+    "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint {a: b}.": "FailedScheduling",
+    "0/3 nodes are available:\n  3 mooring: no single NUMA node has enough free CPUs (MOOR-103)": "MOOR-103",
+    'pods "web" is forbidden: exceeded quota: q, requested: cpu=4, used: cpu=8, limited: cpu=10': "FailedCreate",
+    "kube-dns-1  0/3  Topology Affinity Error  0": "TopologyAffinityError",
+    '{"msg":"Failed to start ContainerManager","err":"could not restore state from checkpoint: configured policy '
+    '\\"static\\" differs from state checkpoint policy \\"none\\""}': "MOOR-305",
+    "start cpu manager error: [cpumanager] unable to determine reserved CPU resources for static policy": "MOOR-231",
+    "[memorymanager] the expected machine state is different from the real one": "MOOR-333",
+    "Pod Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: rpc error: GPU is lost": (
+        "look at its log and its devices"
+    ),
+    "The node was low on resource: memory. Threshold quantity: 100Mi": "Evicted",
+}
+
+
+@pytest.mark.parametrize(("sentence", "leads_to"), PASTED.items())
+def test_a_message_that_is_pasted_leads_to_its_meaning(sentence: str, leads_to: str) -> None:
+    answered = mooring("explain", sentence)
+    assert (answered.code, leads_to in answered.out) == (0, True), answered
+
+
+def test_a_message_names_only_the_codes_that_split_it() -> None:
+    sentence = (
+        "Allocate failed due to [memorymanager] preferred hint violates NUMA node allocation, which is unexpected"
+    )
+    assert re.findall(r"^\* (MOOR-\d+)", mooring("explain", sentence).out, re.MULTILINE) == ["MOOR-114"]
+
+
+@pytest.mark.parametrize("reason", sorted({*DECIDED_REASONS, *OTHER_REASONS, "OutOfcpu", "OutOfnvidia.com/gpu"}))
+def test_every_reason_of_an_admission_has_a_meaning(reason: str) -> None:
+    answered = mooring("explain", reason)
+    assert (answered.code, "## What it means\n" in answered.out) == (0, True), answered
+
+
+def test_every_code_of_a_reason_has_a_page() -> None:
+    assert set(re.findall(r"MOOR-\d+", "".join(reasons().values()))) <= set(all_codes())
+
+
+def test_every_message_of_the_table_leads_to_its_own_reason() -> None:
+    for reason, text in reasons().items():
+        for message in re.findall(r"^\* `(.+?)`: ", text, re.MULTILINE):
+            page = reason_page(f"so: {re.sub('%[dsv]', '7', message)}")
+            assert page is not None
+            assert reasons()[page.code] == text, (reason, message)
+
+
+def test_a_sentence_without_a_known_reason_is_refused_in_one_line() -> None:
+    answered = mooring("explain", "it does not work", code=2)
+    assert answered.complaint.startswith("mooring: it does not work: no known reason is in this sentence; paste the")
+
+
+def test_the_name_of_a_pod_is_no_reason(tmp_path: Path) -> None:
+    pods = (EXAMPLES / "pods.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "pods.yaml"
+    file.write_text(pods.replace("timekeeper", "evicted"), encoding="utf-8")
+    assert "## What it means" not in mooring("explain", "evicted", "-f", file, "--machine", "small-1s8").out
+
+
+def test_a_reason_has_neither_picture_nor_document() -> None:
+    for form in ("json", "svg"):
+        answered = mooring("explain", "OutOfcpu", "-o", form)
+        assert (answered.code, "a reason is text" in answered.err) == (2, True), answered
+
+
+# Pods of a cluster as kubectl prints them: rejected ones are the question, ended ones and those of others are not.
+
+
+CASE = Path(__file__).parent / "cases" / "pods-of-two-nodes"
+NODE_PODS = ("--machine", "sockets=2 cores=16 threads=2 memory=64Gi", "--config", str(CASE / "kubelet.yaml"))
+NOT_LOCAL = "Resources cannot be allocated with Topology locality"
+
+
+def pod(name: str, node: str = "n1", phase: str = "Running", cpus: int = 8, **status: str) -> dict[str, Any]:
+    """Return a Guaranteed pod as kubectl prints it."""
+    amounts = {"cpu": str(cpus), "memory": "1Gi"}
+    spec = {"containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]}
+    started = {} if phase == "Pending" else {"startTime": "2026-11-01T00:00:00Z"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ai", "uid": f"uid-{name}"},
+        "spec": spec | ({"nodeName": node} if node else {}),
+        "status": {"phase": phase, "qosClass": "Guaranteed"} | started | status,
+    }
+
+
+def rejected(name: str, node: str = "n1", cpus: int = 10, message: str = NOT_LOCAL) -> dict[str, Any]:
+    """Return a pod that a kubelet rejected."""
+    failed = {"reason": "TopologyAffinityError", "message": f"Pod was rejected: {message}"}
+    return pod(name, node, "Failed", cpus, **failed)
+
+
+RUNNING = [pod("db-0"), pod("db-1")]
+"""Each takes half a NUMA node, so that ten CPUs fit on neither."""
+
+
+def text_of(*pods: Mapping[str, Any]) -> bytes:
+    """Return a list of pods as kubectl prints it."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}).encode()
+
+
+def ask(verb: str, pods: list[dict[str, Any]], *options: str, source: str = "-f") -> Answered:
+    """Ask about pods of standard input."""
+    return mooring(verb, *options, source, "-", *NODE_PODS, stdin=text_of(*pods))
+
+
+def verdicts(answered: Answered) -> list[tuple[str, bool]]:
+    """Return the pods of a plan in order, each with whether it is admitted."""
+    return [(one["name"], one["admitted"]) for one in answered.document["pods"]]
+
+
+def codes(answered: Answered) -> list[str]:
+    """Return the codes of the findings about the pods."""
+    return [one["code"] for one in answered.document["findings"] if one["code"].startswith("MOOR-5")]
+
+
+@pytest.mark.parametrize("name", ["trainer", "ai/trainer", "uid-trainer", "ai/trainer/main"])
+@pytest.mark.parametrize("source", ["-f", "--active"])
+def test_a_rejected_pod_that_is_named_is_asked_about_beside_those_that_run(name: str, source: str) -> None:
+    answered = ask("explain", [rejected("trainer"), *RUNNING], name, "-o", "json", source=source)
+    document = answered.document
+    assert (answered.code, document["name"], document["reason"]) == (1, "trainer", "TopologyAffinityError")
+    assert document["message"] == NOT_LOCAL
+    assert document["remarks"] == []
+
+
+@pytest.mark.parametrize("reason", ["TopologyAffinityError", "OutOfvendor.example/nic", "NodeAffinity", "ProcMount"])
+def test_plan_counts_pods_that_a_kubelet_rejected_for_any_reason_after_those_that_run(reason: str) -> None:
+    failed = pod("trainer", phase="Failed", cpus=10, reason=reason)
+    answered = ask("plan", [failed, *RUNNING], "-o", "json")
+    assert answered.code == 1
+    assert verdicts(answered) == [("db-0", True), ("db-1", True), ("trainer", False)]
+
+
+def test_a_rejected_pod_comes_before_pods_that_are_bound_to_no_node() -> None:
+    pods = [pod("arriving", phase="Pending"), pod("anywhere", "", "Pending"), rejected("trainer", cpus=8), *RUNNING]
+    asked = [name for name, _ in verdicts(ask("plan", pods, "-o", "json"))]
+    assert asked == ["arriving", "db-0", "db-1", "trainer", "anywhere"]
+
+
+def test_with_active_a_rejected_pod_does_not_run_and_one_line_says_so() -> None:
+    answered = ask("explain", [rejected("trainer"), *RUNNING], source="--active")
+    assert answered.code == 0
+    assert "ai/trainer" not in answered.out
+    assert answered.err == (
+        "note[MOOR-502]: pods: 1 pod is left out: 1 rejected by the kubelet (ai/trainer: TopologyAffinityError); "
+        "mooring explain NAMESPACE/POD asks about one\n"
+    )
+
+
+@pytest.mark.parametrize("status", [("Failed", "Evicted"), ("Failed", ""), ("Succeeded", "")])
+def test_a_pod_that_has_ended_is_no_question_unless_it_is_named(status: tuple[str, str]) -> None:
+    phase, reason = status
+    ended = pod("done", phase=phase, cpus=10, reason=reason)
+    planned = ask("plan", [ended, *RUNNING], "-o", "json")
+    assert (planned.code, verdicts(planned), codes(planned)) == (0, [("db-0", True), ("db-1", True)], ["MOOR-502"])
+    assert "2 pods admitted, 0 rejected." in ask("plan", [ended, *RUNNING]).out
+    for source in ("-f", "--active"):
+        named = ask("explain", [ended, *RUNNING], "ai/done", source=source)
+        assert (named.code, named.err) == (1, "")
+        assert "ai/done is rejected" in named.out
+
+
+def test_a_name_means_pods_that_have_ended_only_where_it_means_no_other() -> None:
+    old = pod("web", phase="Failed", reason="Evicted")
+    old["metadata"] |= {"namespace": "old", "uid": "uid-old"}
+    answered = ask("explain", [old, pod("web")], "web", "-o", "json")
+    assert (answered.document["namespace"], answered.document["uid"]) == ("ai", "uid-web")
+
+
+def test_beside_a_rejected_pod_that_is_named_others_that_were_rejected_are_left_out() -> None:
+    pods = [rejected("trainer-1", cpus=6), rejected("trainer-2", cpus=8), *RUNNING]
+    assert verdicts(ask("plan", pods, "-o", "json"))[2:] == [("trainer-1", True), ("trainer-2", True)]
+    named = ask("explain", pods, "trainer-2")
+    assert (named.code, "1 rejected by the kubelet (ai/trainer-1" in named.err) == (0, True)
+
+
+def test_a_pod_that_is_named_is_asked_about_on_its_own_node() -> None:
+    pods = [rejected("trainer"), *RUNNING, pod("else", "n2", cpus=14), rejected("other", "n2", cpus=2)]
+    for source in ("-f", "--active"):
+        here = ask("explain", pods, "ai/trainer", source=source)
+        assert (here.code, "8 on NUMA node 1, 7 on NUMA node 0" in here.out) == (1, True)
+        assert "warning[MOOR-513]: node n1: 2 pods are bound to other nodes and left out\n" in here.err
+        there = ask("explain", pods, "ai/other", source=source)
+        assert (there.code, "ai/other is admitted" in there.out) == (0, True)
+
+
+def test_a_pod_that_is_being_deleted_keeps_what_it_has_until_it_has_ended() -> None:
+    leaving = pod("leaving")
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-02T00:00:00Z"
+    assert ask("explain", [rejected("trainer"), leaving, pod("db-1")], "trainer").code == 1
+    assert ask("explain", [rejected("trainer"), pod("db-1")], "trainer").code == 0
+
+
+def test_a_pod_of_the_manifests_may_also_be_one_that_ended_among_the_active_ones(tmp_path: Path) -> None:
+    new = tmp_path / "pod.json"
+    new.write_bytes(text_of(rejected("trainer")))
+    active = text_of(rejected("trainer"), *RUNNING)
+    answered = mooring("explain", "trainer", "-f", new, "--active", "-", *NODE_PODS, stdin=active)
+    assert (answered.code, "ai/trainer is rejected" in answered.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said"),
+    [
+        (("TopologyAffinityError", f"Pod was rejected: {NOT_LOCAL}"), ""),
+        (("TopologyAffinityError", f"Pod {NOT_LOCAL}"), ""),
+        (("TopologyAffinityError", ""), ""),
+        (
+            ("OutOfcpu", "Pod was rejected: Too\nmuch\x1b[31m"),
+            "records OutOfcpu “Too much�[31m”, and here it is rejected",
+        ),
+        (("NodeShutdown", ""), "records NodeShutdown, a check of the kubelet that is not made here"),
+        (("Evicted", "low on memory"), "records Evicted “low on memory”, which is no admission reason"),
+    ],
+)
+def test_what_the_status_records_is_compared_with_the_answer(recorded: tuple[str, str], said: str) -> None:
+    failed = pod("trainer", phase="Failed", cpus=10, reason=recorded[0], message=recorded[1])
+    told = ask("explain", [failed, *RUNNING], "trainer").out
+    assert (" ".join(told.split()).find(said) >= 0) if said else "MOOR-519" not in told
+    remarks = ask("explain", [failed, *RUNNING], "trainer", "-o", "json").document["remarks"]
+    assert [one["code"] for one in remarks] == (["MOOR-519"] if said else [])
+
+
+def test_where_the_answer_differs_plan_says_so_in_text_and_document() -> None:
+    said = (
+        f"its status records TopologyAffinityError “{NOT_LOCAL}”, and here it is admitted: release, configuration, "
+        "state or other pods were not the same then"
+    )
+    assert ask("plan", [rejected("trainer")]).err == f"warning[MOOR-519]: ai/trainer: {said}\n"
+    found = ask("plan", [rejected("trainer")], "-o", "json").document["findings"]
+    assert {"severity": "warning", "subject": "ai/trainer", "message": said, "code": "MOOR-519"} in found
+
+
+def test_after_a_change_the_status_is_compared_no_more() -> None:
+    changed = ask("whatif", [rejected("trainer"), *RUNNING], "--ask", "ai/trainer:cpu=8", source="--active")
+    assert (changed.code, changed.err, "trainer" in changed.out) == (0, "", True)
+
+
+def test_commands_that_are_printed_name_the_pod_where_nothing_else_does() -> None:
+    pods = [rejected("trainer"), *RUNNING, pod("else", "n2")]
+    lines = ask("whatif", pods, "ai/trainer", source="--active").out.replace("\\\n", "").splitlines()
+    commands = [line for line in lines if "mooring whatif" in line]
+    assert commands
+    assert all("ai/trainer" in command and "--node-name n1" in command for command in commands)
+
+
+def test_capacity_counts_pods_like_one_that_was_rejected() -> None:
+    answered = ask("capacity", [rejected("trainer", cpus=4), *RUNNING], "ai/trainer", "-o", "json", source="--active")
+    assert (answered.code, len(answered.document["replicas"]) > 1) == (0, True)
+
+
+@pytest.mark.parametrize("verb", ["plan", "explain", "whatif", "capacity", "compare", "upgrade", "show"])
+def test_pods_of_two_nodes_are_never_planned_on_one(verb: str) -> None:
+    more = {"upgrade": ("--kubelet-version", "1.34"), "compare": ("--vary", "topology-policy")}
+    given = (verb, "-f", CASE / "pods.yaml", *NODE_PODS, *more.get(verb, ()))
+    refused = mooring(*given, code=2)
+    assert "pods.yaml: -f: the pods are bound to 2 nodes (node-a, node-b); choose one with --node-name" in refused.err
+    answered = mooring(*given, "--node-name", "node-a", code=0)
+    assert "node node-a: 1 pod is bound to other nodes and left out" in answered.err
+    assert "worker" not in answered.out
+
+
+def test_manifests_with_pods_of_other_nodes_alone_say_so() -> None:
+    refused = mooring("plan", "-f", CASE / "pods.yaml", *NODE_PODS, "--node-name", "node-c", code=2)
+    assert refused.complaint.endswith(
+        "there is no pod in the manifests; node node-c: 2 pods are bound to other nodes and left out; choose another "
+        "node with --node-name"
+    )
+
+
+def test_pods_of_a_workload_are_bound_to_no_node() -> None:
+    template = {"spec": pod("x")["spec"] | {"nodeName": ""}}
+    web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": template}}
+    answered = ask("plan", [web, pod("db-0", "n2"), rejected("trainer", "n2")], "-o", "json")
+    assert verdicts(answered) == [("web-0", True), ("db-0", True), ("trainer", False)]
+
+
+def test_beside_a_pod_that_is_named_one_that_exists_may_stand_in_both_lists(tmp_path: Path) -> None:
+    everything = tmp_path / "all.json"
+    everything.write_bytes(text_of(rejected("trainer"), *RUNNING, pod("arriving", phase="Pending", cpus=2)))
+    twice = ("-f", everything, "--active", everything, *NODE_PODS)
+    assert "ai/trainer is rejected" in mooring("explain", "ai/trainer", *twice, code=1).out
+    assert "is also given with --active" in mooring("plan", *twice).err

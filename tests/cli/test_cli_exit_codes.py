@@ -15,8 +15,7 @@ import click
 import pytest
 from tests.cli.command import EXAMPLES, NODE, PODS, SMALL, Answered, mooring
 
-from mooring.command import main
-from mooring.command.main import VERBS, cli
+from mooring.command.main import TRACEBACK, VERBS, cli
 from mooring.engine.core.errors import InputError
 
 MANIFEST = """\
@@ -46,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 USAGE = [
     ("", "Usage: mooring"),
-    ("bogus", f"mooring: no such verb: 'bogus'; verbs are {', '.join(sorted(main.VERBS))}; see mooring --help"),
+    ("bogus", f"mooring: no such verb: 'bogus'; verbs are {', '.join(sorted(VERBS))}; see mooring --help"),
     ("topo", "mooring: no such verb: 'topo'; did you mean 'topology'?; see mooring --help"),
     (
         "plan",
@@ -215,7 +214,7 @@ def test_an_error_of_our_own_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) 
         r"the command and its input \(MOORING_TRACEBACK=1 shows more\)",
         answered.complaint,
     )
-    monkeypatch.setenv(main.TRACEBACK, "1")
+    monkeypatch.setenv(TRACEBACK, "1")
     assert "Traceback (most recent call last)" in mooring("topology", *SMALL, code=70).err
 
 
@@ -229,7 +228,7 @@ def test_an_interrupt_is_no_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> No
     assert (answered.code, answered.out, answered.err) == (130, "", "\n")
 
 
-@pytest.mark.parametrize("verb", ["", *main.VERBS])
+@pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help_and_version_are_answers(verb: str) -> None:
     answered = mooring(*filter(None, [verb, "--help"]), code=0)
     assert answered.out.startswith(f"Usage: mooring {verb}".rstrip())
@@ -391,9 +390,7 @@ def _written(folder: Path, count: int) -> dict[str, str]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_verb_keeps_its_limits_of_memory_and_time(
-    words: str, count: int, memory: int, seconds: int, tmp_path: Path
-) -> None:
+def test_a_verb_keeps_within_memory_and_time(words: str, count: int, memory: int, seconds: int, tmp_path: Path) -> None:
     found = _written(tmp_path, count)
     node = () if words.startswith(("replay", "fleet")) else (*NODE[:2], "--config", found["CONFIG"])
     arguments = [*(found.get(word, word) for word in words.split()), *node]
@@ -442,9 +439,7 @@ def test_every_verb_is_asked() -> None:
 
 @pytest.mark.parametrize("value", ["", " "])
 @pytest.mark.parametrize(("command", "asked"), ALL)
-def test_an_empty_value_is_refused_with_the_name_of_its_option(
-    command: click.Command, asked: click.Parameter, value: str
-) -> None:
+def test_an_empty_value_is_refused_with_its_option(command: click.Command, asked: click.Parameter, value: str) -> None:
     needed = [one for one in command.params if one.required and one is not asked]
     values = {one: ("text" if one.type is click.STRING else "bash") for one in needed} | {asked: value}
     words = [word for one, text in values.items() for word in (*one.opts[:1], text) if isinstance(one, click.Option)]

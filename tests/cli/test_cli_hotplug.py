@@ -171,7 +171,7 @@ def planned(folder: Path, container: dict[str, Any]) -> tuple[str, list[str]]:
         ({"command": ["taskset", "0x300", "app"]}, "8-9", "taskset 0x300"),
     ],
 )
-def test_cores_that_the_container_does_not_get_are_named(
+def test_cores_of_others_are_named_in_answers(
     tmp_path: Path, container: dict[str, Any], named: str, written: str
 ) -> None:
     told, remarks = planned(tmp_path, container)
@@ -239,9 +239,7 @@ def test_capacity_names_the_replica_that_empties_the_pool(tmp_path: Path, node: 
     assert found["subject"] == "default/shape+2"
 
 
-def test_doctor_names_the_pods_of_a_file_and_the_running_pod_that_is_last(
-    tmp_path: Path, node: tuple[str | Path, ...]
-) -> None:
+def test_doctor_names_the_pods_of_a_file_and_the_last_running(tmp_path: Path, node: tuple[str | Path, ...]) -> None:
     mooring("plan", "-f", tmp_path / "pods.yaml", *node, "--save-state", tmp_path / "state")
     alone = mooring("doctor", "--state", tmp_path / "state", *node, columns=1000, code=1)
     assert "have emptied the shared pool: default_big (5 CPUs), default_last (2 CPUs)" in alone.out

@@ -80,9 +80,7 @@ def test_doctor_decides_as_the_release(asked: tuple[str | Path, ...], tmp_path: 
         ("nonsense", "'nonsense' is not a kubelet version"),
     ],
 )
-def test_what_is_no_known_release_is_refused_in_one_line(
-    version: str, told: str, asked: tuple[str | Path, ...]
-) -> None:
+def test_what_is_no_known_release_is_one_line(version: str, told: str, asked: tuple[str | Path, ...]) -> None:
     answered = mooring("plan", *asked, "--kubelet-version", version)
     assert (answered.code, len(answered.err.splitlines())) == (2, 1)
     assert told in answered.err
@@ -123,7 +121,7 @@ def test_nodes_among_the_running_pods_name_the_release(asked: tuple[str | Path, 
 
 
 @pytest.mark.parametrize("more", [(), ("--kubelet-version", "1.34")])
-def test_a_node_that_a_list_of_nodes_does_not_have_is_refused(
+def test_a_node_that_a_list_lacks_is_refused(
     more: tuple[str, ...], asked: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     listed = tmp_path / "cluster.json"
@@ -141,7 +139,7 @@ def test_a_node_that_a_list_of_nodes_does_not_have_is_refused(
     assert mooring(*plan, "gpu-7").code == 0
 
 
-def test_the_kubelet_of_this_computer_decides_where_no_other_machine_is_named(
+def test_the_kubelet_of_this_computer_decides_where_none_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "kubelet"

@@ -103,9 +103,7 @@ def test_closed_standard_output_is_reported() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("redirected", [pytest.param("2>/dev/full", marks=NEEDS_FULL), "2>&-", "2</dev/null"])
 @pytest.mark.parametrize(("verb", "code"), [(("plan", *PODS, *SMALL), 1), (("plan", "-f", "missing.yaml"), 2), ((), 2)])
-def test_an_answer_outlives_a_standard_error_that_takes_nothing(
-    verb: Sequence[str], code: int, redirected: str
-) -> None:
+def test_an_answer_outlives_a_full_standard_error(verb: Sequence[str], code: int, redirected: str) -> None:
     whole = finished(*verb)
     assert (whole.returncode, whole.stderr != b"") == (code, True)
     script = f"exec {shlex.join([*COMMAND, *verb])} {redirected}"

@@ -209,7 +209,7 @@ def running(name: str, cpus: int, allocated: str = "") -> str:
 
 
 @pytest.mark.parametrize(("old", "new"), [("33.13", "34.4"), ("35.4", "34.4"), ("36.3", "37.2")])
-def test_live_pods_whose_statuses_allocate_nothing_keep_what_they_were_admitted_with_here_and_in_fleet(
+def test_live_pods_without_allocations_keep_what_they_were_admitted_with_in_fleet_too(
     old: str, new: str, tmp_path: Path
 ) -> None:
     """What was admitted had no status yet; what the old kubelet refuses already is no loss by the upgrade."""
@@ -290,7 +290,7 @@ def upgrade(
         ("1.37", "1.38", {"EnvFiles": False}, "cannot set feature gate EnvFiles to false, feature is locked to true"),
     ],
 )
-def test_a_gate_that_came_or_went_stops_the_other_kubelet(
+def test_a_gate_that_came_or_went_stops_the_other(
     tmp_path: Path, old: str, new: str, gates: dict[str, bool], told: str
 ) -> None:
     found = upgrade(tmp_path, old, new, {**NAMED, "featureGates": gates})
@@ -301,9 +301,7 @@ def test_a_gate_that_came_or_went_stops_the_other_kubelet(
 
 
 @pytest.mark.parametrize(("old", "new", "cpus"), [("1.37", "1.38", ["0-1", "0,2"]), ("1.38", "1.37", ["0,2", "0-1"])])
-def test_reserved_cpus_that_are_chosen_anew_can_be_those_of_a_pod(
-    tmp_path: Path, old: str, new: str, cpus: list[str]
-) -> None:
+def test_reserved_cpus_chosen_anew_can_be_a_pods(tmp_path: Path, old: str, new: str, cpus: list[str]) -> None:
     found = upgrade(tmp_path, old, new, SPREAD, pod("a", "6"), pod("b", "6"))
     assert found["startError"].startswith(f'start cpu manager error: not all reserved cpus: "{cpus[1]}" are present in')
     assert [one["name"] for one in found["causes"]] == ["spread-by-cpu-number"]
@@ -323,9 +321,7 @@ def test_strictly_reserved_cpus_are_outside_of_the_shared_pool_and_chosen_anew_t
 
 @pytest.mark.parametrize(("old", "new"), [("1.37", "1.38"), ("1.38", "1.37")])
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_other_pods_keep_what_they_have_and_the_managers_files_their_text(
-    tmp_path: Path, old: str, new: str, scope: str
-) -> None:
+def test_other_pods_keep_what_they_have_and_files_their_text(tmp_path: Path, old: str, new: str, scope: str) -> None:
     kubelet = {**WHOLE, "topologyManagerScope": scope}
     found = upgrade(tmp_path, old, new, kubelet, pod("a", "2", "1"), pod("b", "3"), machine=TWO_NODES)
     assert (found["safe"], [one["outcome"] for one in found["pods"]]) == (True, ["kept", "kept"])

@@ -112,9 +112,7 @@ cluster: {}
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_flag_that_the_release_lacks_ends_the_kubelet_whichever_file_has_it(
-    name: str, pods: str, tmp_path: Path
-) -> None:
+def test_a_flag_that_the_release_lacks_ends_the_kubelet_in_any_file(name: str, pods: str, tmp_path: Path) -> None:
     file, config = tmp_path / name, tmp_path / "kubelet.yaml"
     file.write_text(WAYS[name])
     config.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
@@ -185,9 +183,7 @@ POD_MACHINE = "{apiVersion: v1, kind: Pod, metadata: {name: app}, spec: {contain
 @pytest.mark.parametrize(
     ("options", "warned"), [("", False), ('cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: "true"}', True)]
 )
-def test_caches_that_the_kubelet_merges_are_warned_of_where_they_decide(
-    tmp_path: Path, options: str, *, warned: bool
-) -> None:
+def test_caches_that_the_kubelet_merges_are_warnings(tmp_path: Path, options: str, *, warned: bool) -> None:
     (tmp_path / "kubelet.yaml").write_text(CONFIG + options)
     (tmp_path / "pod.yaml").write_text(POD_MACHINE)
     planned = mooring(
@@ -279,6 +275,12 @@ def test_the_matrix_of_nvidia_smi_is_a_list_of_devices(folder: Path) -> None:
     answer = plan(folder, "--config", written(folder, "topo.txt", f"$ nvidia-smi topo -m\n{MATRIX}"))
     assert answer.code == 0
     assert "nvidia.com/gpu: GPU0 (NUMA 0) held by default/train/main; GPU1 (NUMA 1) free." in answer.out
+
+
+def test_devices_in_a_row_that_are_alike_are_one(folder: Path) -> None:
+    answer = mooring("plan", "-f", folder / "pod.yaml", "--machine", "hgx-8gpu", columns=200)
+    of_gpus = "gpu-0 (NUMA 0) held by default/train/main; gpu-1 to gpu-3 (NUMA 0) free; gpu-4 to gpu-7 (NUMA 1) free."
+    assert f"nvidia.com/gpu: {of_gpus}" in " ".join(answer.out.split())
 
 
 def test_dumps_of_the_pod_resources_api_are_devices_and_holders(folder: Path) -> None:
@@ -392,9 +394,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("name", GIVEN)
-def test_prompts_and_fences_around_a_configuration_and_pods_change_nothing(
-    name: str, around: str, tmp_path: Path
-) -> None:
+def test_prompts_and_fences_around_configuration_and_pods_are_nothing(name: str, around: str, tmp_path: Path) -> None:
     pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: "
     pod += "{cpu: 2, memory: 1Gi}}}]}}"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,114 +19,66 @@ from mooring.inputs.decoding.fields import Document, Value
 FOLDER = Path(__file__).parent / "shown"
 MACHINE = MachineInfo(8, 1, 16 * 1024**3, ())
 
-KUBEADM = "https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4/"
-INTEGRATION = "https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration/"
-NUMARESOURCES = "https://github.com/openshift-kni/numaresources-operator/blob/main/doc/examples/kubeletconfig.yaml"
-PROFILE = "https://docs.redhat.com/en/documentation/openshift_container_platform/4.17/html/scalability_and_performance"
-RAN = "https://github.com/RHsyseng/5g-ran-deployments-on-ocp-lab (lab-4.19, 04_performance_profile.yaml)"
-NODEADM = "https://awslabs.github.io/amazon-eks-ami/nodeadm/"
-EKSCTL = "https://docs.aws.amazon.com/eks/latest/eksctl/node-bootstrapping.html"
-CDK = "https://docs.aws.amazon.com/cdk/api/v2/docs/aws-cdk-lib.aws_eks.BootstrapOptions.html"
-GKE = "https://cloud.google.com/kubernetes-engine/docs/how-to/node-system-config"
-GKE_REST = "https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig"
-AKS = "https://learn.microsoft.com/azure/aks/custom-node-configuration"
-K3S = "https://docs.k3s.io/installation/configuration"
-HARVESTER = "https://github.com/harvester/harvester (enhancements, CPU pinning)"
-MICROK8S = "https://github.com/canonical/microk8s/blob/master/microk8s-resources/default-args/kubelet"
-TALOS = "https://docs.siderolabs.com/talos/v1.11/reference/configuration/v1alpha1/config"
-NVIDIA = "https://docs.nvidia.com/networking/display/kubernetes2411/kubernetes+performance+tuning"
-EKS_OWN = {"kubeReserved.cpu": "90m", "kubeReservedCgroup": "/runtime", "evictionHard.memory.available": "100Mi"}
-
-SHOWN: list[tuple[str, str, dict[str, Any]]] = [
-    ("kubeadm-v1beta4.yaml", KUBEADM, {"maxPods": 30}),
-    ("kubeadm-v1beta3.yaml", KUBEADM, {"evictionHard.memory.available": "300Mi"}),
-    ("kubeadm-flags-env.txt", INTEGRATION, {"cpuManagerPolicy": "static"}),
-    ("default-kubelet.txt", INTEGRATION, {"kubeReserved.cpu": "500m", "systemReserved.cpu": "500m"}),
-    ("systemd-unit.txt", INTEGRATION, {"maxPods": 20}),
-    (
-        "eksctl-unit.txt",
-        "https://gist.github.com/leandrosiow/13ac6c27c9236a8c8487e324fbf68662",
-        {"cpuManagerPolicy": "static", "kubeReserved.cpu": "1"},
-    ),
-    (
-        "openshift-kubeletconfig.yaml",
-        NUMARESOURCES,
-        {
-            "systemReserved.memory": "512Mi",
-            "systemReserved.cpu": "500m",
-            "reservedSystemCPUs": "0,1",
-            "topologyManagerScope": "pod",
-            "maxPods": 250,
-        },
-    ),
-    (
-        "performance-v1.yaml",
-        PROFILE,
-        {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0-4", "topologyManagerPolicy": "best-effort"},
-    ),
-    (
-        "performance-ran.yaml",
-        RAN,
-        {
-            "memoryManagerPolicy": "Static",
-            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "3672Mi"}}],
-            "kubeReserved.memory": "500Mi",
-            "systemReserved.memory": "3Gi",
-            "topologyManagerScope": "pod",
-        },
-    ),
-    (
-        "performance-single-numa.yaml",
-        PROFILE,
-        {"cpuManagerPolicyOptions.full-pcpus-only": "true", "reservedSystemCPUs": "0-1,6-7"},
-    ),
-    ("eks-minimal.yaml", NODEADM, EKS_OWN),
-    ("eksctl-mime.txt", EKSCTL, {**EKS_OWN, "maxPods": 42}),
-    ("eks-two-parts.txt", NODEADM, {"maxPods": 20, "cpuManagerPolicy": "static"}),
-    ("eks-bootstrap.txt", CDK, {**EKS_OWN, "maxPods": 9}),
-    ("eks-bootstrap-mime.txt", EKSCTL, {"reservedSystemCPUs": "0-1", "kubeReserved.cpu": "90m"}),
-    (
-        "gke.yaml",
-        GKE,
-        {"cpuManagerPolicy": "static", "kubeReserved.cpu": "90m", "kubeReserved.memory": str(1024**2 * 26624 // 10)},
-    ),
-    (
-        "gke-managers.yaml",
-        GKE_REST,
-        {"topologyManagerPolicy": "restricted", "memoryManagerPolicy": "Static", "cpuCFSQuota": False},
-    ),
-    ("aks.json", AKS, {"cpuManagerPolicy": "static", "cpuCFSQuotaPeriod": "200ms", "kubeReserved.cpu": "180m"}),
-    (
-        "aks-preview.json",
-        AKS,
-        {"kubeReserved.cpu": "200m", "kubeReserved.memory": "1024Mi", "evictionHard.memory.available": "20%"},
-    ),
-    ("aks-windows.json", AKS, {"kubeReserved.cpu": "180m"}),
-    ("k3s.yaml", K3S, {"memoryManagerPolicy": "Static", "kubeReserved.memory": "1.5Gi", "maxPods": 600}),
-    (
-        "rke2-added.yaml",
-        HARVESTER,
-        {"systemReserved.cpu": "490m", "kubeReserved.cpu": "490m", "evictionHard.nodefs.available": "5%"},
-    ),
-    ("rke2-string.yaml", K3S, {"maxPods": 200}),
-    (
-        "k3s-command-line.txt",
-        "https://github.com/k3s-io/k3s/issues (Running kubelet ...)",
-        {"evictionHard.imagefs.available": "5%", "maxPods": 110},
-    ),
-    ("microk8s.txt", MICROK8S, {"evictionHard.memory.available": "100Mi", "evictionHard.imagefs.available": "1Gi"}),
-    (
-        "talos.yaml",
-        TALOS,
-        {"systemReserved.memory": "512Mi", "systemReserved.cpu": "50m", "featureGates.ServerSideApply": True},
-    ),
-    ("talos-reserved.yaml", TALOS, {"cpuManagerPolicy": "static", "systemReserved.cpu": "1", "maxPods": 60}),
-    ("talos-documents.yaml", TALOS, {"maxPods": 70, "featureGates.AllBeta": True, "systemReserved.memory": "512Mi"}),
-    ("eks-base64.txt", "https://registry.terraform.io/providers/hashicorp/cloudinit", {**EKS_OWN, "maxPods": 33}),
-    ("nvidia.yaml", NVIDIA, {"reservedSystemCPUs": "6-8", "topologyManagerPolicy": "single-numa-node"}),
-    ("proc-cmdline.bin", "proc(5)", {"cpuManagerPolicy": "static", "kubeReserved.cpu": "1"}),
-]
-"""File of the folder ``shown``, where its facts are from, and some of the fields in force."""
+SHOWN: dict[str, dict[str, Any]] = yaml.safe_load(
+    """
+# https://kubernetes.io/docs/reference/config-api/kubeadm-config.v1beta4/
+kubeadm-v1beta4.yaml: {maxPods: 30}
+kubeadm-v1beta3.yaml: {evictionHard.memory.available: 300Mi}
+# https://kubernetes.io/docs/setup/production-environment/tools/kubeadm/kubelet-integration/
+kubeadm-flags-env.txt: {cpuManagerPolicy: static}
+default-kubelet.txt: {kubeReserved.cpu: 500m, systemReserved.cpu: 500m}
+systemd-unit.txt: {maxPods: 20}
+# https://gist.github.com/leandrosiow/13ac6c27c9236a8c8487e324fbf68662
+eksctl-unit.txt: {cpuManagerPolicy: static, kubeReserved.cpu: '1'}
+# https://github.com/openshift-kni/numaresources-operator/blob/main/doc/examples/kubeletconfig.yaml
+openshift-kubeletconfig.yaml: {systemReserved.memory: 512Mi, systemReserved.cpu: 500m, reservedSystemCPUs: '0,1',
+  topologyManagerScope: pod, maxPods: 250}
+# https://docs.redhat.com/en/documentation/openshift_container_platform/4.17/html/scalability_and_performance
+performance-v1.yaml: {cpuManagerPolicy: static, reservedSystemCPUs: 0-4, topologyManagerPolicy: best-effort}
+performance-single-numa.yaml: {cpuManagerPolicyOptions.full-pcpus-only: 'true', reservedSystemCPUs: '0-1,6-7'}
+# https://github.com/RHsyseng/5g-ran-deployments-on-ocp-lab (lab-4.19, 04_performance_profile.yaml)
+performance-ran.yaml: {memoryManagerPolicy: Static, reservedMemory: [{numaNode: 0, limits: {memory: 3672Mi}}],
+  kubeReserved.memory: 500Mi, systemReserved.memory: 3Gi, topologyManagerScope: pod}
+# https://awslabs.github.io/amazon-eks-ami/nodeadm/
+eks-minimal.yaml: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi}
+eks-two-parts.txt: {maxPods: 20, cpuManagerPolicy: static}
+# https://docs.aws.amazon.com/eks/latest/eksctl/node-bootstrapping.html
+eksctl-mime.txt: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi,
+  maxPods: 42}
+eks-bootstrap-mime.txt: {reservedSystemCPUs: 0-1, kubeReserved.cpu: 90m}
+# https://docs.aws.amazon.com/cdk/api/v2/docs/aws-cdk-lib.aws_eks.BootstrapOptions.html
+eks-bootstrap.txt: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi,
+  maxPods: 9}
+# https://cloud.google.com/kubernetes-engine/docs/how-to/node-system-config
+gke.yaml: {cpuManagerPolicy: static, kubeReserved.cpu: 90m, kubeReserved.memory: '2791728742'}
+# https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig
+gke-managers.yaml: {topologyManagerPolicy: restricted, memoryManagerPolicy: Static, cpuCFSQuota: false}
+# https://learn.microsoft.com/azure/aks/custom-node-configuration
+aks.json: {cpuManagerPolicy: static, cpuCFSQuotaPeriod: 200ms, kubeReserved.cpu: 180m}
+aks-preview.json: {kubeReserved.cpu: 200m, kubeReserved.memory: 1024Mi, evictionHard.memory.available: 20%}
+aks-windows.json: {kubeReserved.cpu: 180m}
+# https://docs.k3s.io/installation/configuration
+k3s.yaml: {memoryManagerPolicy: Static, kubeReserved.memory: 1.5Gi, maxPods: 600}
+rke2-string.yaml: {maxPods: 200}
+# https://github.com/harvester/harvester (enhancements, CPU pinning)
+rke2-added.yaml: {systemReserved.cpu: 490m, kubeReserved.cpu: 490m, evictionHard.nodefs.available: 5%}
+# https://github.com/k3s-io/k3s/issues (Running kubelet ...)
+k3s-command-line.txt: {evictionHard.imagefs.available: 5%, maxPods: 110}
+# https://github.com/canonical/microk8s/blob/master/microk8s-resources/default-args/kubelet
+microk8s.txt: {evictionHard.memory.available: 100Mi, evictionHard.imagefs.available: 1Gi}
+# https://docs.siderolabs.com/talos/v1.11/reference/configuration/v1alpha1/config
+talos.yaml: {systemReserved.memory: 512Mi, systemReserved.cpu: 50m, featureGates.ServerSideApply: true}
+talos-reserved.yaml: {cpuManagerPolicy: static, systemReserved.cpu: '1', maxPods: 60}
+talos-documents.yaml: {maxPods: 70, featureGates.AllBeta: true, systemReserved.memory: 512Mi}
+# https://registry.terraform.io/providers/hashicorp/cloudinit
+eks-base64.txt: {kubeReserved.cpu: 90m, kubeReservedCgroup: /runtime, evictionHard.memory.available: 100Mi, maxPods: 33}
+# https://docs.nvidia.com/networking/display/kubernetes2411/kubernetes+performance+tuning
+nvidia.yaml: {reservedSystemCPUs: 6-8, topologyManagerPolicy: single-numa-node}
+# proc(5)
+proc-cmdline.bin: {cpuManagerPolicy: static, kubeReserved.cpu: '1'}
+"""
+)
+"""File of the folder ``shown``, under where its facts are from, with some of the fields in force."""
 
 
 def loaded(*paths: Path) -> NodeConfiguration:
@@ -138,9 +91,7 @@ def written(folder: Path, text: str, name: str = "given") -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [(name, fields) for name, _, fields in SHOWN], ids=[name for name, _, _ in SHOWN]
-)
+@pytest.mark.parametrize(("name", "expected"), SHOWN.items(), ids=SHOWN)
 def test_what_documentation_shows_is_read(name: str, expected: dict[str, Any]) -> None:
     found = loaded(FOLDER / name)
     values = {one.name: one.value for one in found.effective()}
@@ -149,7 +100,7 @@ def test_what_documentation_shows_is_read(name: str, expected: dict[str, Any]) -
 
 
 ODD: tuple[Value, ...] = (None, [], {}, "x", "", 1, -1, 1.5, True, [1], [{}], {"a": {"b": 1}}, 10**20)
-DOCUMENTS = [one for name, _, _ in SHOWN for one in load_sources(FOLDER / name)]
+DOCUMENTS = [one for name in SHOWN for one in load_sources(FOLDER / name)]
 
 
 def changed(content: Value, data: st.DataObject) -> Value:

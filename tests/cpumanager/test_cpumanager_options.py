@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.cpumanager.options import OPTION_GROUPS, CPUOptions, parse_options
 from mooring.engine.releases.gates import known_gates
 

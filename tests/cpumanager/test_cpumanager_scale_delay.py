@@ -6,7 +6,7 @@ import pytest
 from tests.faults import text_of
 
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY
-from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.cpumanager.options import CPUOptions, parse_options
 from mooring.engine.releases.gates import known_gates
 

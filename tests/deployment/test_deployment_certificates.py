@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import stat
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from cryptography import x509
+from tests.cli.command import mooring
+from tests.patience import until
 
-from mooring.cluster.deployment.tasks import AUTHORITY, AUTHORITY_TIME, CERTIFICATE_TIME, Content, renewed
+from mooring.agent.pods.cluster import AgentAccount, own_accounts
+from mooring.cluster.deployment.tasks import (
+    AUTHORITY,
+    AUTHORITY_TIME,
+    CERTIFICATE_TIME,
+    DAEMON_SET,
+    PROFILE,
+    Content,
+    has_left,
+    keep_token,
+    kubeconfig_of_pod,
+    leaving_patch,
+    renewed,
+    write_kubeconfig,
+    write_profile,
+)
+from mooring.engine.core.errors import InputError
 
 NOW = datetime.now(UTC)
 SERVER, CLIENT = "mooring-extender-tls", "mooring-scheduler-tls"
@@ -99,3 +122,105 @@ def accepts(server: Content, client: Content, at: datetime) -> None:
         ]
         assert issuers
         certificate.verify_directly_issued_by(issuers[0])
+
+
+# Leaving a cluster: the pods that leave have what the agent has, and a node counts when its pod is ready.
+
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+
+
+def shipped() -> dict[str, Any]:
+    documents = yaml.safe_load_all((DEPLOY / "agent" / "agent.yaml").read_text(encoding="utf-8"))
+    [found] = [one for one in documents if one["kind"] == "DaemonSet"]
+    assert found["metadata"]["name"] == DAEMON_SET
+    return dict(found)
+
+
+def patched(daemon_set: dict[str, Any]) -> dict[str, Any]:
+    pod = leaving_patch(daemon_set)["spec"]["template"]["spec"]
+    spec = {**daemon_set["spec"]["template"]["spec"], **pod}
+    return {**daemon_set, "spec": {**daemon_set["spec"], "template": {"spec": spec}}}
+
+
+def test_a_pod_leaves_with_the_rights_and_volumes_of_the_agent_before_it_waits() -> None:
+    [agent] = shipped()["spec"]["template"]["spec"]["containers"]
+    pod = patched(shipped())["spec"]["template"]["spec"]
+    *before, leave = pod["initContainers"]
+    assert [one["name"] for one in before] == ["prepare"]
+    assert leave["args"] == [*agent["args"], "--leave"]
+    for name in ("image", "securityContext", "volumeMounts"):
+        assert leave[name] == agent[name]
+    [resting] = pod["containers"]
+    assert resting["args"] == ["deploy", "wait"]
+    assert not [name for one in (leave, resting) for name in one if name.endswith("Probe")]
+
+
+def test_a_second_try_changes_nothing() -> None:
+    assert leaving_patch(patched(shipped())) == {"spec": {}}
+
+
+def test_a_node_counts_once_its_new_pod_is_ready() -> None:
+    def state(observed: int, updated: int, ready: int) -> dict[str, Any]:
+        status = {"observedGeneration": observed, "desiredNumberScheduled": 2}
+        return {
+            "metadata": {"generation": 5},
+            "status": {**status, "updatedNumberScheduled": updated, "numberReady": ready},
+        }
+
+    assert not has_left(state(4, 2, 2))
+    assert not has_left(state(5, 1, 2))
+    assert not has_left(state(5, 2, 1))
+    assert has_left(state(5, 2, 2))
+
+
+# Files on the node: a token is replaced whole, and the kubeconfig leads to the pod's own API server.
+
+
+POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+def test_a_token_is_replaced_whole_and_for_its_owner_alone(tmp_path: Path) -> None:
+    source, target, stop = tmp_path / "projected", tmp_path / "host" / "token", threading.Event()
+    target.parent.mkdir()
+    source.write_text("first", encoding="utf-8")
+    target.write_text("old", encoding="utf-8")
+    opened = target.open(encoding="utf-8")
+    mask = os.umask(0)
+    os.umask(mask)
+    keeping = threading.Thread(target=keep_token, args=(source, target, stop))
+    keeping.start()
+    try:
+        until(lambda: target.read_text(encoding="utf-8") == "first", "the token is copied")
+    finally:
+        stop.set()
+        keeping.join()
+        os.umask(mask)
+    with opened:
+        assert opened.read() == "old", "the old file stays whole for its readers"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert [file.name for file in target.parent.iterdir()] == ["token"]
+
+
+def test_the_agent_finds_its_accounts_in_the_kubeconfig_of_its_pod(tmp_path: Path) -> None:
+    names = [AgentAccount.PODS.value, AgentAccount.TAINT.value]
+    file = tmp_path / "kubeconfig"
+    write_kubeconfig(file, kubeconfig_of_pod(names, Path("/tokens"), Path("/authority/ca.crt"), POD))
+    assert set(own_accounts(str(file))) == {AgentAccount.PODS, AgentAccount.TAINT}
+
+
+def test_a_pod_without_an_api_server_is_refused_by_the_variable_that_is_missing() -> None:
+    with pytest.raises(InputError, match="KUBERNETES_SERVICE_HOST"):
+        kubeconfig_of_pod(["mooring-agent-pods"], Path("/tokens"), Path("/ca.crt"), {})
+
+
+def test_the_profile_goes_where_the_kubelet_looks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "seccomp.json").write_text("{}", encoding="utf-8")
+    write_profile(tmp_path / "seccomp.json", tmp_path)
+    assert (tmp_path / PROFILE).read_text(encoding="utf-8") == "{}"
+
+
+def test_a_container_with_other_cpus_than_it_must_have_fails_the_check() -> None:
+    mine = len(os.sched_getaffinity(0))
+    assert mooring("deploy", "check", "--cpus", str(mine)).code == 0
+    assert mooring("deploy", "check", "--cpus", str(mine + 1)).code == 1

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
+from tests.cli.command import options_of
 from tests.publisher.manifests import mistakes
 
-from mooring.monitoring.serve import command as serve
 from mooring.monitoring.serve.app import ServeOptions
-from mooring.monitoring.shadow import commands as shadow
 from mooring.service.options import parse_address
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-VERBS: Mapping[str, click.Command] = {"shadow": shadow.shadow_command, "serve": serve.command}
+VERBS = ("shadow", "serve")
 
 
 def documents(verb: str) -> list[dict[str, Any]]:
@@ -45,8 +42,7 @@ def test_manifests_have_known_fields_only(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_arguments_are_options_of_the_verb(verb: str) -> None:
-    known = {option for parameter in VERBS[verb].params for option in parameter.opts}
-    assert set(arguments(verb)) <= known
+    assert set(arguments(verb)) <= options_of(verb)
 
 
 @pytest.mark.parametrize(("verb", "writable"), [("shadow", {"/host/shadow"}), ("serve", set())])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.planner.recordings import some
 
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.cadvisor_machine import read_machine_info
+from mooring.inputs.machines.kubelet_view import read_machine_info
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.machines.tree import open_tree
 

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.engine.core.machineinfo import Cache, MachineInfo
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.cadvisor_machine import CadvisorAnswer, read_machine_info
+from mooring.inputs.machines.kubelet_view import CadvisorAnswer, read_machine_info
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

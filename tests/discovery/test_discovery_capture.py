@@ -14,8 +14,16 @@ from mooring.inputs.machines.archive import ArchiveTree, archive_bytes, read_arc
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine, kept
 from mooring.inputs.machines.isolation import read_isolation
 from mooring.inputs.machines.loader import machine_of
-from mooring.inputs.machines.process import KubeletHere, KubeletProcess, kubelet_arguments, kubelet_here, still_runs
-from mooring.inputs.machines.tree import FolderTree, Tree, open_tree
+from mooring.inputs.machines.tree import (
+    FolderTree,
+    KubeletHere,
+    KubeletProcess,
+    Tree,
+    kubelet_arguments,
+    kubelet_here,
+    open_tree,
+    still_runs,
+)
 
 MACHINES = Path(__file__).parents[2].parent / "shared" / "machines"
 SNAPSHOTS = sorted(MACHINES.glob("*/*.tar.*"))

@@ -10,9 +10,9 @@ from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.topology import discover_topology
 from mooring.inputs.machines.archive import ArchiveTree
-from mooring.inputs.machines.cadvisor_machine import read_machine_info
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.hardware.machine import read_hardware
+from mooring.inputs.machines.kubelet_view import read_machine_info
 
 GIB = 2**30
 EXAMPLE = "sockets=2 numa=4 cores=16 threads=2 l3=8 memory=64Gi"

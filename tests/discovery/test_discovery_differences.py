@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from tests.planner.recordings import some
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode
+from mooring.engine.core.machine import (
+    CPUKind,
+    Hardware,
+    HardwareCPU,
+    HardwareNode,
+)
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.machines.differences import differences

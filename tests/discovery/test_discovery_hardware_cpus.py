@@ -6,7 +6,7 @@ import pytest
 
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.hardware import Hardware, HardwareCPU
+from mooring.engine.core.machine import Hardware, HardwareCPU
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.hardware.machine import read_hardware
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.engine.core.bits import list_text, mask_of
-from mooring.engine.core.hardware import Hardware, HardwareNode, HardwarePages
+from mooring.engine.core.machine import Hardware, HardwareNode, HardwarePages
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.hardware.machine import read_hardware
 

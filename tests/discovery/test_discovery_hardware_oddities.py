@@ -12,8 +12,7 @@ from msgspec.json import encode
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.hardware import Hardware
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Hardware
 from mooring.inputs.machines.archive import ArchiveTree
 from mooring.inputs.machines.hardware.machine import hardware_findings, read_hardware
 from mooring.inputs.machines.machine_document import hardware_document

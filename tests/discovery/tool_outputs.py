@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from xml.sax.saxutils import quoteattr
 
 from mooring.engine.core.bits import mask_of
-from mooring.engine.core.hardware import Hardware, HardwareCPU
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Hardware, HardwareCPU, Machine
 from mooring.engine.core.machineinfo import Cache
 
 

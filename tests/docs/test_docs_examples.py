@@ -37,9 +37,7 @@ def test_examples_of_a_page_do_what_it_shows(documented: ModuleType, page: str) 
         ("a.c\n", "abc\n", False),
     ],
 )
-def test_three_dots_stand_for_what_a_page_leaves_out(
-    documented: ModuleType, shown: str, output: str, fits: bool
-) -> None:
+def test_three_dots_stand_for_what_is_left_out(documented: ModuleType, shown: str, output: str, fits: bool) -> None:
     assert documented.matches(shown, output) is fits
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from mooring.command.main import VERBS
 from mooring.engine.core.config import FIXABLE_DEFECTS
-from mooring.engine.core.gates import MANAGER_GATES
+from mooring.engine.core.release import MANAGER_GATES
 from mooring.engine.cpumanager.options import OPTION_GROUPS
 from mooring.inputs.configuration.kubelet_config import READ
 from mooring.inputs.machines.shipped import SHIPPED
@@ -60,3 +63,77 @@ def test_the_reference_names_everything_that_can_be_written() -> None:
     assert {name for name in SHIPPED if f"`{name}`" not in machines} == set()
     commands = text_of("docs/reference/command-line.md")
     assert {verb for verb in VERBS if f"`mooring {verb}`" not in commands} == set()
+
+
+# Code and specification hold together: a citation that leads nowhere and a rule without a module are reported.
+
+
+SECTIONS = {"cpu-manager": ["1", "4", "4.2"], "memory-manager": ["1", "2", "3"]}
+
+
+def cited(specification: ModuleType, folder: Path, docstring: str) -> list[tuple[str, str]]:
+    room = folder / "mooring" / "engine" / "cpumanager"
+    room.mkdir(parents=True)
+    (room / "static.py").write_text(f'"""{docstring}"""\n', encoding="utf-8")
+    return [(one.page, one.section) for one in specification.citations(folder)]
+
+
+def test_lists_and_ranges_of_several_pages_are_read(specification: ModuleType, tmp_path: Path) -> None:
+    docstring = (
+        "Rules; spec: cpu-manager.md sections 1 and 4.2, memory-manager.md\nsections 1 to 3. Then text.md section 9."
+    )
+    assert cited(specification, tmp_path, docstring) == [
+        ("cpu-manager", "1"),
+        ("cpu-manager", "4.2"),
+        ("memory-manager", "1"),
+        ("memory-manager", "2"),
+        ("memory-manager", "3"),
+    ]
+
+
+def test_a_citation_that_leads_nowhere_is_reported(specification: ModuleType, tmp_path: Path) -> None:
+    cited(specification, tmp_path, "spec: cpu-manager.md section 5, and scheduler.md section 1.")
+    found = list(specification.citations(tmp_path))
+    assert list(specification.unresolved(found, SECTIONS)) == [
+        "mooring.engine.cpumanager.static, line 1: docs/spec/cpu-manager.md has no section 5",
+        "mooring.engine.cpumanager.static, line 1: docs/spec has no page scheduler.md",
+    ]
+
+
+def test_a_section_without_a_module_is_reported(specification: ModuleType, tmp_path: Path) -> None:
+    cited(specification, tmp_path, "spec: cpu-manager.md sections 1 and 4.2.")
+    by_section = specification.modules_by_section(list(specification.citations(tmp_path)))
+    assert list(specification.uncited(by_section, {"cpu-manager": ["1", "2", "4", "4.2"]})) == [
+        "docs/spec/cpu-manager.md section 2: no module cites it"
+    ]
+
+
+def test_every_citation_of_the_house_resolves(specification: ModuleType) -> None:
+    found = list(specification.citations())
+    assert len(found) > 150
+    assert list(specification.unresolved(found, specification.headings())) == []
+
+
+# Every test that a page names exists.
+
+
+NAMED = re.compile(r"`(test_[a-z0-9_]+)`")
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if NAMED.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_tests_that_a_page_names_exist(page: Path) -> None:
+    defined = {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert set(NAMED.findall(page.read_text(encoding="utf-8"))) - defined == set()
+
+
+def test_every_line_of_the_threat_model_names_a_test() -> None:
+    page = (ROOT / "docs" / "explanation" / "threat-model.md").read_text(encoding="utf-8")
+    text = page.partition("## Damaged input")[0]
+    rows = [line for line in text.splitlines() if line.startswith("* ")]
+    assert rows
+    assert [row for row in rows if not NAMED.search(row)] == []

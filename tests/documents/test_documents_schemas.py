@@ -24,10 +24,11 @@ import mooring.engine.memorymanager.facts as memory_facts
 import mooring.engine.node.facts as node_facts
 import mooring.engine.plugins.facts as plugin_facts
 import mooring.engine.topologymanager.facts as topology_facts
-from mooring.answers.doctor.lint import IsolationDocument
+from mooring.answers.doctor.interrupts import Assignments
+from mooring.answers.doctor.lint import isolation_document
 from mooring.documents.facts import fact_members, fact_types
-from mooring.documents.plan import FindingPart, finding_parts
 from mooring.documents.schemas import document_type, kinds, schema
+from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
 
@@ -69,9 +70,7 @@ def test_every_object_of_a_schema_is_described(kind: str) -> None:
 
 
 def test_what_a_schema_does_not_name_is_refused() -> None:
-    good = IsolationDocument(
-        machine="m", exclusive="2-3", shared_pool="0-1", reserved="0", holders=[], findings=finding_parts([FOUND])
-    )
+    good = isolation_document("m", Assignments(shared=CPUSet.parse("0-1")), [FOUND])
     document = msgspec.to_builtins(good)
     assert complaints("Isolation", good) == complaints("Isolation", document) == []
     extra, lacking, listed, word = (copy.deepcopy(document) for _ in range(4))
@@ -83,7 +82,8 @@ def test_what_a_schema_does_not_name_is_refused() -> None:
 
 
 def test_members_stand_in_the_order_of_the_struct() -> None:
-    assert [*msgspec.to_builtins(finding_parts([FOUND])[0])] == list(FindingPart.__struct_encode_fields__)
+    (part,) = isolation_document("m", Assignments(), [FOUND]).findings
+    assert [*msgspec.to_builtins(part)] == list(part.__struct_encode_fields__)
 
 
 def test_every_fact_of_the_engine_is_in_the_schema_with_its_members() -> None:

@@ -26,9 +26,8 @@ from mooring.engine.topologymanager import merge as topology_merge
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import NOT_POSSIBLE, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, SocketRule
-from mooring.explanations import opinions
 from mooring.explanations.lines import story_lines
-from mooring.explanations.opinions import opinions_of
+from mooring.explanations.opinions import MOST_TRIED, opinions_of, preferred_around
 from mooring.explanations.reason import remedy
 from mooring.inputs.machines.compact import parse_compact
 from mooring.views.decision import decision_view
@@ -132,10 +131,10 @@ def test_no_larger_set_is_preferred(data: st.DataObject, count: int) -> None:
         every = [
             mask
             for size in range(1, count + 1)
-            for mask in islice(family.of_size(size, 1 << node), opinions.MOST_TRIED)
+            for mask in islice(family.of_size(size, 1 << node), MOST_TRIED)
             if family.prefers(mask)
         ]
-        assert list(opinions.preferred_around(family, 1 << node)) == every
+        assert list(preferred_around(family, 1 << node)) == every
 
 
 # Advice about kubelets that do not start: for every recorded text that can be mended, and with nothing left open.

@@ -325,9 +325,7 @@ def test_the_machine_of_the_situations_has_two_nodes() -> None:
         (STATIC, "remove spec.resources, and give every container"),
     ],
 )
-def test_a_burstable_pod_with_its_own_resources_is_not_told_about_containers_alone(
-    config: KubeletConfig, remedy: str
-) -> None:
+def test_a_burstable_pod_with_own_resources_is_not_told_of_containers_alone(config: KubeletConfig, remedy: str) -> None:
     limits = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("2Gi")}
     whole = pod_level("whole", "2", container("app", "2"))
     assert whole.resources is not None
@@ -539,9 +537,7 @@ def test_cpus_that_are_offline_stay_so_while_claims_are_thought_away() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(1, 3))
-def test_without_the_claims_in_the_way_the_pod_is_admitted_and_with_any_of_them_it_is_not(
-    owners: list[int], need: int
-) -> None:
+def test_without_the_claims_the_pod_is_admitted_and_with_any_of_them_it_is_not(owners: list[int], need: int) -> None:
     held: dict[str, int] = {}
     for cpu, owner in enumerate(owners):
         if owner and cpu:

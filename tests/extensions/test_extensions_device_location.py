@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.engine.core.dynamic import AttributeValue, ClaimedDevice, DynamicDevice, LocationAttributes, ResourceClaim
 from mooring.engine.core.machine import PCIDevice
-from mooring.engine.core.pod import ClaimUse, Container, Pod
+from mooring.engine.core.pod import (
+    AttributeValue,
+    ClaimedDevice,
+    ClaimUse,
+    Container,
+    DynamicDevice,
+    LocationAttributes,
+    Pod,
+    ResourceClaim,
+)
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import claimed_devices, dynamic_devices, located
 

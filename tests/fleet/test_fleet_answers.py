@@ -32,7 +32,7 @@ from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet import trials
+from mooring.fleet import commands
 from mooring.fleet.answer import admitted, answer_of, with_pods
 from mooring.fleet.cluster import (
     ControllerKind,
@@ -46,7 +46,6 @@ from mooring.fleet.cluster import (
     Workload,
     work_of,
 )
-from mooring.fleet.commands import simulation
 from mooring.fleet.controllers import MOST_REMADE
 from mooring.fleet.documents import FatesPart
 from mooring.fleet.nodes import NodeHistory
@@ -212,9 +211,7 @@ def test_a_work_that_is_missing_is_one_line(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.long
 @pytest.mark.skipif(not TRACES.exists(), reason="traces are beside the repository only: ../shared/traces")
-def test_the_trace_of_a_production_cluster_is_written_and_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_trace_of_a_real_cluster_is_written_and_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = (TRACES / "openb_node_list_all_node.csv", TRACES / "openb_pod_list_default.csv")
     subprocess.run([sys.executable, BENCHMARKS / "alibaba.py", *names, tmp_path], check=True)
     files = ["--cluster", str(tmp_path / "cluster.json"), "-f", str(tmp_path / "work.jsonl")]
@@ -300,7 +297,7 @@ def test_the_digest_of_a_trial_is_the_same_in_every_process() -> None:
 
 def test_a_worker_that_is_killed_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MOORING_TEST_MARK", str(tmp_path / "killed"))
-    monkeypatch.setattr(trials, "run_trial", killed_once)
+    monkeypatch.setattr("mooring.fleet.trials.run_trial", killed_once)
     assert all_figures(some_trials(), jobs=2) == [run_trial(trial) for trial in some_trials()]
     assert (tmp_path / "killed").exists()
 
@@ -344,7 +341,7 @@ def test_a_second_interrupt_ends_a_simulation_without_an_answer(capsys: pytest.C
 
     simulated.at(0.0, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        simulation._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
+        commands._run(simulated)  # noqa: SLF001 - the interrupt is the verb's
     assert "cut short" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -374,7 +371,7 @@ def test_a_setting_that_is_none_is_named(setting: str, words: str) -> None:
     ("release", "words"),
     [("banana", "VERSION: 'banana' is not a kubelet version; write"), ("", "the argument: is empty")],
 )
-def test_a_release_to_upgrade_to_that_is_none_is_named(
+def test_an_unknown_release_to_upgrade_to_is_named(
     release: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["fleet", "upgrade", release, "--cluster", str(ROOT / "examples/fleet/live.yaml")]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,34 @@ import pytest
 import yaml
 from tests.fleet.clusters import ALIGNED, arrival, asked, cluster, group
 
+from mooring.command.main import run
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Restart
 from mooring.engine.releases.catalog import release_of
 from mooring.fleet.answer import admitted, answer_of
-from mooring.fleet.cluster import ClusterEvent, NodeAction, NodeEvent, PodArrival, PodPhase, PodResize, work_of
+from mooring.fleet.cluster import (
+    ClusterEvent,
+    ControllerKind,
+    NodeAction,
+    NodeEvent,
+    PodArrival,
+    PodPhase,
+    PodResize,
+    work_of,
+)
 from mooring.fleet.event_files import load_cluster, with_events
 from mooring.fleet.scheduler.strategy import Strategy
 from mooring.fleet.simulation import Simulation
+from mooring.fleet.work_files import load_work
 from mooring.inputs.pods.pods import resizing
 
 SIX = asked("6")
 FOUR = asked("4")
 
 
-def run(arrivals: list[PodArrival], *events: ClusterEvent, count: int = 1) -> Simulation:
+def simulated_run(arrivals: list[PodArrival], *events: ClusterEvent, count: int = 1) -> Simulation:
     return Simulation(replace(cluster(group("a", count, gpus=0)), events=events), work_of("w", arrivals)).run()
 
 
@@ -36,7 +48,7 @@ def fates(result: Simulation) -> dict[str, str]:
 
 def test_a_cordoned_node_takes_no_new_pods_until_it_is_uncordoned() -> None:
     pods = [arrival("p", asked("1")), arrival("q", asked("1"), at=20)]
-    result = run(pods, NodeEvent(10.0, "a", NodeAction.CORDON), NodeEvent(60.0, "a", NodeAction.UNCORDON))
+    result = simulated_run(pods, NodeEvent(10.0, "a", NodeAction.CORDON), NodeEvent(60.0, "a", NodeAction.UNCORDON))
     assert {record.arrival.name: record.admitted for record in result.records} == {"default/p": 0.0, "default/q": 60.0}
 
 
@@ -44,7 +56,7 @@ def test_a_restart_with_a_stricter_policy_refuses_pods_that_it_had_admitted() ->
     loose = Restart(replace(ALIGNED, topology_manager_policy="none"))
     strict = Restart(ALIGNED)
     pods = [arrival("six", SIX, at=10)]
-    result = run(pods, NodeEvent(5.0, "a", loose), NodeEvent(50.0, "a", strict))
+    result = simulated_run(pods, NodeEvent(5.0, "a", loose), NodeEvent(50.0, "a", strict))
     record = result.records[0]
     assert (record.fate, record.admitted, record.ended) == (PodPhase.REFUSED, 10.0, 50.0)
     assert record.code
@@ -52,7 +64,7 @@ def test_a_restart_with_a_stricter_policy_refuses_pods_that_it_had_admitted() ->
 
 def test_a_kubelet_that_does_not_start_again_is_named_and_its_pods_leave_after_five_minutes() -> None:
     broken = Restart(replace(ALIGNED, topology_manager_policy="nope"))
-    result = run([arrival("p", FOUR)], NodeEvent(10.0, "a", broken))
+    result = simulated_run([arrival("p", FOUR)], NodeEvent(10.0, "a", broken))
     assert result.operations.problems[0].startswith("a: the kubelet does not start again:")
     assert (result.records[0].fate, result.records[0].ended) == (PodPhase.EVICTED, 310.0)
 
@@ -69,7 +81,7 @@ def test_an_upgrade_keeps_the_pods_of_a_node() -> None:
 def test_a_node_that_is_added_takes_pods_from_then_on_and_one_that_is_removed_loses_them() -> None:
     pods = [arrival("p", FOUR, owner="web")]
     added, removed = NodeEvent(30.0, "a-1", NodeAction.ADD), NodeEvent(20.0, "a-0", NodeAction.REMOVE)
-    result = run(pods, added, removed, count=2)
+    result = simulated_run(pods, added, removed, count=2)
     assert [(one.fate.value, one.node, one.admitted) for one in result.records] == [
         ("evicted", 0, 0.0), ("runs", 1, 30.0)
     ]  # fmt: skip
@@ -87,9 +99,11 @@ def test_a_resize_changes_what_the_scheduler_counts_and_one_that_is_refused_is_n
     burstable = asked("1", guaranteed=False)
     larger = resizing({"uid": "p", "containers": {"main": {"requests": {"cpu": "6"}}}})
     late = arrival("q", FOUR, at=20)
-    result = run([arrival("p", burstable), late], PodResize(10.0, "default/p", larger))
+    result = simulated_run([arrival("p", burstable), late], PodResize(10.0, "default/p", larger))
     assert fates(result) == {"p": "runs", "q": "waits"}
-    result = run([arrival("p", FOUR)], PodResize(10.0, "default/p", larger), PodResize(5.0, "default/x", larger))
+    result = simulated_run(
+        [arrival("p", FOUR)], PodResize(10.0, "default/p", larger), PodResize(5.0, "default/x", larger)
+    )
     assert len(result.operations.problems) == 2
     assert "default/x: is not running" in result.operations.problems[0]
 
@@ -97,10 +111,10 @@ def test_a_resize_changes_what_the_scheduler_counts_and_one_that_is_refused_is_n
 def test_an_urgent_pod_preempts_the_least_important_ones_alone() -> None:
     low, middle, high = (replace(asked("2"), priority=number) for number in (1, 2, 3))
     pods = [arrival("low", low), arrival("middle", middle), arrival("low2", low, at=1), arrival("high", high, at=5)]
-    result = run(pods)
+    result = simulated_run(pods)
     assert fates(result) == {"low": "runs", "middle": "runs", "low2": "evicted", "high": "runs"}
     assert result.preempted == 1
-    assert fates(run([*pods[:3], arrival("high", replace(high, preempts=False), at=5)]))["high"] == "waits"
+    assert fates(simulated_run([*pods[:3], arrival("high", replace(high, preempts=False), at=5)]))["high"] == "waits"
 
 
 EVENTS: dict[str, Any] = {"apiVersion": "mooring/v1alpha1", "kind": "ClusterEvents"}
@@ -159,7 +173,7 @@ def test_an_event_that_is_none_is_one_line(tmp_path: Path, event: Any, words: st
 
 
 def test_the_answer_counts_evicted_pods_as_admitted() -> None:
-    assert admitted(answer_of(run([arrival("p", FOUR)], NodeEvent(10.0, "a", NodeAction.DRAIN))).pods) == 1
+    assert admitted(answer_of(simulated_run([arrival("p", FOUR)], NodeEvent(10.0, "a", NodeAction.DRAIN))).pods) == 1
 
 
 def test_the_agent_holds_a_pod_on_its_node_until_another_one_leaves() -> None:
@@ -186,3 +200,278 @@ def test_a_held_pod_that_is_drained_counts_as_one_that_left_and_its_controller_c
 def with_agent(pods: list[PodArrival], *events: ClusterEvent, agent: bool) -> Simulation:
     nodes = replace(cluster(group("a", 1, gpus=0)), events=events)
     return Simulation(nodes, work_of("w", pods), Strategy(agent=agent)).run()
+
+
+# Clusters and work from files: what they become, and one line for what is wrong.
+
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP: dict[str, Any] = {"name": "a", "count": 2, "machine": "sockets=2 cores=8 memory=16Gi"}
+POD: dict[str, Any] = {"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}}
+
+
+def cluster_file(folder: Path, **fields: Any) -> str:
+    content = {"apiVersion": "mooring/v1alpha1", "kind": "Cluster", "groups": [GROUP], **fields}
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return str(folder / "cluster.yaml")
+
+
+def lines_file(folder: Path, *lines: object) -> str:
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    (folder / "work.jsonl").write_text(text, encoding="utf-8")
+    return str(folder / "work.jsonl")
+
+
+def test_a_group_has_machine_configuration_labels_zones_and_devices(tmp_path: Path) -> None:
+    (tmp_path / "kubelet.yaml").write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n", encoding="utf-8"
+    )
+    group = {
+        **GROUP,
+        "config": ["kubelet.yaml"],
+        "mooring": {},
+        "devices": {"devices": {"example.com/gpu": [{"id": "gpu0", "numa": [1]}]}},
+        "release": "1.34",
+        "labels": {"pool": "gpu"},
+        "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+        "zones": ["east", "west"],
+    }
+    cluster = load_cluster(cluster_file(tmp_path, groups=[group])).cluster
+    first, second = cluster.members()
+    assert (first.name, first.zone, second.name, second.zone) == ("a-0", "east", "a-1", "west")
+    assert first.labels["pool"] == "gpu"
+    assert first.group.config.max_pods == 7
+    assert first.group.mooring.release.name == "1.34"
+    assert first.group.taints[0].key == "gpu"
+    assert first.group.devices["example.com/gpu"][0].numa == (1,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "Custer"}, "kind: 'Custer' is not a cluster; write Cluster"),
+        ({"apiVersion": "v2"}, "apiVersion: 'v2' is not supported"),
+        ({"groups": []}, "groups: must not be empty"),
+        ({"nodes": []}, "nodes: is not known; known are"),
+        ({"groups": [{**GROUP, "cuont": 1}]}, "groups[0].cuont: is not known; did you mean count?"),
+        ({"groups": [{**GROUP, "count": -1}]}, "groups[0].count"),
+        ({"groups": [GROUP, GROUP]}, "'a' is the name of two"),
+        ({"groups": [{**GROUP, "count": 200_000}]}, "more than 100000 nodes"),
+        (
+            {"groups": [{**GROUP, "machine": "nowhere"}]},
+            "cluster.yaml:4:3: groups[0].machine: nowhere: unknown machine",
+        ),
+        ({"groups": [GROUP, {**GROUP, "name": "b", "machine": "cores=0"}]}, "7:3: groups[1].machine: cores: must not"),
+        ({"groups": [{**GROUP, "machine": "./none.json"}]}, "groups[0].machine: ./none.json: no such file"),
+        ({"groups": [{**GROUP, "release": "banana"}]}, "groups[0].release: 'banana' is not a kubelet version"),
+        ({"groups": [{**GROUP, "kubelet": {"maxPods": "x"}}]}, "cluster.yaml:5:5: groups[0].kubelet.maxPods: must be"),
+        ({"groups": [{**GROUP, "mooring": {"mode": 1}}]}, "groups[0].mooring.mode: 'mode' is not known"),
+        ({"groups": [{**GROUP, "taints": [{"key": "a"}, {"key": 1}]}]}, "groups[0].taints[1].key: must be a string"),
+        (
+            {"groups": [{**GROUP, "taints": [{"key": "a", "effect": "No"}]}]},
+            "cluster.yaml:7:5: groups[0].taints[0].effect: 'No' is not known",
+        ),
+        ({"groups": [{"count": 1}]}, "groups[0].name: must not be empty"),
+        ({"groups": [{**GROUP, "zones": [1]}]}, "groups[0].zones: must be a list of strings"),
+    ],
+)
+def test_a_cluster_that_is_none_is_one_line_with_its_place(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_cluster(cluster_file(tmp_path, **fields))
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_one_path_of_work_needs_no_list(tmp_path: Path) -> None:
+    path = lines_file(tmp_path, {"pod": POD, "at": 5})
+    assert load_work(path) == load_work([path])
+
+
+def test_a_line_of_work_has_times_owner_and_count(tmp_path: Path) -> None:
+    work = load_work([lines_file(tmp_path, {"pod": POD, "at": 5, "runs": 60, "owner": "web", "count": 2}, "")])
+    assert [(one.name, one.at, one.runs, one.owner) for one in work.arrivals] == [
+        ("default/line-1-0", 5.0, 60.0, "web"),
+        ("default/line-1-1", 5.0, 60.0, "web"),
+    ]
+    assert work.arrivals[0].asked is work.arrivals[1].asked
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "work.jsonl:1: is not JSON"),
+        ({"pod": POD, "at": -1}, "work.jsonl:1: at: must be a number of seconds"),
+        ({"pod": POD, "runs": 1e308}, "work.jsonl:1: runs: must be a number of seconds from 0 to 3153600000"),
+        ({"pod": POD, "leaves": "1h"}, "work.jsonl:1: leaves: must be a number of seconds from 0 to"),
+        ({"pod": POD, "count": -1}, "work.jsonl:1: count: must not be negative, but is -1; write 0 or more"),
+        ({"pod": POD, "att": 1}, "work.jsonl:1: att: is not known; did you mean at?"),
+        ({"pod": {"spec": {"containers": []}}}, "work.jsonl:1: pod.spec.containers: must not be empty"),
+        ({"pod": POD, "at": 9, "leaves": 3}, "ends at 3 s, before it begins at 9 s"),
+        ([], "work.jsonl:1"),
+    ],
+)
+def test_a_line_that_is_no_work_is_named(tmp_path: Path, line: object, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([lines_file(tmp_path, line)])
+    assert words in str(raised.value)
+
+
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    named = {"pod": {**POD, "metadata": {"name": "one"}}}
+    with pytest.raises(InputError, match="is there twice"):
+        load_work([lines_file(tmp_path, named, named)])
+
+
+def test_a_deployment_is_a_controller(tmp_path: Path) -> None:
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "template": POD},
+    }
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(deployment), encoding="utf-8")
+    work = load_work([str(tmp_path / "web.yaml")])
+    assert [(one.name, one.kind, one.pods) for one in work.workloads] == [("default/web", ControllerKind.DEPLOYMENT, 2)]
+    assert not work.arrivals
+
+
+def test_a_release_that_is_not_known_yet_is_said(tmp_path: Path) -> None:
+    groups = [{**GROUP, "release": "1.36"}, {**GROUP, "name": "b", "release": "1.99"}]
+    [finding] = load_cluster(cluster_file(tmp_path, groups=groups)).cluster.findings
+    assert finding.startswith(
+        "group b: kubelet 1.99 is newer than v1.38.0-beta.0, the newest known release: decided as "
+    )
+
+
+@pytest.mark.parametrize("is_workload", [True, False])
+def test_a_field_that_the_scheduler_reads_is_refused_with_its_place(tmp_path: Path, is_workload: bool) -> None:
+    wrong = {"metadata": {"name": "web"}, "spec": {**POD["spec"], "nodeSelector": {"ssd": True}}}
+    kind, field = ("Deployment", "spec.template.spec") if is_workload else ("Pod", "spec")
+    described = {"metadata": {"name": "web"}, "spec": {"template": wrong}} if is_workload else wrong
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump({"kind": kind, **described}), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"/web\.yaml:\d+:\d+: {field}\.nodeSelector\.ssd: must be a string"):
+        load_work([str(tmp_path / "web.yaml")])
+
+
+def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes, "priorityClassName": "high"}
+    work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
+    assert work.findings == (
+        "pods have priorityClassName without priority, which is not simulated",
+        "pods have schedulingGates, which is not simulated",
+        "pods have volumes, which is not simulated",
+    )
+
+
+def test_generated_work_is_the_same_for_the_same_seed() -> None:
+    paths = [str(ROOT / "examples" / "fleet" / "day.yaml")]
+    assert load_work(paths, 3).arrivals == load_work(paths, 3).arrivals
+    assert load_work(paths, 3).arrivals != load_work(paths, 4).arrivals
+
+
+def generated(folder: Path, shape: str = "", fields: str = "") -> str:
+    text = (
+        f"apiVersion: mooring/v1alpha1\nkind: GeneratedWork\n{fields}\nshapes:\n- {{{shape}pod: {json.dumps(POD)}}}\n"
+    )
+    (folder / "work.yaml").write_text(text, encoding="utf-8")
+    return str(folder / "work.yaml")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            "meanLifetime: 1e308",
+            ":3:1: meanLifetime: must be a number of seconds from 0 to 3153600000 (100 years), not",
+        ),
+        ("meanLifetime: -1", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+        ("meanLifetime: .inf", ":3:15: .inf is not a number"),
+        ("meanLifetime: 1h", ":3:1: meanLifetime: must be a number of seconds from 0 to"),
+        ("perHour: -10", ":3:1: perHour: must not be negative, but is -10; write 0 or more"),
+        ("perHour: .nan", ":3:10: .nan is not a number"),
+        ("burst: -1", ":3:1: burst: must be at least 1, but is -1; write 1 or more"),
+        ("burst: 0", ":3:1: burst: must be at least 1, but is 0; write 1 or more"),
+        ("count: -5", ":3:1: count: must not be negative, but is -5; write 0 or more"),
+    ],
+)
+def test_a_number_of_generated_work_that_cannot_be_is_named(tmp_path: Path, fields: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([generated(tmp_path, fields=fields)])
+    assert f"work.yaml{words}" in str(raised.value)
+    assert raised.value.remedy
+
+
+def test_a_mean_lifetime_of_0_ends_pods_at_once_and_without_one_they_stay(tmp_path: Path) -> None:
+    assert {one.runs for one in load_work([generated(tmp_path, fields="meanLifetime: 0")]).arrivals} == {0.0}
+    assert {one.runs for one in load_work([generated(tmp_path)]).arrivals} == {None}
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [
+        ("-1", "work.yaml:5:4: shapes[0].weight: must not be negative, but is -1; write 0 or more"),
+        ("0", "work.yaml:4:1: shapes: all weights are 0; give at least one shape a weight of 1 or more"),
+    ],
+)
+def test_weights_by_which_no_shape_can_be_drawn_are_named(tmp_path: Path, weight: str, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([generated(tmp_path, f"weight: {weight}, ")])
+    assert words in str(raised.value)
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": POD, **spec}}
+
+
+@pytest.mark.parametrize("line", [{"pod": POD, "count": 10**9}, {"workload": job(completions=10**9)}])
+def test_more_pods_than_a_simulation_keeps_are_one_line(tmp_path: Path, line: Any) -> None:
+    with pytest.raises(InputError, match="more than 1000000 pods; split the work"):
+        load_work([lines_file(tmp_path, line)])
+
+
+def test_a_workload_in_a_line_is_a_controller_with_times(tmp_path: Path) -> None:
+    described = job(completions=4, parallelism=2, backoffLimit=1)
+    (workload,) = load_work(
+        [lines_file(tmp_path, {"workload": described, "at": 5, "runs": 60, "leaves": 900})]
+    ).workloads
+    assert (workload.name, workload.pods, workload.parallelism, workload.backoff_limit) == ("default/j", 4, 2, 1)
+    assert (workload.at, workload.runs, workload.leaves) == (5.0, 60.0, 900.0)
+
+
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ({**job(), "kind": "DaemonSet"}, "work.jsonl:1: workload.kind: 'DaemonSet' is not simulated"),
+        (job(template={"spec": {"containers": []}}), "workload.spec.template.spec.containers: must not be empty"),
+        (job(backoffLimit=-1), "workload.spec.backoffLimit: must not be negative"),
+    ],
+)
+def test_a_workload_that_is_none_is_named(tmp_path: Path, described: Any, words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load_work([lines_file(tmp_path, {"workload": described})])
+    assert words in str(raised.value)
+
+
+def test_labels_count_only_where_a_pod_asks_something_of_others(tmp_path: Path) -> None:
+    alike = [{"pod": {**POD, "metadata": {"name": name, "labels": {"app": name}}}} for name in ("a", "b")]
+    first, second = load_work([lines_file(tmp_path, *alike)]).arrivals
+    assert first.asked is second.asked
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    apart = {"pod": {"spec": {**POD["spec"], "affinity": rule}, "metadata": {"name": "c"}}}
+    first, second, third = load_work([lines_file(tmp_path, *alike, apart)]).arrivals
+    assert first.asked.key != second.asked.key
+    assert third.asked.relations.anti_affinity[0].selector.matches("default", {"app": "a"})
+
+
+def test_a_group_that_does_not_start_is_named_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    described = {
+        "apiVersion": "mooring/v1alpha1",
+        "kind": "Cluster",
+        "groups": [{"name": "a", "machine": "cores=4", "kubelet": {"cpuManagerPolicy": "static"}}],
+    }
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps(described), encoding="utf-8")
+    assert run(["fleet", "simulate", "--cluster", str(file), "-f", "examples/pods.yaml"]) == 2
+    assert f"{file}: groups.a: the kubelet would not start: " in capsys.readouterr().err

@@ -107,9 +107,7 @@ def simulated(work: Work, strategy: Strategy, seed: int = 0, happening: tuple[No
 
 @LAW
 @given(works(), some.sampled_from(STRATEGIES), events())
-def test_every_pod_has_one_fate_and_at_most_one_node(
-    work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]
-) -> None:
+def test_every_pod_has_one_fate_and_one_node(work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]) -> None:
     result = simulated(work, strategy, 0, happening)
     made = Counter(record.arrival.name.partition("~")[0] for record in result.records)
     assert set(made) >= {one.name for one in work.arrivals}
@@ -125,9 +123,7 @@ def test_every_pod_has_one_fate_and_at_most_one_node(
 
 @LAW
 @given(works(), some.sampled_from(STRATEGIES), events())
-def test_each_node_decides_as_a_kubelet_that_gets_its_pods_alone(
-    work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]
-) -> None:
+def test_each_node_decides_as_a_kubelet_alone(work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]) -> None:
     result = simulated(work, strategy, 0, happening)
     for place, member in enumerate(result.nodes.table.members):
         kubelet = member.group.started()
@@ -175,9 +171,7 @@ def changed(kubelet: Kubelet, change: NodeChange, empty: Kubelet) -> Kubelet:
 
 @LAW
 @given(works(), some.sampled_from(STRATEGIES), events())
-def test_sums_of_nodes_are_those_of_their_pods(
-    work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]
-) -> None:
+def test_sums_of_nodes_are_sums_of_their_pods(work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]) -> None:
     result = simulated(work, strategy, 0, happening)
     table = result.nodes.table
     assert (table.used <= table.offered).all() or happening

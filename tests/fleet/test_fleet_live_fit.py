@@ -22,14 +22,11 @@ from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.events import Restart
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
-from mooring.fleet.commands.fleet import fit_question
+from mooring.fleet.command import fit_question
 from mooring.fleet.documents import FleetFitDocument
 from mooring.fleet.event_files import load_cluster
-from mooring.fleet.live_cluster import (
-    LiveCluster,
-    live_cluster,
-)
-from mooring.fleet.live_objects import named_machines, requirements_of_text
+from mooring.fleet.live_cluster import LiveCluster, live_cluster
+from mooring.fleet.live_objects import named_machines
 from mooring.fleet.nodes import Nodes
 from mooring.fleet.relocation.drain import drain, is_clean, upgrade
 from mooring.fleet.relocation.fit import FitQuestion, fit
@@ -126,7 +123,7 @@ def test_no_sequence_of_moves_is_shorter_than_an_exact_plan(story: Story, cpus: 
 @LAW
 @given(stories(), some.integers(1, 4), some.integers(1, 4))
 @example(FRAGMENTED, 4, 2)
-def test_every_move_is_admitted_by_a_plain_replay_and_so_are_the_replicas_then(
+def test_every_move_is_admitted_by_a_plain_replay_and_the_replicas_are_then(
     story: Story, cpus: int, wanted: int
 ) -> None:
     found = cluster(2, story)
@@ -209,7 +206,7 @@ def test_only_pods_of_the_selector_are_moved_and_none_that_a_budget_protects() -
     }
     found = live(node("n0"), node("n1"), pod("p0", "n0", "2"), pod("p1", "n1", "2", second=1), budget)
     question = FitQuestion("default/new", asked("4"), 3)
-    chosen = fit(found, replace(question, selector=PodSelector(None, requirements_of_text("app=p1"))))
+    chosen = fit(found, replace(question, selector=PodSelector(None, (Requirement("app", Operator.IN, ("p1",)),))))
     assert chosen.fixed == {"not-selected": 1, "disruption-budget": 1}
     assert not chosen.plan.moves
 
@@ -244,7 +241,7 @@ def test_soft_spreading_of_a_deployment_does_not_keep_pods_from_moving() -> None
 
 @pytest.mark.parametrize(("replicas", "count"), [(None, 1), (5, 5)])
 @pytest.mark.parametrize("kind", ["apps/v1\nkind: Deployment", "argoproj.io/v1alpha1\nkind: Rollout"])
-def test_a_workload_that_is_scaled_to_0_is_asked_about_by_its_template(
+def test_a_workload_of_0_is_asked_about_by_its_template(
     tmp_path: Path, kind: str, replicas: int | None, count: int
 ) -> None:
     file = tmp_path / "web.yaml"

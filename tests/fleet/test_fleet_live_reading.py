@@ -98,9 +98,7 @@ def test_a_core_without_a_second_thread_is_read_from_the_number_of_cpus() -> Non
         ("x9.huge", ("x9.huge:cores=0",), "--machine: cores: must not be 0"),
     ],
 )
-def test_a_machine_that_is_not_known_is_one_line_with_a_remedy(
-    label: str, machines: tuple[str, ...], said: str
-) -> None:
+def test_an_unknown_machine_is_one_line_with_a_remedy(label: str, machines: tuple[str, ...], said: str) -> None:
     labels = {"node.kubernetes.io/instance-type": label} if label else {}
     with pytest.raises(InputError) as raised:
         live_cluster(objects(node("n0", labels=labels), node("n1", labels=labels)), named_machines(machines))

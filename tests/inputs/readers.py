@@ -14,9 +14,11 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.agent.nri import recordings
+from tests.agent.nri.runtime_side import FOLDER as FRAMES
+from tests.agent.nri.runtime_side import read_recording
 from tests.cli.test_cli_vendors import ALLOCATABLE, HELD
-from tests.configuration.test_configuration_embedded import FOLDER, GIVEN
+from tests.configuration.test_configuration_embedded import FOLDER as FILES
+from tests.configuration.test_configuration_embedded import GIVEN
 from tests.discovery import tool_outputs
 from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
@@ -24,8 +26,8 @@ from tests.inputs import agent_handler, archives, cluster_objects, device_object
 from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.journal import JournalWriter, read_journal, read_newest
 from mooring.agent.nri.connection import MessageType, frame_reader, message_reader
+from mooring.agent.nri.messages import TTRPCRequestMessage
 from mooring.agent.nri.methods import parse
-from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.pod_resources import claim_asked
 from mooring.answers.base.plan import Question, make_plan
 from mooring.answers.base.plan_document import plan_document
@@ -186,12 +188,7 @@ def _nri_call(data: bytes) -> object:
 
 
 def _nri_seeds() -> list[bytes]:
-    return [
-        piece.data
-        for path in sorted(recordings.FOLDER.glob("*.txt"))
-        for piece in recordings.read_recording(path)
-        if piece.from_runtime
-    ]
+    return [piece.data for path in sorted(FRAMES.glob("*.txt")) for piece in read_recording(path) if piece.from_runtime]
 
 
 def _call_seeds() -> list[bytes]:
@@ -323,7 +320,7 @@ READERS = (
     Reader(
         "configuration-file",
         _configuration_file,
-        lambda: [file.read_bytes() for file in sorted(FOLDER.iterdir())] + [one[0].encode() for one in GIVEN.values()],
+        lambda: [file.read_bytes() for file in sorted(FILES.iterdir())] + [one[0].encode() for one in GIVEN.values()],
     ),
     Reader("podresources-dump", _dump, lambda: [json.dumps(one).encode() for one in (ALLOCATABLE, HELD)]),
     Reader("pods", _pods, lambda: _yaml_seeds("*.yaml", "plugins/*pods.yaml", "node/pods.json")),

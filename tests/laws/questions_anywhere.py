@@ -15,12 +15,13 @@ from mooring.engine.core.config import (
     MIXED_CPUS,
     PLUGINS,
     REPLACE,
+    ChosenPlugin,
     MooringConfig,
+    PluginChoice,
 )
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
 from mooring.engine.plugins import CPURequest, PodView
 
 

@@ -10,9 +10,9 @@ from tests.cpumanager.pods import container
 
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig
-from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET, OPTION_GROUPS, CPUOptions, parse_options
 from mooring.engine.releases.gates import known_gates
 

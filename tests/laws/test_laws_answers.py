@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from hypothesis import HealthCheck, assume, given, settings
 from tests.laws.questions_anywhere import questions_anywhere
@@ -18,7 +19,6 @@ from mooring.answers.base.rows import plan_rows
 from mooring.answers.explain.document import explanation_document
 from mooring.answers.whatif.answer import differences, differs
 from mooring.cli.output import json_text
-from mooring.documents.plan import PlacementPart, PlannedPodPart
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.views.view import CPUUse, PlacementRow
 
@@ -34,14 +34,14 @@ def planned(question: Question) -> Plan:
     return plan
 
 
-def placed(part: PlannedPodPart) -> dict[str, PlacementPart]:
+def placed(part: Any) -> dict[str, tuple[str, str]]:
     """Return what a document says that a pod holds: as a whole, under the empty name, and for each container."""
     whole = {"": part.pod} if part.pod.cpus or part.pod.mems else {}
-    return whole | dict(part.containers)
+    return {name: (one.cpus, one.mems) for name, one in (whole | dict(part.containers)).items()}
 
 
-def shown(rows: tuple[PlacementRow, ...]) -> dict[str, PlacementPart]:
-    return {row.container: PlacementPart(str(row.cpus), ",".join(map(str, row.memory_nodes))) for row in rows}
+def shown(rows: tuple[PlacementRow, ...]) -> dict[str, tuple[str, str]]:
+    return {row.container: (str(row.cpus), ",".join(map(str, row.memory_nodes))) for row in rows}
 
 
 @LAW

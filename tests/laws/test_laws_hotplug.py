@@ -19,7 +19,6 @@ from tests.laws.strategies_resizing import (
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text, members
 from mooring.engine.core.config import ANYWHERE, CPU_HOTPLUG, NEVER, REPLACE, SAME_NODES, MooringConfig
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.node import Node
 from mooring.engine.node.hotplug import CPUsChanged, broken, came_online, remembered, replanned, went_offline
 from mooring.engine.node.resize.resizing import reconcile, resize
@@ -162,8 +161,8 @@ class Story:
         changed |= {(one.pod, one.container) for one in change.restored}
         assert {place for place in has if has[place] != had[place]} <= changed
         assert after.cpu.default.bit_count() == before.cpu.default.bit_count()
-        if effective_pool(before.cpu) & ~after.cpu.offline:
-            assert effective_pool(after.cpu), "the shared pool is emptied by stand-ins"
+        if before.cpu.default & ~before.cpu.offline & ~after.cpu.offline:
+            assert after.cpu.default & ~after.cpu.offline, "the shared pool is emptied by stand-ins"
         for one in change.broken:
             self._stands_in_rightly(one.pod, one.container, one.replaced_by, one.why)
         for back in change.restored:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.engine.core.dynamic import ClaimedDevice, DynamicDevice
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import ClaimUse
+from mooring.engine.core.pod import ClaimedDevice, ClaimUse, DynamicDevice
 from mooring.inputs.pods.claims import claim_of, current_devices, slice_of
 from mooring.inputs.pods.cluster_objects import KINDS, objects_of
 from mooring.inputs.pods.pods import pod_from_object

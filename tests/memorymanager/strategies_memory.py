@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from mooring.engine.core.bits import NUMAMask, mask_of, members
-from mooring.engine.memorymanager.reuse import Leftover
-from mooring.engine.memorymanager.state import MemoryTable, NUMANodeState, charge
+from mooring.engine.memorymanager.state import Leftover, MemoryTable, NUMANodeState, charge
 
 TYPES = ("memory", "hugepages-2Mi")
 

@@ -27,8 +27,7 @@ from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.memorymanager.facts import MemoryAssigned, MemoryReleased
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, charge, release
+from mooring.engine.memorymanager.state import MemoryState, NUMANodeState, ReusableMemory, charge, release
 from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 

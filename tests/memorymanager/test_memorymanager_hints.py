@@ -13,8 +13,7 @@ import mooring.engine.memorymanager.hints as engine
 from mooring.engine.core.bits import NUMAMask, members
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints
-from mooring.engine.memorymanager.reuse import Leftover
-from mooring.engine.memorymanager.state import NUMANodeState, charge
+from mooring.engine.memorymanager.state import Leftover, NUMANodeState, charge
 from mooring.engine.topologymanager.hints import Hints
 from mooring.engine.topologymanager.wide import AnyHints, Family
 

@@ -26,12 +26,10 @@ import mooring.engine.memorymanager.static as engine
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.memorymanager.facts import MemoryHintsAsked, MemoryPinningFailed, MemoryPinningRequested
-from mooring.engine.memorymanager.pod_allocation import allocate_pod
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import DIFFERENT, start
-from mooring.engine.memorymanager.state import Block, MemoryState
-from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
+from mooring.engine.memorymanager.state import Block, MemoryState, ReusableMemory
+from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, allocate_pod, remove
 from mooring.engine.topologymanager.hints import Hint, Hints
 
 NODES = empty_nodes(20, 20, M2=(9, 9))

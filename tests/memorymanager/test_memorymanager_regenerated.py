@@ -19,8 +19,7 @@ from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.pod import Pod
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.state import Block, MemoryState
+from mooring.engine.memorymanager.state import Block, MemoryState, ReusableMemory
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
 from mooring.engine.topologymanager.wide import ResourceHints
 

@@ -23,9 +23,8 @@ from tests.memorymanager.small_memory import (
 
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.memorymanager.policy import MemoryPolicy
-from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import start
-from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.memorymanager.state import MemoryState, ReusableMemory
 from mooring.engine.memorymanager.static import MemoryAllocated, MemoryRefusal, allocate, remove
 from mooring.engine.topologymanager.hints import Hint
 

@@ -28,9 +28,8 @@ import mooring.engine.memorymanager.start as replay
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.release import ReleaseRules
 from mooring.engine.memorymanager.facts import StartLeftToChance
-from mooring.engine.memorymanager.reuse import ReusableMemory
 from mooring.engine.memorymanager.start import DIFFERENT, Containers, start
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, release
+from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, ReusableMemory, charge, release
 from mooring.engine.memorymanager.static import MemoryAllocated, allocate, remove
 
 Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]

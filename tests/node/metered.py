@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release

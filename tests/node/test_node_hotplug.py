@@ -26,7 +26,6 @@ from tests.node.resizable import resized
 from mooring.engine.core.bits import NO_CPUS, list_text
 from mooring.engine.core.config import ANYWHERE, NEVER
 from mooring.engine.core.errors import InputError
-from mooring.engine.extensions.offline import effective_pool, usable
 from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claim, claimable
 from mooring.engine.node.hotplug import (
@@ -42,13 +41,17 @@ from mooring.engine.node.hotplug import (
 from mooring.engine.node.metrics.metrics import Metrics, fold
 
 
+def left_in_pool(node: Node) -> str:
+    return list_text(node.cpu.default & ~node.cpu.offline)
+
+
 def test_others_of_the_same_node_stand_in_until_the_cpu_is_back() -> None:
     node = with_pods(hotpluggable(), pod(3))
     after, change = offline(node, "2")
     assert change.broken == (Broken("p", "a", cpus("1-3"), cpus("2"), cpus("4")),)
     assert set_of(after, "p") == "1,3-4"
     assert str(after.shared_pool) == "0,2,5-15"
-    assert list_text(effective_pool(after.cpu)) == "0,5-15"
+    assert left_in_pool(after) == "0,5-15"
     assert not broken(after)
     again, back = online(after, "2")
     assert back.restored == (RestoredSet("p", "a", cpus("1-3"), cpus("1,3-4")),)
@@ -72,7 +75,7 @@ def test_a_kept_cpu_that_is_back_is_given_to_nobody_else() -> None:
     assert set_of(node, "p") == "3-5"
     node, change = online(node, "1")
     assert change.restored == ()
-    assert list_text(effective_pool(node.cpu)) == "0-1,6-15"
+    assert left_in_pool(node) == "0-1,6-15"
     node = with_pods(node, pod(10, uid="q"))
     assert set_of(node, "q") == "6-15"
     assert not node.admit(pod(1, uid="r"))[1].admitted
@@ -86,7 +89,6 @@ def test_without_room_on_its_nodes_a_set_stays_broken_until_there_is_some() -> N
     node, change = offline(full, "2")
     assert change.broken == (Broken("p", "a", cpus("1-4"), cpus("2"), 0, "1 needed, 0 free on NUMA node 0"),)
     assert set_of(node, "p") == "1-4"
-    assert list_text(usable(node.cpu, cpus("1-4"))) == "1,3-4"
     assert replanned(node)[0] is not None
     assert replanned(node)[1].broken == ()
     node, _ = node.remove("q")
@@ -118,7 +120,7 @@ def test_whole_cores_are_given_up_and_stand_in() -> None:
     node = with_pods(hotpluggable(kubelet, machine(1, 4)), pod(2))
     lost, change = offline(node, "5")
     assert (change.broken[0].lost, set_of(lost, "p")) == (cpus("1,5"), "2,6")
-    assert list_text(effective_pool(lost.cpu)) == "0-1,3-4,7"
+    assert left_in_pool(lost) == "0-1,3-4,7"
     assert not lost.admit(pod(4, uid="q"))[1].admitted
     lost, change = offline(with_pods(lost, pod(2, uid="q")), "2")
     assert [one.why for one in change.broken] == ["2 needed, 0 free on NUMA node 0"]
@@ -204,7 +206,7 @@ def test_a_pod_that_goes_leaves_nothing_behind() -> None:
     assert set(node.cpu.displaced) == {"q"}
     node, _ = node.remove("q")
     assert (str(node.shared_pool), node.cpu.displaced) == ("0-15", {})
-    assert list_text(effective_pool(node.cpu)) == "0-1,3,5-15"
+    assert left_in_pool(node) == "0-1,3,5-15"
     assert replace(node.cpu, offline=NO_CPUS) == hotpluggable().cpu
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from tests.node.metered import Metered, Numbers, config, container, pod
 
-from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.node.metrics.names import DEVICES, METRICS, Metric, MetricType
 from mooring.engine.releases.gates import known_gates
 

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from tests.faults import text_of
-from tests.node.nodes import GIB, machine
+from tests.node.nodes import GIB, machine, refusal, settings_of
 
 from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.machineinfo import HugePages, MachineInfo
-from mooring.engine.node.reservation import Reservation, reserve
-from mooring.engine.node.settings import topology_of
+from mooring.engine.core.quantity import Quantity
+from mooring.engine.node import Node
 
 SYSTEM = "--system-reserved value failed to parse: "
 FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 KUBE = "--kube-reserved value failed to parse: "
-NO_EVICTION = KubeletConfig(eviction_hard={})
 
 
-def answer(config: KubeletConfig, info: MachineInfo) -> object:
-    return text_of(reserve(config, info, topology_of(info)))
+def reserved(config: KubeletConfig) -> Mapping[str, Quantity]:
+    return settings_of(config).reservation.reserved
 
 
-def reserved(config: KubeletConfig, info: MachineInfo | None = None) -> Reservation:
-    found = answer(config, info or machine())
-    assert isinstance(found, Reservation), found
-    return found
-
-
-def texts(reservation: Reservation) -> dict[str, str]:
-    return {resource: str(amount) for resource, amount in reservation.reserved.items()}
+def refused(config: KubeletConfig, info: MachineInfo | None = None) -> str:
+    found = refusal(config, info)
+    assert found.stage == "reservation"
+    return found.message
 
 
 # Eviction.
@@ -56,7 +52,7 @@ def test_the_hard_eviction_threshold_of_memory_is_reserved(
     thresholds: dict[str, str] | None, merge: bool, memory: int
 ) -> None:
     config = KubeletConfig(eviction_hard=thresholds, merge_default_eviction_settings=merge)
-    found = reserved(config).reserved.get("memory")
+    found = reserved(config).get("memory")
     assert (found.units if found else 0) == memory
 
 
@@ -72,14 +68,11 @@ def test_the_hard_eviction_threshold_of_memory_is_reserved(
         ({"memory.available": "0.0Gi"}, "eviction threshold memory.available must be positive: 0"),
         ({"memory.free": "x"}, "unsupported eviction signal memory.free"),
         ({"nodefs.available": "x", "": "1Gi"}, "unsupported eviction signal "),
-        (
-            {"memory.available": "much"},
-            FORMAT,
-        ),
+        ({"memory.available": "much"}, FORMAT),
     ],
 )
 def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
-    assert answer(KubeletConfig(eviction_hard=thresholds), machine()) == text
+    assert refused(KubeletConfig(eviction_hard=thresholds)) == text
 
 
 @pytest.mark.parametrize(
@@ -99,18 +92,18 @@ def test_bad_thresholds(thresholds: dict[str, str], text: str) -> None:
 )
 def test_percentages_that_are_no_numbers(number: str, reason: str) -> None:
     text = f'strconv.ParseFloat: parsing "{number}": {reason}'
-    assert answer(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine()) == text
+    assert refused(KubeletConfig(eviction_hard={"memory.available": f"{number}%"})) == text
 
 
 def test_every_percent_sign_at_the_end_is_dropped() -> None:
     """The kubelet trims them all (v1.37.1, pkg/kubelet/eviction/helpers.go, parsePercentage)."""
     found = [reserved(KubeletConfig(eviction_hard={"memory.available": text})) for text in ("25%", "25%%")]
-    assert texts(found[0]) == texts(found[1]) == {"memory": "4Gi"}
+    assert [{name: str(amount) for name, amount in one.items()} for one in found] == [{"memory": "4Gi"}] * 2
 
 
 @pytest.mark.parametrize("number", ["inf", "+Infinity", "150", "1.0001e2"])
 def test_percentages_above_all(number: str) -> None:
-    text = answer(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}), machine())
+    text = refused(KubeletConfig(eviction_hard={"memory.available": f"{number}%"}))
     assert text == f"eviction percentage threshold memory.available must be <= 100%: {number}%"
 
 
@@ -119,12 +112,12 @@ def test_percentages_above_all(number: str) -> None:
 
 def test_amounts_of_mixed_suffixes_add_up_exactly() -> None:
     config = KubeletConfig(eviction_hard={}, kube_reserved={"memory": "1M"}, system_reserved={"memory": "1Mi"})
-    assert reserved(config).reserved["memory"].units == 2**20 + 10**6
+    assert reserved(config)["memory"].units == 2**20 + 10**6
 
 
 @pytest.mark.parametrize(("text", "milli"), [("0.0005", 1), ("0.0004", 0), ("1.0015", 1002), ("1.00149", 1001)])
 def test_cpu_is_rounded_to_the_nearest_milli(text: str, milli: int) -> None:
-    found = reserved(replace(NO_EVICTION, kube_reserved={"cpu": text})).reserved.get("cpu")
+    found = reserved(KubeletConfig(eviction_hard={}, kube_reserved={"cpu": text})).get("cpu")
     assert (found.milli if found else 0) == milli
 
 
@@ -133,16 +126,12 @@ def test_cpu_is_rounded_to_the_nearest_milli(text: str, milli: int) -> None:
     [
         ({"hugepages-2Mi": "1Gi"}, {}, f'{KUBE}cannot reserve "hugepages-2Mi" resource'),
         ({}, {"gpu": "1"}, f'{SYSTEM}cannot reserve "gpu" resource'),
-        (
-            {"cpu": "x"},
-            {"cpu": "x"},
-            f'{KUBE}failed to parse quantity "x" for "cpu" resource: {FORMAT}',
-        ),
+        ({"cpu": "x"}, {"cpu": "x"}, f'{KUBE}failed to parse quantity "x" for "cpu" resource: {FORMAT}'),
         ({}, {"memory": "-1Gi"}, f'{SYSTEM}resource quantity for "memory" cannot be negative: -1Gi'),
     ],
 )
 def test_bad_amounts(kube: dict[str, str], system: dict[str, str], text: str) -> None:
-    assert answer(KubeletConfig(kube_reserved=kube, system_reserved=system), machine()) == text
+    assert refused(KubeletConfig(kube_reserved=kube, system_reserved=system)) == text
 
 
 # Explicit CPUs.
@@ -151,8 +140,8 @@ def test_bad_amounts(kube: dict[str, str], system: dict[str, str], text: str) ->
 def test_explicit_cpus_need_a_topology() -> None:
     info = replace(machine(), num_cores=0)
     text = "unable to discover CPU topology info: could not detect number of cpus"
-    assert answer(KubeletConfig(reserved_system_cpus="0"), info) == text
-    assert isinstance(answer(KubeletConfig(), info), Reservation)
+    assert refused(KubeletConfig(reserved_system_cpus="0"), info) == text
+    assert refusal(KubeletConfig(), info).stage == "cpuManager"
 
 
 # Capacity and what is left.
@@ -160,7 +149,9 @@ def test_explicit_cpus_need_a_topology() -> None:
 
 def test_capacity_and_allocatable() -> None:
     info = machine(hugepages=(HugePages(2048, 512), HugePages(1048576, 2)))
-    found = reserved(KubeletConfig(kube_reserved={"cpu": "1500m", "memory": "1Gi"}, eviction_hard={}), info)
+    found = settings_of(
+        KubeletConfig(kube_reserved={"cpu": "1500m", "memory": "1Gi"}, eviction_hard={}), info
+    ).reservation
     assert {name: str(amount) for name, amount in found.capacity.items()} == {
         "cpu": "16",
         "memory": "16Gi",
@@ -173,22 +164,29 @@ def test_capacity_and_allocatable() -> None:
     assert found.allocatable("gpu") == 0
 
 
-def test_more_than_there_is_leaves_nothing_and_is_reported() -> None:
-    found = reserved(KubeletConfig(kube_reserved={"memory": "17Gi"}))
-    assert found.allocatable("memory") == 0
-    assert text_of(found.overcommitment()) == (
-        'invalid Node Allocatable configuration. Resource "memory" has a reservation of '
-        f"{{{{{17 * GIB + 100 * 2**20} 0}} {{<nil>}}  BinarySI}} but capacity of "
-        f"{{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
-    )
+CPUS = "{{17000 -3} {<nil>}  DecimalSI} but capacity of {{16000 -3} {<nil>}  DecimalSI}"
+SEVENTEEN = f"{{{{{17 * GIB} 0}} {{<nil>}}  BinarySI}} but capacity of {{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}"
 
 
-def test_every_resource_of_which_too_much_is_kept_is_named() -> None:
+@pytest.mark.parametrize(
+    ("kube", "texts"),
+    [
+        ({"memory": "17Gi"}, [f'Resource "memory" has a reservation of {SEVENTEEN}']),
+        (
+            {"cpu": "17", "memory": "17Gi"},
+            [
+                f'Resource "cpu" has a reservation of {CPUS}',
+                f'Resource "memory" has a reservation of {SEVENTEEN}',
+            ],
+        ),
+    ],
+    ids=["memory", "both"],
+)
+def test_every_resource_of_which_too_much_is_kept_is_named(kube: dict[str, str], texts: list[str]) -> None:
     """The kubelet joins the errors of all resources (v1.37.1, node_container_manager_linux.go)."""
-    kubelet = KubeletConfig(kube_reserved={"cpu": "17", "memory": "17Gi"}, eviction_hard={})
-    assert text_of(reserved(kubelet).overcommitment()) == (
-        'invalid Node Allocatable configuration. Resource "cpu" has a reservation of {{17000 -3} {<nil>}  DecimalSI} '
-        "but capacity of {{16000 -3} {<nil>}  DecimalSI}. Expected capacity >= reservation. "
-        f'Resource "memory" has a reservation of {{{{{17 * GIB} 0}} {{<nil>}}  BinarySI}} '
-        f"but capacity of {{{{{16 * GIB} 0}} {{<nil>}}  BinarySI}}. Expected capacity >= reservation."
-    )
+    settings = settings_of(KubeletConfig(kube_reserved=kube, eviction_hard={}))
+    assert settings.reservation.allocatable("memory") == 0
+    found = Node.start(settings)
+    assert isinstance(found, StartRefusal)
+    wrong = " ".join(f"{text}. Expected capacity >= reservation." for text in texts)
+    assert found.message.endswith(f"invalid Node Allocatable configuration. {wrong}")

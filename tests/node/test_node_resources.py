@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import pytest
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
-from tests.node.nodes import GIB, machine
+from tests.node.nodes import GIB, machine, settings_of
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.machineinfo import HugePages
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.node.reservation import Reservation, reserve
 from mooring.engine.node.resources import allocatable, check_fit, pod_requests
-from mooring.engine.node.settings import topology_of
+from mooring.engine.node.settings import Settings
 
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
 
 
-def reservation(**kube_reserved: str) -> Reservation:
-    info = machine(hugepages=(HugePages(2048, 512),))
-    found = reserve(KubeletConfig(kube_reserved=kube_reserved, eviction_hard={}), info, topology_of(info))
-    assert isinstance(found, Reservation)
-    return found
+def understood(**kube_reserved: str) -> Settings:
+    pages = machine(hugepages=(HugePages(2048, 512),))
+    return settings_of(KubeletConfig(kube_reserved=kube_reserved, eviction_hard={}), pages)
 
 
 def pod(uid: str, *containers: Container, **more: object) -> Pod:
@@ -54,7 +51,7 @@ def test_requests_of_the_pod_replace_those_of_its_containers_and_overhead_comes_
 
 
 def test_pools_of_huge_pages_are_taken_off_the_memory() -> None:
-    found = allocatable(reservation(cpu="500m", memory="1Gi"))
+    found = allocatable(understood(cpu="500m", memory="1Gi").reservation)
     assert found == {"cpu": 15500, "memory": 14 * GIB, "hugepages-2Mi": GIB}
 
 
@@ -94,26 +91,26 @@ def test_pools_of_huge_pages_are_taken_off_the_memory() -> None:
 )
 def test_the_first_resource_that_does_not_suffice_is_named(asked: Container, rejection: Rejection | None) -> None:
     running = [guaranteed("r", container("c", "5"))]
-    found = check_fit(pod("u", asked), running, reservation(cpu="500m"), 110)
+    found = check_fit(pod("u", asked), running, understood(cpu="500m").reservation, 110)
     assert found == rejection
 
 
 def test_pods_are_counted_first() -> None:
     running = [pod("a"), pod("b")]
-    assert check_fit(pod("u"), running, reservation(), 3) is None
-    found = check_fit(pod("u", container("c", "99")), running, reservation(), 2)
+    assert check_fit(pod("u"), running, understood().reservation, 3) is None
+    found = check_fit(pod("u", container("c", "99")), running, understood().reservation, 2)
     text = "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2"
     assert found == Rejection("OutOfpods", text)
 
 
 def test_a_node_that_is_over_full_still_takes_pods_that_ask_for_nothing() -> None:
     running = [guaranteed("r", container("c", "99"))]
-    assert check_fit(pod("u", container("c", "", memory="")), running, reservation(), 110) is None
+    assert check_fit(pod("u", container("c", "", memory="")), running, understood().reservation, 110) is None
 
 
 def test_huge_pages_of_a_size_that_the_node_does_not_list_are_short() -> None:
     wanted = pod("u", Container("c", requests={"hugepages-1Gi": Quantity.parse("2Gi")}))
-    found = check_fit(wanted, [], reservation(), 110)
+    found = check_fit(wanted, [], understood().reservation, 110)
     assert found is not None
     assert found.reason == "OutOfhugepages-1Gi"
     assert found.message.endswith("hugepages-1Gi, requested: 2147483648, used: 0, capacity: 0")
@@ -121,4 +118,4 @@ def test_huge_pages_of_a_size_that_the_node_does_not_list_are_short() -> None:
 
 def test_devices_that_the_node_does_not_list_are_no_reason() -> None:
     wanted = pod("u", Container("c", requests={"vendor.example/gpu": Quantity.parse("2")}))
-    assert check_fit(wanted, [], reservation(), 110) is None
+    assert check_fit(wanted, [], understood().reservation, 110) is None

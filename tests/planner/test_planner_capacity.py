@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.documents.validation import complaints
 from tests.laws.strategies_whole_node import UNIT, Hardware, configurations, hardware, pods, quantities
 from tests.plans import started_plan
+from tests.values import not_none
 
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of
@@ -80,8 +81,7 @@ def asked(story: Story) -> Capacity:
 def test_a_plan_admits_as_many_replicas_as_were_counted_and_refuses_the_next(story: Story) -> None:
     capacity = asked(story)
     fit = [one.pod for one in capacity.replicas]
-    after = started_plan(story.question).kubelet
-    assert after is not None
+    after = not_none(started_plan(story.question).kubelet)
     clones = [*fit, replica(story.shape, len(fit) + 1, after.node.active)]
     plan = started_plan(replace(story.question, pods=(*story.question.pods, *clones)))
     answers = plan.answers[-len(clones) :]
@@ -108,8 +108,7 @@ def test_whoever_follows_an_advice_gets_the_replica_in(story: Story) -> None:
                 after, _ = after.admit(one.pod)
             for gone in eviction.pods:
                 after = ended(after, gone.uid)
-            place = placed(after, replica(story.shape, advice.replica, after.node.active))
-            assert place is not None
+            place = not_none(placed(after, replica(story.shape, advice.replica, after.node.active)))
             if advice.goal == ALIGNED:
                 assert len(place.nodes) < len(capacity.document.replicas[advice.replica - 1].numa_nodes)
 
@@ -128,9 +127,7 @@ def now_and_empty(question: Question) -> tuple[Kubelet, Kubelet]:
     kubelet = started_plan(question).kubelet
     assume(kubelet is not None)
     assert kubelet is not None
-    empty = emptied(kubelet)
-    assert empty is not None
-    return kubelet, empty
+    return kubelet, not_none(emptied(kubelet))
 
 
 @LAW
@@ -187,8 +184,7 @@ def test_with_align_by_socket_a_pod_led_to_the_second_node_of_a_socket_gets_cpus
         topology_manager_policy="best-effort",
         feature_gates={"CPUManagerPolicyAlphaOptions": True},
     )
-    now = started_plan(Question(MACHINE, config)).kubelet
-    assert now is not None
+    now = not_none(started_plan(Question(MACHINE, config)).kubelet)
     elsewhere = led_elsewhere(now)
     assert [elsewhere(node, 4) for node in range(4)] == [False, True, False, True]
     assert [share.largest for share in fragmentation(now, None)[0].numa_nodes] == [7, 8, 8, 0]
@@ -347,8 +343,7 @@ def test_quantities_of_a_drawn_pod_are_what_the_document_counts() -> None:
 def test_a_larger_pod_may_be_admitted_where_a_smaller_one_is_refused() -> None:
     config = replace(STATIC, topology_manager_policy="restricted")
     others = [pod(f"p{number}", cpus) for number, cpus in enumerate([7, 3, 5, 3, 5, 3, 5])]
-    kubelet = started_plan(Question(MACHINE, config, pods=tuple(others))).kubelet
-    assert kubelet is not None
+    kubelet = not_none(started_plan(Question(MACHINE, config, pods=tuple(others))).kubelet)
     left = kubelet.without(["p2", "p4", "p6"])
     assert placed(left, pod("six", 6)) is None
     assert placed(left, pod("nine", 9)) is not None
@@ -375,8 +370,7 @@ def test_the_one_pod_that_holds_exactly_what_is_missing_is_enough() -> None:
     machine = Machine("full", parse_compact("cores=8 threads=1").info)
     config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
     held = (_exclusive("three", 3), _exclusive("four", 4))
-    kubelet = started_plan(Question(machine, config, pods=held)).kubelet
-    assert kubelet is not None
+    kubelet = not_none(started_plan(Question(machine, config, pods=held)).kubelet)
     wanted = _exclusive("wanted", 4)
     found = evictions(kubelet, held, wanted, lambda left: placed(left, wanted) is not None)
     assert [[pod.uid for pod in one.pods] for one in found] == [["four"]]
@@ -388,9 +382,7 @@ def _exclusive(uid: str, cpus: int) -> Pod:
 
 
 @pytest.mark.parametrize("fields", [{"claims": ("one-gpu",)}, {"unmade_claims": ("gpu",)}])
-def test_a_pod_whose_claims_ask_for_devices_is_refused_rather_than_counted_without_them(
-    fields: dict[str, tuple[str, ...]],
-) -> None:
+def test_a_pod_whose_claims_ask_for_devices_is_refused_not_counted_without(fields: dict[str, tuple[str, ...]]) -> None:
     pod = Pod("u", "p", containers=(Container("c"),), **fields)  # type: ignore[arg-type]
     question = Question(parse_compact("sockets=1 cores=4 memory=8Gi"), KubeletConfig(), pods=(pod,))
     with pytest.raises(InputError, match=r"spec\.resourceClaims: its claims .* with --shape"):

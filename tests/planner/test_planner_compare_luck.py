@@ -161,9 +161,7 @@ TOPOLOGY = discover_topology(machine().info)
         ("0-2,16-17", (1, 1, 1, 0)),
     ],
 )
-def test_a_container_is_aligned_where_it_touches_the_fewest_elements(
-    cpus: str, aligned: tuple[int, int, int, int]
-) -> None:
+def test_a_container_is_aligned_on_the_fewest_elements(cpus: str, aligned: tuple[int, int, int, int]) -> None:
     assert alignment(TOPOLOGY, 0, [CPUSet.parse(cpus).mask]) == aligned
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.planner.doctor_nodes import CONFIG, MACHINE, GiB, config
+from tests.values import not_none
 
 from mooring.answers.base.plan import Question
 from mooring.answers.doctor.answer import DiagnosisDocument
@@ -101,8 +102,7 @@ def some_pool_starts(policy: StaticPolicy, state: CPUState, units: Iterable[obje
 @settings(max_examples=80)
 @given(CPU_STATES, st.booleans(), st.booleans())
 def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bool) -> None:
-    policy = made(config(strict=strict, pods=pods)).cpu
-    assert policy is not None
+    policy = not_none(made(config(strict=strict, pods=pods)).cpu)
     repaired, lost = repaired_cpu(policy, state, ())
     kept = cpu_units(repaired, pods=pods)
     units = cpu_units(state, pods=pods)
@@ -123,16 +123,14 @@ def test_no_state_keeps_more_cpu_entries(state: CPUState, strict: bool, pods: bo
 
 
 def test_entries_of_running_pods_go_before_others() -> None:
-    policy = made(config()).cpu
-    assert policy is not None
+    policy = not_none(made(config()).cpu)
     state = CPUState("static", CPUMask(0b1001), {"u1": {"a": CPUMask(0b0110)}, "u2": {"a": CPUMask(0b0100)}})
     assert set(repaired_cpu(policy, state, ())[0].assignments) == {"u1"}
     assert set(repaired_cpu(policy, state, {"u2"})[0].assignments) == {"u2"}
 
 
 def test_the_entry_that_stands_against_fewer_is_kept() -> None:
-    policy = made(config()).cpu
-    assert policy is not None
+    policy = not_none(made(config()).cpu)
     state = CPUState(
         "static",
         CPUMask(0b0001),
@@ -144,8 +142,7 @@ def test_the_entry_that_stands_against_fewer_is_kept() -> None:
 
 
 def test_a_pool_that_strict_reservation_left_empty_takes_back_the_smallest_entry() -> None:
-    policy = made(config(strict=True)).cpu
-    assert policy is not None
+    policy = not_none(made(config(strict=True)).cpu)
     repaired, lost = repaired_cpu(
         policy, CPUState("static", NO_CPUS, {"u1": {"a": CPUMask(0b0110)}, "u2": {"a": CPUMask(0b1000)}}), ()
     )
@@ -200,8 +197,7 @@ def some_accounts_start(policy: MemoryPolicy, state: MemoryState) -> bool:
 @settings(max_examples=80)
 @given(MEMORY_STATES, st.booleans())
 def test_no_state_keeps_more_memory_entries(state: MemoryState, pods: bool) -> None:
-    policy = made(config(pods=pods)).memory
-    assert policy is not None
+    policy = not_none(made(config(pods=pods)).memory)
     state = state if pods else replace(state, pods={})
     repaired, lost = repaired_memory(policy, state, ())
     kept = set(repaired.assignments)

@@ -146,9 +146,7 @@ def test_a_stranger_holds_its_memory_too() -> None:
         pytest.param(with_memory(), ContainerKind.SIDECAR, id="memory"),
     ],
 )
-def test_going_on_from_the_files_is_the_same_as_never_having_stopped(
-    config: KubeletConfig, kind: ContainerKind
-) -> None:
+def test_going_on_from_the_files_is_like_never_having_stopped(config: KubeletConfig, kind: ContainerKind) -> None:
     first_one = container("i", "1", kind)
     pods = [
         pod("a", "4"),

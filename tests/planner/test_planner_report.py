@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +10,27 @@ import pytest
 from tests.plans import refused_plan, started_plan
 from tests.render.report_steps import cpu_states
 
-from mooring.answers.base.picture import plan_view
-from mooring.answers.base.plan import Question
+from mooring.answers.base.picture import devices_before, machine_devices, plan_view
+from mooring.answers.base.plan import Plan, Question
+from mooring.answers.base.pods import explain
 from mooring.answers.base.report import machine_report, report_of
+from mooring.answers.base.rows import plan_rows
+from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.machine import Machine, PCIDevice
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.configuration.node_configuration import load_config
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pod_files import load_pods
+from mooring.inputs.pods.pods import pod_from_object
+from mooring.views.console import plain
+from mooring.views.decision import DecisionPanel, DecisionView, Mark, decision_view
+from mooring.views.html.document import html_text
 from mooring.views.report import ReportCPU, ReportView
+from mooring.views.svg.decision import decision_svg
+from mooring.views.svg.picture import svg_text
+from mooring.views.terminal import picture as picture_of
 from mooring.views.view import CPUUse, NodeView
+from mooring.views.wording import free_bytes
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HUGE_PAGES = "sockets=2 numa=4 cores=64 threads=2 l3=16 memory=256Gi hugepages-2Mi=4096"
@@ -140,3 +153,189 @@ def test_a_machine_alone_has_one_step_and_its_distances() -> None:
     assert report.distances.nodes == tuple(range(8))
     assert report.distances.rows[0] == (10, 12, 12, 12, 32, 32, 32, 32)
     assert not report.accounted
+
+
+# Devices, init containers and hypothetical pods in the pictures of plans.
+
+
+MACHINE = "sockets=2 numa=8 cores=64 threads=2 memory=64Gi"
+
+DEVICES = """apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: {policy}
+reservedSystemCPUs: "0"
+---
+apiVersion: mooring/v1alpha1
+kind: NodeDevices
+devices:
+  x.example/gpu:
+    - {{id: gpu-0, numa: [0]}}
+    - {{id: gpu-1, numa: [1]}}
+    - {{id: gpu-2, numa: [1], unhealthy: true}}
+    - {{id: "0000:3b:00.0"}}
+"""
+
+
+def pod(name: str, gpus: int, *, init: int = 0, cpus: int = 4) -> str:
+    limits = f"{{cpu: {cpus}, memory: 1Gi, x.example/gpu: {gpus}}}" if gpus else f"{{cpu: {cpus}, memory: 1Gi}}"
+    first = f"initContainers: [{{name: load, resources: {{limits: {{cpu: {init}, memory: 1Gi}}}}}}], " if init else ""
+    return (
+        f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: ai}}, "
+        f"spec: {{{first}containers: [{{name: main, resources: {{limits: {limits}}}}}]}}}}\n---\n"
+    )
+
+
+def planned(folder: Path, pods: str, policy: str = "single-numa-node") -> Plan:
+    (folder / "kubelet.yaml").write_text(DEVICES.format(policy=policy), encoding="utf-8")
+    (folder / "pods.yaml").write_text(pods, encoding="utf-8")
+    machine, config = load_machine(MACHINE), load_config(str(folder / "kubelet.yaml"))
+    question = Question(
+        machine,
+        config.kubelet,
+        config.mooring,
+        tuple(load_pods([str(folder / "pods.yaml")])),
+        devices=offered_devices(config.devices, machine),
+    )
+    return started_plan(question)
+
+
+def decided(plan: Plan, place: int) -> DecisionView:
+    asked = plan.answers[place].pod
+    before = devices_before(plan, asked.uid)
+    return decision_view(explain(plan, asked), range(8), plan.kubelet.settings.topology, devices=before)
+
+
+def texts(panel: DecisionPanel, name: str) -> list[tuple[str, str]]:
+    [row] = [row for row in panel.rows if row.name == name]
+    return [(cell.text, cell.more) for cell in row.cells]
+
+
+def test_a_refusal_for_devices_names_what_each_numa_node_has_and_whose_they_are(tmp_path: Path) -> None:
+    view = decided(planned(tmp_path, pod("one", 1) + pod("two", 2)), 1)
+    [panel] = view.panels
+    assert texts(panel, "x.example/gpu")[:3] == [("0/1 free", ""), ("1/2 free", "1 unhealthy"), ("0 free", "")]
+    assert view.notes[-3:] == (
+        "x.example/gpu on NUMA node 0: 1 in use by ai/one/main (gpu-0)",
+        "x.example/gpu on NUMA node 1: 1 free (gpu-1); 1 unhealthy (gpu-2)",
+        "x.example/gpu on no known NUMA node: 1 free (0000:3b:00.0)",
+    )
+    assert decision_svg(view).count("1/2 free") >= 1
+
+
+@pytest.mark.parametrize("asked", [1, 4])
+def test_devices_that_are_too_few_have_a_row_without_any_hint(tmp_path: Path, asked: int) -> None:
+    view = decided(planned(tmp_path, pod("one", asked), policy="none"), 0)
+    [panel] = view.panels
+    if asked == 1:
+        assert [row.name for row in panel.rows] == ["x.example/gpu allocated", "CPUs allocated"]
+        assert view.notes == ()
+    else:
+        [row] = panel.rows
+        assert (row.name, row.note) == ("x.example/gpu", "4 requested, 3 free on the node")
+        assert {cell.mark for cell in row.cells} == {Mark.BARRED}
+        assert panel.refused
+
+
+def test_the_numa_node_of_an_init_container_is_marked_with_what_counts_there(tmp_path: Path) -> None:
+    view = decided(planned(tmp_path, pod("one", 0, init=8, cpus=12) + pod("two", 0, init=4, cpus=16)), 1)
+    last = view.panels[-1]
+    [row] = [row for row in last.rows if row.name == "cpu"]
+    required = [(place, cell.text, cell.more) for place, cell in enumerate(row.cells) if cell.required]
+    assert required == [(1, "12 free", "+4 own")]
+    picture = decision_svg(view)
+    assert "◆ NUMA 1" in picture
+    assert "required: earlier containers" in picture
+
+
+def test_eight_numa_nodes_stand_in_one_row(tmp_path: Path) -> None:
+    picture = decision_svg(decided(planned(tmp_path, pod("one", 1)), 0))
+    heights = re.findall(r'class="node-title" x="[^"]*" y="([^"]*)"[^>]*>NUMA [0-7]<', picture)
+    assert len(heights) == 8 * len(set(heights))
+
+
+def test_a_device_is_drawn_with_its_owner_who_may_have_no_cpus(tmp_path: Path) -> None:
+    shared = pod("one", 1).replace("cpu: 4", "cpu: 500m")
+    plan = planned(tmp_path, shared + pod("two", 1, cpus=2), policy="none")
+    view = plan_view(plan)
+    found = {device.id: (device.state, device.owner) for device in view.devices}
+    owners = {owner.label: owner for owner in view.owners}
+    assert sorted(found.values()) == [
+        ("free", ""),
+        ("in use", "ai/one/main"),
+        ("in use", "ai/two/main"),
+        ("unhealthy", ""),
+    ]
+    assert not owners["ai/one/main"].cpus
+    assert owners["ai/two/main"].cpus
+    picture, text = svg_text(view), plain(picture_of(view, 120), 120)
+    held = next(id_ for id_, (_, owner) in found.items() if owner == "ai/one/main")
+    assert f"x.example/gpu {held} · " in picture
+    assert "in use by ai/one/main" in picture
+    assert f"{owners['ai/one/main'].mark}   x.example/gpu  {held}" in text
+    assert html_text(report_of(plan)).count('class="device"') == 2 * len(view.devices)
+
+
+def test_devices_of_the_pci_bus_are_those_that_compute_store_and_talk() -> None:
+    found = (
+        PCIDevice("0000:3b:00.0", "030200", "10de", "20b0", 1),
+        PCIDevice("0000:00:01.0", "060400", "8086", "1234", None),
+        PCIDevice("0000:5e:00.0", "020000", "15b3", "1017", None),
+    )
+    machine = load_machine("small-1s8")
+    views = machine_devices(type(machine)(machine.name, machine.info, machine.hardware, pci=found))
+    assert [(view.resource, view.address, view.numa, view.state) for view in views] == [
+        ("GPU", "0000:3b:00.0", (1,), "not offered to pods"),
+        ("NIC", "0000:5e:00.0", (), "not offered to pods"),
+    ]
+
+
+def test_free_memory_of_the_picture_is_what_the_memory_manager_can_still_give(tmp_path: Path) -> None:
+    """Huge pages take memory that the manager does not give as ordinary memory."""
+    (tmp_path / "kubelet.yaml").write_text(
+        "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, cpuManagerPolicy: static, "
+        "reservedSystemCPUs: '0', memoryManagerPolicy: Static, topologyManagerPolicy: restricted, evictionHard: "
+        "{memory.available: 100Mi}, reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]}",
+        encoding="utf-8",
+    )
+    (tmp_path / "pods.yaml").write_text(pod("one", 0), encoding="utf-8")
+    machine = load_machine("sockets=1 numa=2 cores=8 threads=2 memory=16Gi hugepages-2Mi=1024")
+    config = load_config(str(tmp_path / "kubelet.yaml"))
+    plan = started_plan(Question(machine, config.kubelet, pods=tuple(load_pods([str(tmp_path / "pods.yaml")]))))
+    tables = {node: state.memory["memory"].free for node, state in plan.kubelet.node.memory.nodes.items()}
+    assert {node.id: free_bytes(node) for node in plan_view(plan).numa} == tables
+
+
+def alignment(machine: Machine, cpus: int) -> str:
+    """Return what a plan says of a container with CPUs 1 and up."""
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    container = {"name": "app", "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi"}}}
+    asked = pod_from_object({"metadata": {"name": "web"}, "spec": {"containers": [container]}}, source="x")
+    [row] = plan_rows(started_plan(Question(machine, config, MooringConfig(), (asked,))), wide=False)
+    assert len(row.cpus) == cpus
+    return row.alignment
+
+
+@pytest.mark.parametrize(
+    ("caches", "cpus", "said"),
+    [
+        ("sockets=2 l3=2", 2, "whole cores, one L3"),
+        ("sockets=2 l3=2", 6, "whole cores, one L3"),
+        # The kubelet knows no L3 of less than a socket here.
+        ("sockets=2 l3=4", 2, "whole cores, one L3"),
+        ("sockets=2 l3=4", 6, "whole cores"),
+        ("sockets=2 l3=8", 2, "whole cores"),
+        ("sockets=1 l3=1", 2, "whole cores"),
+    ],
+)
+def test_one_l3_is_said_where_the_machine_has_several_and_one_holds_the_cpus(caches: str, cpus: int, said: str) -> None:
+    assert alignment(load_machine(f"{caches} numa=4 cores=16 memory=64Gi"), cpus) == said
+
+
+def test_no_l3_is_said_of_a_machine_that_lists_no_cache() -> None:
+    info = load_machine("sockets=2 numa=2 cores=8 memory=16Gi").info
+    nodes = (
+        replace(node, caches=(), cores=tuple(replace(core, caches=(), uncore_caches=()) for core in node.cores))
+        for node in info.topology
+    )
+    assert alignment(Machine("bare", replace(info, topology=tuple(nodes))), 2) == "whole cores"

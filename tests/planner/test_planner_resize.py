@@ -112,9 +112,7 @@ def test_the_largest_memory_is_taken_and_a_mebibyte_more_is_not() -> None:
     ],
     ids=["policy", "baseline", "fraction", "node", "sum", "half a core"],
 )
-def test_each_refusal_has_its_code_and_the_kubelets_words(
-    cpu: str, config: KubeletConfig, mooring: MooringConfig, code: str
-) -> None:
+def test_each_refusal_has_code_and_words(cpu: str, config: KubeletConfig, mooring: MooringConfig, code: str) -> None:
     found = ask("web", pod("web", "4"), pod("other", "14"), config=config, mooring=mooring, cpu=cpu)
     assert not found.accepted
     assert found.code == code

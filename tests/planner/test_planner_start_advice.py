@@ -10,6 +10,7 @@ from tests.explain.refused_starts import RecordedStart, recorded_starts
 from tests.node.nodes import machine
 from tests.node.podlevel_nodes import container, managed
 from tests.plans import refused_plan, started_plan
+from tests.values import not_none
 
 from mooring.answers.base.inputs.configuration import node_versions
 from mooring.answers.base.plan import Plan, Question
@@ -101,8 +102,7 @@ SMALL = replace(parse_compact("sockets=2 cores=4 threads=2 memory=64Gi"), findin
 )
 def test_advice_names_every_change_that_it_takes(config: KubeletConfig, advice: str) -> None:
     question = Question(SMALL, config)
-    refusal = refusal_of(start_on(SMALL, config, question.mooring, question.files))
-    assert refusal is not None
+    refusal = not_none(refusal_of(start_on(SMALL, config, question.mooring, question.files)))
     assert start_advice(question, refusal) == (f"{advice}: the kubelet then starts (run here)." if advice else "")
 
 
@@ -155,15 +155,12 @@ FILE = (
         ),
     ],
 )
-def test_a_difference_that_is_the_default_threshold_is_named(
-    thresholds: dict[str, str], memory: str, advice: str
-) -> None:
+def test_a_difference_of_the_default_threshold_is_named(thresholds: dict[str, str], memory: str, advice: str) -> None:
     """Flags alone come without the thresholds of a configuration file."""
     reserved = (SUMS.reserved_memory[0], ReservedMemory(1, {"memory": memory}))
     config = replace(SUMS, eviction_hard=thresholds, reserved_memory=reserved)
     question = Question(SMALL, config)
-    refusal = refusal_of(start_on(question.machine, config, question.mooring, question.files))
-    assert refusal is not None
+    refusal = not_none(refusal_of(start_on(question.machine, config, question.mooring, question.files)))
     assert start_advice(question, refusal) == f"{advice}: the kubelet then starts (run here)."
 
 
@@ -179,8 +176,7 @@ def test_a_flag_that_the_kubelet_does_not_have_is_removed_from_its_file() -> Non
 def test_a_field_that_is_only_checked_is_removed() -> None:
     checked = CheckedFields(values={"enforceNodeAllocatable": ["pods", "kube-reserved"], "eventBurst": 3})
     question = Question(SMALL, replace(STATIC, checked=checked))
-    refusal = refusal_of(start_on(question.machine, question.config, question.mooring, question.files))
-    assert refusal is not None
+    refusal = not_none(refusal_of(start_on(question.machine, question.config, question.mooring, question.files)))
     assert start_advice(question, refusal) == "Remove enforceNodeAllocatable: the kubelet then starts (run here)."
 
 

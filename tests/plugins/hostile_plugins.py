@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import ChosenPlugin, OutOfTimeError, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.plugins import ChosenPlugin, OutOfTimeError, PluginPlacement
 from mooring.engine.plugins import Room, Selected, Withheld
 
 RAISED: tuple[type[BaseException], ...] = (

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tests.cpumanager.machines import fixture, mask
 
+from mooring.engine.core.config import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import CPUFacts
-from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, PluginChoice, PluginPlacement, Watch
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import CPUsWanted

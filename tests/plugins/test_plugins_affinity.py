@@ -13,10 +13,9 @@ from tests.plugins.hostile_plugins import hostile_plugins
 from tests.plugins.made_plugins import answering, choice, plugin
 
 from mooring.engine.core.bits import NUMAMask
-from mooring.engine.core.config import FIXABLE_DEFECTS, KubeletConfig, MooringConfig
+from mooring.engine.core.config import FIXABLE_DEFECTS, ChosenPlugin, KubeletConfig, MooringConfig, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.plugins import ChosenPlugin, PluginPlacement
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Decision, Node
 from mooring.engine.plugins import AffinityRequest, CPURequest

@@ -11,8 +11,8 @@ from tests.patience import until
 from tests.plugins.made_plugins import answering, choice, cpus, plugin, raising
 
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError, Watch, Work
 from mooring.engine.plugins import Room, Selected, Withheld
 from mooring.engine.plugins.asking import (
     LONGEST_REASON,

@@ -14,8 +14,7 @@ from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.pods import explain
 from mooring.answers.explain.document import explanation_document
 from mooring.engine.core.bits import CPUMask
-from mooring.engine.core.config import MooringConfig
-from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
+from mooring.engine.core.config import ChosenPlugin, MooringConfig, PluginChoice
 from mooring.engine.node.facts import PodAdmitted
 from mooring.engine.plugins.facts import Candidate, PluginMadeRoom, PluginsChose, PluginScored
 from mooring.explanations.lines import plugin_line, story_lines

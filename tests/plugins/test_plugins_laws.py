@@ -14,9 +14,8 @@ from tests.laws.stories import configurations, machines, pods
 from tests.plugins.hostile_plugins import hostile_plugins
 
 from mooring.engine.core.bits import CPUMask, list_text
-from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig
+from mooring.engine.core.config import FIXABLE_DEFECTS, MooringConfig, PluginChoice
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.plugins import PluginChoice
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import hidden_of, state_owner
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts

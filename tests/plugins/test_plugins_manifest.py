@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.plugins.installed_plugins import install
 
+from mooring.engine.core.config import BUDGET, MILLISECOND, PluginPlacement
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.plugins import BUDGET, MILLISECOND, PluginPlacement
 from mooring.inputs.configuration.mooring_config import mooring_config, plugin_choice
 
 

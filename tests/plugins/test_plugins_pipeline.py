@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.plugins.made_plugins import POD, answering, cpus, free, host_on, plugin, raising, wanted
 
+from mooring.engine.core.config import ChosenPlugin, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.plugins import ChosenPlugin, PluginPlacement
 from mooring.engine.cpumanager.options import TakeError, TakeRules
 from mooring.engine.cpumanager.policy import CPUsChosen, CPUsWanted
 from mooring.engine.plugins import CPURequest, PodView, Room, Selected, Withheld, kubelet_choice

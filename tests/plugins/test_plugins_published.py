@@ -18,11 +18,10 @@ from mooring.answers.base.plan import Plan, Question
 from mooring.answers.base.trace import Trace
 from mooring.answers.compare import answer as run
 from mooring.answers.compare.variant import Variant
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import ChosenPlugin, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import CoreKind, CPUFacts
-from mooring.engine.core.plugins import ChosenPlugin
 from mooring.engine.kubelet.events import Admit
 from mooring.engine.plugins import PodView
 from mooring.inputs.configuration.mooring_config import mooring_config

@@ -12,7 +12,7 @@ from tests.planner.recordings import machines, scenarios
 from mooring.answers.base.agreement import differences
 from mooring.answers.base.scenario import replay_scenario
 from mooring.answers.base.trace import machines_for
-from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.core.config import PluginChoice
 from mooring.engine.plugins.facts import PluginFailed, PluginsChose
 from mooring.engine.plugins.host import PluginHost
 from mooring.inputs.configuration.mooring_config import plugin_choice

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from tests.patience import until
 
-from mooring.engine.core.plugins import OutOfTimeError
+from mooring.engine.core.config import OutOfTimeError
 from mooring.engine.plugins.loading import Watchman
 
 MINUTE = 60 * 10**9

@@ -12,8 +12,7 @@ from tests.publisher.published_node import NODE, RHYTHM, STATE, Node
 
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
-from mooring.published import kubelet_source
-from mooring.published.kubelet_source import KubeletAndSlices, ListedSlices
+from mooring.published.kubelet_source import LISTING, SLICES, KubeletAndSlices, ListedSlices
 from mooring.published.naming import device_state
 from mooring.published.objects import PodKey
 from mooring.published.observation import Observation
@@ -159,9 +158,7 @@ def test_looks_that_fail_are_counted(quiet: Node) -> None:
     assert values(quiet.publisher.counts, quiet.now)["mooring_publish_blind_looks_total"] >= 2
 
 
-def test_the_cpu_time_of_a_burst_is_that_of_seeing_and_writing_its_changes(
-    quiet: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cpu_time_of_a_burst_is_for_seeing_and_writing_it(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet.let_pass(5.0)
     before = quiet.publisher.counts.burst_cpu, quiet.publisher.counts.bursts
     observe = quiet.observe
@@ -231,16 +228,16 @@ def test_slices_are_listed_now_and_then_and_kept_while_the_api_server_is_away(mo
             raise answer
         return answer
 
-    monkeypatch.setattr(kubelet_source, "objects_at", objects)
+    monkeypatch.setattr("mooring.published.kubelet_source.objects_at", objects)
     now = 0.0
     listed = ListedSlices(Cluster, "n", PCI, clock=lambda: now)  # type: ignore[arg-type]
     expected = {DRIVER: (Device("n/g", (1,)),)}
     assert listed() == expected
-    now = kubelet_source.LISTING - 1
+    now = LISTING - 1
     assert listed() == expected
-    now = kubelet_source.LISTING + 1
+    now = LISTING + 1
     assert listed() == expected
-    assert asked == [f"{kubelet_source.SLICES}?spec.nodeName=n"] * 2
+    assert asked == [f"{SLICES}?spec.nodeName=n"] * 2
 
 
 def test_a_kubelets_devices_are_those_of_plugins_and_of_slices() -> None:

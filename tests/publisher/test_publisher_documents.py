@@ -283,9 +283,7 @@ def test_facts_are_labelled_with_the_node_that_made_them(node: str, label: str |
         ("n", "a", "$(reboot)", "NodeState n: spec.pods[0].name: '$(reboot)'"),
     ],
 )
-def test_a_state_with_a_name_that_no_object_can_have_is_refused(
-    node: str, namespace: str, pod: str, place: str
-) -> None:
+def test_a_state_with_a_name_of_no_object_is_refused(node: str, namespace: str, pod: str, place: str) -> None:
     document = state_document(NodeState("node", "0" * 64, pods=(PodKey(namespace, pod),)))
     document["metadata"]["name"] = node
     with pytest.raises(InputError) as caught:
@@ -349,9 +347,7 @@ def steps(kubelet: Kubelet) -> int:
 
 @given(hardware(), configurations(), st.data())
 @settings(max_examples=60)
-def test_available_is_what_a_pod_gets_and_one_more_is_not(
-    hard: Hardware, config: KubeletConfig, data: st.DataObject
-) -> None:
+def test_available_is_what_a_pod_gets_and_not_more(hard: Hardware, config: KubeletConfig, data: st.DataObject) -> None:
     config = replace(config, topology_manager_policy="single-numa-node")
     start = start_kubelet(hard.info, config, MooringConfig(), StateTexts())
     assume(isinstance(start, Kubelet))

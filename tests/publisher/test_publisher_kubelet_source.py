@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.agent.small_node import CONFIG, INFO
+from tests.values import not_none
 
 from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.state import AgentState
@@ -146,8 +147,7 @@ def source(
 def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet, client: PodResourcesClient) -> None:
     running.admit(pod("a", "2", gpus=2))
     running.admit(pod("b", "1"))
-    seen = source(running, client).observe()
-    assert seen is not None
+    seen = not_none(source(running, client).observe())
     assert seen.node is not None
     assert seen.facts == FACTS
     assert seen.state.files == running.kubelet.files
@@ -160,7 +160,7 @@ def test_observation_is_the_kubelet_as_it_is(running: RunningKubelet, client: Po
     assert seen.node.memory == running.kubelet.node.memory
 
 
-def test_same_observation_is_the_same_object_until_something_changes(
+def test_same_observation_is_the_same_object_until_a_change(
     running: RunningKubelet, client: PodResourcesClient
 ) -> None:
     looking = source(running, client)
@@ -173,7 +173,7 @@ def test_same_observation_is_the_same_object_until_something_changes(
     assert looking.observe() is second
 
 
-def test_pods_without_anything_of_their_own_are_seen_at_the_next_listing(
+def test_pods_without_own_devices_wait_for_the_next_listing(
     running: RunningKubelet, client: PodResourcesClient
 ) -> None:
     looking = source(running, client)
@@ -182,9 +182,7 @@ def test_pods_without_anything_of_their_own_are_seen_at_the_next_listing(
     running.now += 1
     assert looking.observe() is looking.observe()
     running.now += 2
-    seen = looking.observe()
-    assert seen is not None
-    assert seen.state.pods == (PodKey("shop", "plain"),)
+    assert not_none(looking.observe()).state.pods == (PodKey("shop", "plain"),)
 
 
 def test_files_that_are_behind_the_list_are_read_again(running: RunningKubelet, client: PodResourcesClient) -> None:
@@ -194,15 +192,11 @@ def test_files_that_are_behind_the_list_are_read_again(running: RunningKubelet, 
     running.write()
     running.kubelet = new
     running.while_pausing = running.write
-    seen = source(running, client).observe()
-    assert seen is not None
-    assert seen.state.files == new.files
+    assert not_none(source(running, client).observe()).state.files == new.files
     assert len(running.pauses) == 1
 
 
-def test_kubelet_that_contradicts_its_files_is_not_published(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
+def test_kubelet_that_denies_its_files_is_not_published(running: RunningKubelet, client: PodResourcesClient) -> None:
     old = running.kubelet.files
     running.admit(pod("a"))
     running.kubelet = replace(running.kubelet, cpu_file=old.cpu, memory_file=old.memory)
@@ -227,7 +221,7 @@ def test_files_that_change_all_the_time_are_not_believed(running: RunningKubelet
         looking.observe()
 
 
-def test_ended_pods_leave_nothing_behind_when_all_others_are_known(
+def test_ended_pods_leave_nothing_when_all_others_are_known(
     running: RunningKubelet, client: PodResourcesClient
 ) -> None:
     running.admit(pod("a", gpus=1))
@@ -237,19 +231,15 @@ def test_ended_pods_leave_nothing_behind_when_all_others_are_known(
     active = {uid: one for uid, one in node.active.items() if uid != "uid-a"}
     running.kubelet = replace(running.kubelet, node=replace(node, active=active))
     assert set(held) == {"uid-a", "uid-b"}, "the kubelet's record still has both"
-    seen = source(running, client).observe()
-    assert seen is not None
+    seen = not_none(source(running, client).observe())
     assert seen.node is not None
     assert set(seen.state.devices.held) == {"uid-b"}
     assert set(seen.node.cpu.assignments) == {"uid-b"}
 
 
-def test_damaged_file_is_published_and_nothing_is_called_available(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
+def test_damaged_file_is_published_with_nothing_available(running: RunningKubelet, client: PodResourcesClient) -> None:
     (running.root / "cpu_manager_state").write_text("{", encoding="utf-8")
-    seen = source(running, client).observe()
-    assert seen is not None
+    seen = not_none(source(running, client).observe())
     assert seen.node is None
     assert seen.problem
     assert seen.state.files.cpu == "{"
@@ -276,9 +266,7 @@ def test_configuration_is_read_again_when_the_kubelet_starts_anew_and_not_before
     assert seen.state.facts != first.state.facts
 
 
-def test_a_start_is_counted_once_though_the_socket_is_away_for_a_moment(
-    running: RunningKubelet, client: PodResourcesClient
-) -> None:
+def test_a_start_is_counted_once_though_the_socket_blinks(running: RunningKubelet, client: PodResourcesClient) -> None:
     looking = source(running, client)
     looking.observe()
     running.socket.rename(running.root / "away.sock")
@@ -354,18 +342,16 @@ def test_static_pods_have_the_uid_of_their_kubelet() -> None:
     assert names_of([{"metadata": metadata}]) == {("kube-system", "p-n"): "hash"}
 
 
-def test_the_release_is_read_again_when_the_new_kubelet_has_registered(
+def test_the_release_is_read_again_when_a_kubelet_registers(
     running: RunningKubelet, client: PodResourcesClient
 ) -> None:
     current = [FACTS]
     looking = source(running, client, lambda: current[0])
-    first = looking.observe()
-    assert first is not None
+    first = not_none(looking.observe())
     newer = replace(FACTS.mooring, release=RELEASES["1.34"])
     current[0] = replace(FACTS, config=replace(CONFIG, max_pods=7), mooring=newer)
     running.now += REGISTERING
-    seen = looking.observe()
-    assert seen is not None
+    seen = not_none(looking.observe())
     assert (seen.facts.mooring.release.name, seen.facts.config) == ("1.34", first.facts.config)
     assert seen.state.facts != first.state.facts
 

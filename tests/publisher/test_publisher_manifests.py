@@ -9,15 +9,26 @@ import jsonschema
 import pytest
 import yaml
 from tests.agent.small_node import CONFIG, INFO
+from tests.cli.command import options_of
 from tests.publisher.manifests import mistakes
 
-from mooring.cluster.publisher import command as publish
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
-from mooring.published import objects
 from mooring.published.facts_document import digest_of, facts_document
+from mooring.published.objects import (
+    API_VERSION,
+    FACTS,
+    GROUP,
+    PLURALS,
+    SHADOW,
+    STATE,
+    VERSION,
+    NodeFacts,
+    NodeState,
+    PodKey,
+)
 from mooring.published.observation import Observation, documents_of
 from mooring.published.shadow_document import (
     ShadowCountPart,
@@ -116,21 +127,20 @@ def test_containers_write_nowhere_and_have_no_privileges() -> None:
 
 
 def test_arguments_are_options_of_the_verb() -> None:
-    known = {option for parameter in publish.command.params for option in parameter.opts}
     for pod in pods():
         verb, *arguments = pod["containers"][0]["args"]
         assert verb == "publish"
-        assert {argument.partition("=")[0] for argument in arguments} <= known
+        assert {argument.partition("=")[0] for argument in arguments} <= options_of("publish")
 
 
 def test_definitions_have_the_names_that_the_program_uses() -> None:
     found = {one["spec"]["names"]["kind"]: one for one in all_of("CustomResourceDefinition")}
-    assert set(found) == {objects.FACTS, objects.STATE, objects.SHADOW}
+    assert set(found) == {FACTS, STATE, SHADOW}
     for kind, one in found.items():
-        assert one["metadata"]["name"] == f"{objects.PLURALS[kind]}.{objects.GROUP}"
-        assert one["spec"]["names"]["plural"] == objects.PLURALS[kind]
-        assert (one["spec"]["group"], one["spec"]["scope"]) == (objects.GROUP, "Cluster")
-        assert [version["name"] for version in one["spec"]["versions"]] == [objects.VERSION]
+        assert one["metadata"]["name"] == f"{PLURALS[kind]}.{GROUP}"
+        assert one["spec"]["names"]["plural"] == PLURALS[kind]
+        assert (one["spec"]["group"], one["spec"]["scope"]) == (GROUP, "Cluster")
+        assert [version["name"] for version in one["spec"]["versions"]] == [VERSION]
 
 
 def schema_of(kind: str) -> dict[str, Any]:
@@ -152,24 +162,24 @@ def closed(schema: Any) -> Any:
 
 def everything() -> Observation:
     """Return an observation in which every field is used."""
-    facts = objects.NodeFacts(INFO, CONFIG, MooringConfig())
+    facts = NodeFacts(INFO, CONFIG, MooringConfig())
     start = start_kubelet(INFO, CONFIG, MooringConfig(), StateTexts())
     assert isinstance(start, Kubelet)
     devices = DeviceState(
         {"v/gpu": (Device("a", (0, 1)), Device("b", healthy=False))}, {"u": {"c": {"v/gpu": frozenset({"a"})}}}
     )
-    keys = (objects.PodKey("a", "b", "u"), objects.PodKey("a", "c"))
+    keys = (PodKey("a", "b", "u"), PodKey("a", "c"))
     files = start.files
-    state = objects.NodeState("node", digest_of(facts), files, devices, keys, offline=0b1000, displaced={"u": {3: 4}})
+    state = NodeState("node", digest_of(facts), files, devices, keys, offline=0b1000, displaced={"u": {3: 4}})
     return Observation(facts, state, start.with_devices(devices).node)
 
 
 def test_everything_that_is_written_is_declared() -> None:
     state, _ = documents_of(everything(), sequence=3, moment=1_700_000_000.0, owner="uid")
-    for kind, document in ((objects.FACTS, facts_document(everything().facts)), (objects.STATE, state)):
-        assert (document["apiVersion"], document["kind"]) == (objects.API_VERSION, kind)
+    for kind, document in ((FACTS, facts_document(everything().facts)), (STATE, state)):
+        assert (document["apiVersion"], document["kind"]) == (API_VERSION, kind)
         jsonschema.validate(document, schema_of(kind))
-    spec = schema_of(objects.STATE)["properties"]["spec"]["properties"]
+    spec = schema_of(STATE)["properties"]["spec"]["properties"]
     assert set(state["spec"]) == set(spec), "and everything that is declared is written"
 
 
@@ -192,8 +202,8 @@ def test_every_count_of_a_shadow_is_declared() -> None:
         came_true=1,
     )
     made = shadow_document(found, "uid")
-    jsonschema.validate(made, schema_of(objects.SHADOW))
-    assert set(made["status"]) == set(schema_of(objects.SHADOW)["properties"]["status"]["properties"])
+    jsonschema.validate(made, schema_of(SHADOW))
+    assert set(made["status"]) == set(schema_of(SHADOW)["properties"]["status"]["properties"])
     name, read = shadow_of({**made, "status": {**made["status"], "later": 1}})
     assert (name, read.agreed, read.differences[0].kubelet, read.counts[0].release) == ("node", 1, "2-3", "v1.37.1")
 
@@ -201,4 +211,4 @@ def test_every_count_of_a_shadow_is_declared() -> None:
 def test_definition_refuses_what_is_not_declared() -> None:
     state, _ = documents_of(everything(), sequence=3, moment=None)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**state, "spec": {**state["spec"], "other": 1}}, schema_of(objects.STATE))
+        jsonschema.validate({**state, "spec": {**state["spec"], "other": 1}}, schema_of(STATE))

@@ -10,7 +10,7 @@ from hashlib import sha256
 import pytest
 from tests.faults import text_of
 
-from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
+from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Stage, resolve_gates
 from mooring.engine.releases.gates import GATE_NEEDS, known_gates
 from mooring.engine.releases.rule import RELEASE_NAMES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.faults import read_text
 
-from mooring.engine.core.gates import FeatureGates, resolve_gates
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.releases.gates import known_gates
 
 V137 = known_gates("1.37")

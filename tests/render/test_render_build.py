@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
+from io import StringIO
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from rich.color import Color, ColorSystem
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+from tests.cli.command import NODE, ROOT, mooring
+from tests.render.html_page import Page
 from tests.render.sample_machines import SampleShape, hybrid, regular
 
+from mooring.answers.upgrade.answer import UpgradeDocument, UpgradeListDocument
+from mooring.answers.upgrade.command import upgrade_page, upgrades_page
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import HardwareNode
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import HardwareNode, Machine
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.views.build import CPUOwner, Pools, build_view
-from mooring.views.view import BoxKind, BoxView, CPUUse, CPUView, NodeView
+from mooring.views.console import STYLES, write
+from mooring.views.svg.elements import DARK, HATCH_OPACITY, HATCHES, LIGHT, Ground
+from mooring.views.terminal import picture
+from mooring.views.view import (
+    OWNER_COLOURS,
+    RESERVED_FILL,
+    SIXTEEN,
+    SIXTEEN_RESERVED,
+    BoxKind,
+    BoxView,
+    CPUUse,
+    CPUView,
+    NodeView,
+    contrast,
+    mixed,
+    text_on,
+)
 
 EIGHT = regular(SampleShape(sockets=1, nodes=1, cores=4), "eight")
 
@@ -224,3 +254,218 @@ def test_dies_are_boxes_where_a_socket_has_several_and_an_l3_is_always_one() -> 
 
 def flat(boxes: tuple[BoxView, ...]) -> list[BoxView]:
     return [inner for box in boxes for inner in (box, *flat(box.children))]
+
+
+# The page of ``mooring upgrade`` without a browser: whole, well nested, safe.
+
+
+MACHINE = ("--machine", "sockets=1 cores=4 threads=2 memory=8Gi")
+HOSTILE = "\x1b]<script>alert('&')</script>\"><img src=x>"
+CLUSTER = ("-f", ROOT / "tests" / "cli" / "golden" / "cluster.yaml", *NODE)
+CONFIG = """
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+reservedSystemCPUs: "0,4"
+"""
+POD = """
+{apiVersion: v1, kind: Pod, metadata: {name: big},
+ spec: {containers: [{name: c, resources: {limits: {cpu: 4, memory: 1Gi}}}]}}
+"""
+FREE_TEXTS = {
+    "node",
+    "machine",
+    "name",
+    "namespace",
+    "message",
+    "reason",
+    "why",
+    "startError",
+    "text",
+    "source",
+    "before",
+}
+
+
+def rejecting(tmp_path: Path) -> tuple[str | Path, ...]:
+    """A rollback that rejects a pod."""
+    config, pod = tmp_path / "kubelet.yaml", tmp_path / "pod.yaml"
+    config.write_text(CONFIG)
+    pod.write_text(POD)
+    return ("upgrade", "--kubelet-version", "1.37", "1.34", "-f", pod, *MACHINE, "--config", config)
+
+
+def hostile(value: Any, key: str = "") -> Any:
+    """Replace the texts of a document that come from outside."""
+    if isinstance(value, list):
+        return [hostile(one, key) for one in value]
+    if isinstance(value, dict):
+        return {HOSTILE if name == "c" else name: hostile(one, name) for name, one in value.items()}
+    return HOSTILE if isinstance(value, str) and key in FREE_TEXTS else value
+
+
+def test_the_page_has_every_part_of_the_answer_with_the_picture_and_only_its_own_styles(tmp_path: Path) -> None:
+    answered = mooring(*rejecting(tmp_path), "-o", "html")
+    page = Page(answered.out)
+    titles = [text for tag, text in page.texts if tag == "h2"]
+    assert answered.code == 1
+    assert titles == [
+        "Do first",
+        "Pods",
+        "The node after the start of the new kubelet",
+        "Why",
+        "Settings",
+        "Through every minor release",
+        "State files",
+        "Rollback",
+    ]
+    shown = " ".join(text for _, text in page.texts)
+    for words in ("rejects 1 of 1 running pod", "SMTAlignmentError", "CPUs 1-2,5-6", "smt-check-before-existing"):
+        assert words in shown
+    [styles] = [text for tag, text in page.texts if tag == "style"]
+    digest = f"sha256-{b64encode(sha256(styles.encode()).digest()).decode()}"
+    assert page.named("meta")[1]["content"] == (
+        f"default-src 'none'; style-src '{digest}'; base-uri 'none'; form-action 'none'"
+    )
+    assert len(page.named("svg")) == 1
+
+
+def test_a_kubelet_that_does_not_start_has_its_message_and_no_picture(tmp_path: Path) -> None:
+    arguments = rejecting(tmp_path)
+    (tmp_path / "kubelet.yaml").write_text(f"{CONFIG}featureGates: {{MemoryManager: true}}")
+    page = Page(mooring("upgrade", "--kubelet-version", "1.34", *arguments[4:], "-o", "html").out)
+    assert any(text.endswith("unrecognized feature gate: MemoryManager") for _, text in page.texts)
+    assert page.named("svg") == []
+
+
+def test_several_nodes_have_a_row_each() -> None:
+    page = Page(mooring("upgrade", *CLUSTER, "-o", "html").out)
+    texts = [text for tag, text in page.texts if tag in ("th", "p")]
+    assert [text for text in texts if text in ("n1", "n2")] == ["n1", "n2"]
+    assert "2 of 2 nodes safe." in texts
+
+
+def test_names_and_messages_cannot_become_markup(tmp_path: Path) -> None:
+    one = hostile(mooring(*rejecting(tmp_path), "-o", "json").document)
+    several = hostile(mooring("upgrade", *CLUSTER, "-o", "json").document)
+    several["nodes"][0]["rejected"] = [{"uid": "u", "namespace": HOSTILE, "name": HOSTILE}]
+    several["nodes"][1]["startError"] = HOSTILE
+    picture = build_view(regular(SampleShape()), owners=[CPUOwner(HOSTILE, "u", CPUSet.parse("1"))])
+    for text in (
+        upgrade_page(msgspec.convert(one, UpgradeDocument), picture),
+        upgrades_page(msgspec.convert(several, UpgradeListDocument)),
+    ):
+        page = Page(text)
+        assert page.named("script") == page.named("img") == []
+        assert "\x1b" not in text
+        assert text.count("&lt;script&gt;") > 3
+
+
+# Colours that everybody can tell apart and read on.
+
+
+# Full loss of one cone class, as matrices on linear RGB: Machado, Oliveira and Fernandes, 2009, severity 1.0.
+DEFICIENCIES = {
+    "none": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
+}
+
+
+def seen(colour: str, matrix: tuple[tuple[float, float, float], ...]) -> tuple[float, ...]:
+    """Return the CIE Lab coordinates of a colour as someone with the deficiency sees it."""
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    red, green, blue = (
+        min(1.0, max(0.0, sum(weight * part for weight, part in zip(row, linear, strict=True)))) for row in matrix
+    )
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    fx, fy, fz = (part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116 for part in (x, y, z))
+    return (116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz))
+
+
+@pytest.mark.parametrize("deficiency", DEFICIENCIES)
+def test_the_first_seven_owners_differ_for_everybody(deficiency: str) -> None:
+    matrix = DEFICIENCIES[deficiency]
+    for one, two in combinations(OWNER_COLOURS[:7], 2):
+        distance = sum((a - b) ** 2 for a, b in zip(seen(one, matrix), seen(two, matrix), strict=True)) ** 0.5
+        assert distance > 8, (one, two, distance)
+
+
+@pytest.mark.parametrize("colour", [*OWNER_COLOURS, RESERVED_FILL])
+def test_text_on_every_fill_is_readable(colour: str) -> None:
+    assert contrast(text_on(colour), colour) >= 4.5
+
+
+@pytest.mark.parametrize("colour", OWNER_COLOURS)
+def test_text_stays_readable_on_hatching(colour: str) -> None:
+    kind = "dark" if text_on(colour) == "#ffffff" else "light"
+    assert contrast(text_on(colour), mixed(colour, HATCHES[kind], HATCH_OPACITY)) >= 4.5
+
+
+@pytest.mark.parametrize("ground", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_of_the_svg_is_readable_on_every_ground_it_stands_on(ground: Ground) -> None:
+    for paper in (ground.page, ground.socket, ground.node):
+        assert contrast(ground.ink, paper) >= 7
+        assert contrast(ground.quiet, paper) >= 4.5
+    for paper in (ground.grey, ground.stripe):
+        assert contrast(ground.ink, paper) >= 4.5
+
+
+@pytest.mark.parametrize("ground", [LIGHT, DARK], ids=["light", "dark"])
+def test_borders_of_cells_can_be_seen(ground: Ground) -> None:
+    for paper in (ground.page, ground.socket, ground.node):
+        assert contrast(ground.edge, paper) >= 3
+
+
+def test_every_use_has_a_style_in_the_terminal() -> None:
+    assert {use.value.replace(" ", "-") for use in CPUUse} - {"exclusive"} <= STYLES.keys()
+
+
+# The 16 colours by their usual numbers: of xterm (its defaults), of VGA and the Linux console, and of Windows' console.
+TERMINALS = {
+    "xterm": "000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5 7f7f7f f00 0f0 ff0 5c5cff f0f 0ff fff",
+    "VGA": "000 a00 0a0 a50 00a a0a 0aa aaa 555 f55 5f5 ff5 55f f5f 5ff fff",
+    "Windows": "0c0c0c c50f1f 13a10e c19c00 0037da 881798 3a96dd ccc "
+    "767676 e74856 16c60c f9f1a5 3b78ff b4009e 61d6d6 f2f2f2",
+}
+
+
+@pytest.mark.parametrize("terminal", TERMINALS)
+def test_sixteen_colours_are_readable_on_every_terminal(terminal: str) -> None:
+    doubled = (one if len(one) == 6 else "".join(sign * 2 for sign in one) for one in TERMINALS[terminal].split())
+    colours = [f"#{colour}" for colour in doubled]
+    pairs = [*SIXTEEN, SIXTEEN_RESERVED]
+    assert len(set(pairs)) == len(pairs)
+    for text, fill in pairs:
+        numbers = [Color.parse(name).number or 0 for name in (text, fill)]
+        assert contrast(*(colours[number] for number in numbers)) >= 4.5, (text, fill)
+
+
+def test_a_terminal_of_sixteen_colours_gets_these_and_every_owner_its_own_letter() -> None:
+    held = [CPUOwner(f"ns/pod-{number}/c", f"u{number}", CPUSet.from_ids([number])) for number in range(1, 24)]
+    view = build_view(regular(SampleShape(cores=16)), owners=held, pools=Pools(CPUSet.parse("0,16")))
+    console = Console(
+        file=StringIO(), width=100, force_terminal=True, color_system="standard", legacy_windows=False, no_color=False
+    )
+    with console.capture() as capture:
+        write(console, picture(view, 100))
+    shown = Text.from_ansi(capture.get())
+    allowed = {tuple(Color.parse(name).number for name in pair) for pair in (*SIXTEEN, SIXTEEN_RESERVED)}
+    pairs = {
+        (style.color.number, style.bgcolor.number)
+        for span in shown.spans
+        if isinstance(style := span.style, Style) and style.color is not None and style.bgcolor is not None
+    }
+    assert pairs == allowed
+    assert len({owner.mark for owner in view.owners}) == 23
+    assert all(f" {owner.mark} " in shown.plain for owner in view.owners)
+
+
+@pytest.mark.parametrize("colour", [*OWNER_COLOURS, RESERVED_FILL])
+def test_256_colours_are_readable_too(colour: str) -> None:
+    few = [Color.parse(name).downgrade(ColorSystem.EIGHT_BIT) for name in (text_on(colour), colour)]
+    assert contrast(*(one.get_truecolor().hex for one in few)) >= 4.5

@@ -395,9 +395,7 @@ def test_a_cut_name_keeps_its_ordinal(name: str, ordinal: int, room: int) -> Non
 @given(OWNERS, st.sampled_from([2, 8, 24]))
 @example([*[("a/a-0/a", "u1")] * 3, *[("a/a-0", "u1")] * 3, ("a" * 63 + "/a-0", "u1"), ("a/a-0/a", "u1")], 24)
 @settings(max_examples=40, deadline=None)
-def test_the_picture_names_every_owner_once_in_its_list_and_never_two_alike(
-    owners: list[tuple[str, str]], cores: int
-) -> None:
+def test_the_picture_lists_every_owner_once_and_never_two_alike(owners: list[tuple[str, str]], cores: int) -> None:
     machine = regular(SampleShape(nodes=2, cores=cores))
     total = machine.info.num_cores
     held = [

@@ -20,11 +20,9 @@ from tests.render.pictured import terminal_text
 from tests.render.sample_machines import SampleShape, hybrid, occupied, regular
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
 from mooring.engine.core.machineinfo import Cache, Core, MachineInfo, NUMANode
 from mooring.inputs.machines.compact import parse_compact
-from mooring.views import terminal
 from mooring.views.build import CPUOwner, Pools, build_view
 from mooring.views.console import Breaking, bar, plain, write
 from mooring.views.devices import DeviceView
@@ -113,7 +111,7 @@ def layouts(view: NodeView, width: int) -> list[tuple[CellMetrics | None, Pictur
     # With numbers at any height, and with marks alone.
     for tallest in (10**6, -1):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(terminal, "TALLEST_NUMBERED_MAP", tallest)
+            patched.setattr("mooring.views.terminal.TALLEST_NUMBERED_MAP", tallest)
             layout, cells = map_layout(view, width)
         found.append((None, layout, cells.width, 1))
     metrics = svg_metrics(view, cell_size(view))
@@ -183,9 +181,7 @@ def test_cells_never_overlap_and_stay_inside_their_box(drawn: tuple[NodeView, se
 
 @given(views(), st.integers(20, 220))
 @settings(max_examples=20, deadline=None)
-def test_every_device_is_drawn_once_in_the_smallest_box_with_its_numa_nodes(
-    drawn: tuple[NodeView, set[int]], width: int
-) -> None:
+def test_every_device_is_drawn_once_in_its_smallest_box(drawn: tuple[NodeView, set[int]], width: int) -> None:
     view, _ = drawn
     for _, layout, _, _ in layouts(view, width):
         placed = [(device, group, box) for box in layout.boxes for group in box.devices for device in group.devices]

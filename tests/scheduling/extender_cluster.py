@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from msgspec import Raw
+import pytest
+from msgspec import Raw, structs
 
 from mooring.cluster.extender.binding import Binder
 from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
+from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes
+from mooring.cluster.extender.run import Extender, extender_with
 from mooring.cluster.extender.view import ClusterView
 from mooring.cluster.extender.wire import BindArguments
 from mooring.engine.core.config import KubeletConfig, MooringConfig
@@ -23,7 +31,8 @@ from mooring.engine.kubelet.start import start_kubelet
 from mooring.inputs.machines.compact import parse_compact
 from mooring.published.facts_document import digest_of
 from mooring.published.objects import NodeFacts, NodeState, PodKey
-from mooring.service.apiserver import ClusterError
+from mooring.service.apiserver import Cluster, ClusterError
+from mooring.service.logs import Traces
 
 NODE = "node-1"
 
@@ -244,3 +253,129 @@ class WorldServer:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+# Asking an extender's service without a socket.
+
+
+PATIENT = 60.0
+"""Seconds for a request, on a machine that may stand still for some of them."""
+
+
+@dataclass
+class Recorder:
+    """Takes binds in the place of an API server."""
+
+    error: ClusterError | None = None
+    bound: list[tuple[str, str]] | None = None
+    pod: bytes = b""
+    claims: dict[str, bytes] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def read_pod(self, namespace: str, name: str) -> bytes:
+        if not self.pod:
+            raise ClusterError(f"status 404: pods {namespace}/{name} not found", code=404)
+        return self.pod
+
+    def read_claim(self, namespace: str, name: str) -> bytes:
+        if name not in self.claims:
+            raise ClusterError(f"status 404: resourceclaims {namespace}/{name} not found", code=404)
+        return self.claims[name]
+
+    def pods_on(self, node: str) -> list[Raw]:
+        raise ClusterError(f"the pods of {node} are read by one of several replicas only")
+
+    def bind(self, asked: BindArguments) -> None:
+        if self.error is not None:
+            raise self.error
+        self.bound = [*(self.bound or []), (asked.PodUID, asked.Node)]
+
+
+def no_cluster() -> Cluster:
+    raise ClusterError("there is no API server")
+
+
+def ready_extender(
+    options: ExtenderOptions | None = None, server: Recorder | None = None, traces: Traces | None = None
+) -> Extender:
+    """Return an extender that believes to have listed everything; it has time to answer unless the options say less."""
+    usual = ExtenderOptions()
+    options = options or usual
+    if options.request_time == usual.request_time:
+        options = structs.replace(options, request_time=PATIENT)
+    made = extender_with(options, no_cluster, lambda _about, _problem: None, server or Recorder(), traces=traces)
+    for follower in made.followers:
+        follower.has_listed.set()
+    return made
+
+
+def ask(extender: Extender, path: str, body: bytes | Sequence[bytes], method: str = "POST") -> tuple[int, Any]:
+    """Return status and content of an answer."""
+    return asyncio.run(asking(extender, path, body, method))
+
+
+async def asking(extender: Extender, path: str, body: bytes | Sequence[bytes], method: str = "POST") -> tuple[int, Any]:
+    """Return status and content of an answer, beside other requests."""
+    parts = [body] if isinstance(body, bytes) else list(body)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "asgi": {}}
+    app = extender.service.webhook if path.startswith("/validate") else extender.service.app
+    await app(scope, receive, send)
+    content = b"".join(message.get("body", b"") for message in sent)
+    is_json = content[:1] in (b"{", b"[")
+    return sent[0]["status"], json.loads(content) if is_json else content.decode()
+
+
+# Certificates for tests: a self-made authority, by the program ``openssl``.
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A certificate and its key."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Signs certificates; all files lie in one folder."""
+
+    folder: Path
+    name: str
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / f"{self.name}.crt"
+
+    def issue(self, name: str, *extensions: str) -> Certified:
+        """Return a certificate with a fresh key."""
+        made = Certified(self.folder / f"{name}.crt", self.folder / f"{name}.key")
+        signed = ["-CA", str(self.certificate), "-CAkey", str(self.folder / f"{self.name}.key")]
+        _request(name, made, [*signed, *(word for one in extensions for word in ("-addext", one))])
+        return made
+
+
+def authority(folder: Path, name: str) -> Authority:
+    """Return a fresh authority; the test is skipped where there is no openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed, which makes the certificates")
+    made = Authority(folder, name)
+    _request(name, Certified(made.certificate, folder / f"{name}.key"), ["-addext", "keyUsage=critical,keyCertSign"])
+    return made
+
+
+def _request(name: str, made: Certified, more: list[str]) -> None:
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", str(made.key)]
+    command = ["openssl", "req", "-x509", *new_key, "-out", str(made.certificate), "-days", "2", "-subj", f"/CN={name}"]
+    done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

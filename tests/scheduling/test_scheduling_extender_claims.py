@@ -13,13 +13,21 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.scheduling.extender_cluster import NODE, World, facts_with, guaranteed, started, state_of_node
-from tests.scheduling.extender_requests import Recorder, ask, ready_extender
+from tests.scheduling.extender_cluster import (
+    NODE,
+    Recorder,
+    World,
+    ask,
+    facts_with,
+    guaranteed,
+    ready_extender,
+    started,
+    state_of_node,
+)
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
-from mooring.cluster.extender.known_node import SETTLING
 from mooring.cluster.extender.options import ExtenderOptions
 from mooring.cluster.extender.pods import Seen, Shapes, seen_pod
 from mooring.cluster.extender.scores import Weights
@@ -88,9 +96,7 @@ def asking(cpus: int, *names: str) -> Pod:
 
 
 @pytest.mark.parametrize(("device", "cpus", "good"), [("g0", 1, True), ("g0", 2, False), ("g1", 8, True)])
-def test_a_pod_is_bound_where_the_cpus_beside_its_allocated_device_are_free(
-    device: str, cpus: int, *, good: bool
-) -> None:
+def test_a_pod_is_bound_where_cpus_beside_its_allocated_device_are_free(device: str, cpus: int, *, good: bool) -> None:
     cluster = Cluster()
     cluster.claims.put_claim(claim(given=device))
     found = cluster.verdict(asking(cpus))
@@ -529,7 +535,7 @@ def test_who_came_beside_a_pod_that_went_may_lie_where_either_put_it(world: Worl
     # It is on NUMA node 0 with 3 CPUs, or on NUMA node 1 because the first one was still there: 3 fit either way.
     assert not world.wants(guaranteed("next", 4))
     assert world.wants(guaranteed("next", 3))
-    world.now += SETTLING + 1
+    world.now += 61  # a minute after its deletion at the latest
     world.view.prune()
     assert not world.wants(guaranteed("next", 4)), "it counts as long as somebody waits to be named"
 

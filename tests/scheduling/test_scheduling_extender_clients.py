@@ -16,8 +16,7 @@ import httpx2
 import pytest
 from msgspec import structs
 from tests.patience import many_files, until
-from tests.scheduling.authority import Authority, Certified, authority
-from tests.scheduling.extender_requests import PATIENT, ready_extender
+from tests.scheduling.extender_cluster import PATIENT, Authority, Certified, authority, ready_extender
 
 from mooring.cluster.extender.binding import ClusterPodAPI
 from mooring.cluster.extender.options import TLS, ExtenderOptions
@@ -179,7 +178,7 @@ def test_clients_that_never_begin_their_handshake_keep_no_certified_client_out(
         assert answered(port, scheduler) == 200
 
 
-def test_who_has_no_certificate_or_another_authoritys_is_refused(
+def test_who_has_no_certificate_or_anothers_is_refused(
     signer: Authority, secured: ExtenderOptions, tmp_path: Path
 ) -> None:
     stranger = authority(tmp_path, "stranger").issue("scheduler", "extendedKeyUsage=clientAuth")

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.agent.pods.fault_injector import kubeconfig
-from tests.cli.command import mooring
+from tests.cli.command import mooring, options_of
 
-from mooring.cluster.extender import command as verb
 from mooring.cluster.extender.deciding import UnknownNodes
 from mooring.cluster.extender.options import FIELDS, KIND, ExtenderOptions
 from mooring.cluster.extender.scores import Weights
@@ -147,9 +146,8 @@ def test_replicas_share_the_lease_and_a_configuration_that_can_be_read(deployed:
     spec = deployed["Deployment"]["spec"]
     assert spec["replicas"] == 1  # helm --wait waits for all to be ready, and one is
     (container,) = spec["template"]["spec"]["containers"]
-    known = {option for parameter in verb.command.params for option in parameter.opts}
     assert container["args"][0] == "extender"
-    assert {one for one in container["args"] if one.startswith("--")} <= known
+    assert {one for one in container["args"] if one.startswith("--")} <= options_of("extender")
     content = yaml.safe_load(deployed["ConfigMap"]["data"]["extender.yaml"])
     options = read_options(content, ExtenderOptions)
     lease = deployed["Lease"]["metadata"]

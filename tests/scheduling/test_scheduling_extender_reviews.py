@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scheduling.extender_cluster import facts_with, guaranteed, started, state_of_node
-from tests.scheduling.extender_requests import ask, asking, ready_extender
+from tests.scheduling.extender_cluster import (
+    ask,
+    asking,
+    facts_with,
+    guaranteed,
+    ready_extender,
+    started,
+    state_of_node,
+)
 
 from mooring.cluster.extender.deciding import Decider
 from mooring.cluster.extender.options import load_extender_options
@@ -144,9 +151,7 @@ PLACED = [
     ("content", "before"),
     [*UNCHANGED, *((one, None) for one in PLACED), ({"kind": "Service", "apiVersion": "v1"}, None)],
 )
-def test_what_changes_no_pod_that_is_still_to_be_placed_is_let_through(
-    extender: Extender, content: object, before: object
-) -> None:
+def test_what_changes_no_pod_to_be_placed_is_let_through(extender: Extender, content: object, before: object) -> None:
     for path in ("/validate", "/validate/deny"):
         assert answered(extender, content, before, path) == ALLOWED
     assert counted(extender) == {"nothing": 2.0}
@@ -196,9 +201,7 @@ def test_without_a_node_of_which_anything_is_known_nothing_is_said() -> None:
     empty.stop()
 
 
-def test_reviews_hold_up_the_scheduler_for_one_of_them_at_most(
-    extender: Extender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reviews_hold_up_the_scheduler_for_one_at_most(extender: Extender, monkeypatch: pytest.MonkeyPatch) -> None:
     order, begun, may_go, outlooks = list[int](), threading.Event(), threading.Event(), extender.view.outlooks
 
     def slowly(names: Sequence[str], *more: Any) -> object:

@@ -17,8 +17,18 @@ from hypothesis import strategies as st
 from tests.laws.strategies_whole_node import Hardware, configurations, hardware, pods
 from tests.node.hotpluggable import pod
 from tests.patience import until
-from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, pod_json, started, state_of_node
-from tests.scheduling.extender_requests import Recorder, ask, no_cluster, ready_extender
+from tests.scheduling.extender_cluster import (
+    NODE,
+    Recorder,
+    ask,
+    facts_with,
+    guaranteed,
+    no_cluster,
+    pod_json,
+    ready_extender,
+    started,
+    state_of_node,
+)
 
 from mooring.cluster.extender.answers import Answers
 from mooring.cluster.extender.deciding import Decider, PossibleNodes, anonymous
@@ -40,7 +50,6 @@ from mooring.engine.kubelet.shapes import shape_of, view_key
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.explanations.why import Prediction, predicted
 from mooring.inputs.machines.compact import parse_compact
-from mooring.published import restored as restoring
 from mooring.published.facts_document import digest_of, facts_document
 from mooring.published.objects import NodeFacts, NodeState, PodKey, state_document, state_of
 from mooring.published.observation import EngineObserver
@@ -83,9 +92,7 @@ def test_nodes_of_one_key_decide_equally_whatever_their_pods_are_called(
 
 @given(hardware(), configurations(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_restored_node_decides_as_the_one_that_published(
-    hard: Hardware, config: KubeletConfig, data: st.DataObject
-) -> None:
+def test_restored_node_decides_as_the_published(hard: Hardware, config: KubeletConfig, data: st.DataObject) -> None:
     facts = NodeFacts(hard.info, config, MooringConfig())
     start = start_kubelet(facts.machine, facts.config, facts.mooring, StateTexts())
     kind = kind_of("digest", facts)
@@ -472,7 +479,7 @@ def test_where_the_engine_fails_about_the_victims_of_one_node_those_of_the_other
     assert (status, set(answer["NodeNameToMetaVictims"])) == (200, {"good-1", "good-2"})
 
 
-def test_the_thread_that_predicts_goes_on_after_a_node_that_cannot_be_judged(
+def test_the_predicting_thread_outlives_a_bad_node(
     said: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = extender_with(ExtenderOptions(), no_cluster, lambda about, problem: said.append((about, problem)))
@@ -538,7 +545,7 @@ BOUNDS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("what", BOUNDS)
-def test_facts_of_which_no_machine_has_so_many_are_refused_before_objects_are_made(
+def test_facts_beyond_any_machine_are_refused_before_objects_are_made(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -558,7 +565,7 @@ def kinds(count: int) -> list[tuple[str, NodeFacts]]:
 
 
 def test_facts_that_no_state_refers_to_are_kept_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restoring, "_MOST_SPARE", 100_000)
+    monkeypatch.setattr("mooring.published.restored._MOST_SPARE", 100_000)
     view, made = ClusterView(lambda: 0.0), kinds(20)
     view.put_state("node-0", 1, replace(state_of_node(FACTS, started(FACTS), node="node-0"), facts=made[0][0]))
     for digest, facts in made:
@@ -576,7 +583,7 @@ def test_facts_that_no_state_refers_to_are_kept_within_a_budget(monkeypatch: pyt
 
 
 def test_facts_that_a_state_no_longer_refers_to_count_as_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restoring, "_MOST_SPARE", 20_000)
+    monkeypatch.setattr("mooring.published.restored._MOST_SPARE", 20_000)
     made = {digest: kind_of(digest, facts) for digest, facts in kinds(3)}
     known = KnownKinds()
     for digest, kind in made.items():

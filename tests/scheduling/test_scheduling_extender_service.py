@@ -15,11 +15,20 @@ import msgspec
 import pytest
 from msgspec import structs
 from tests.patience import until
-from tests.scheduling.extender_cluster import NODE, facts_with, guaranteed, started, state_of_node
-from tests.scheduling.extender_requests import PATIENT, Recorder, ask, no_cluster, ready_extender
+from tests.scheduling.extender_cluster import (
+    NODE,
+    PATIENT,
+    Recorder,
+    ask,
+    facts_with,
+    guaranteed,
+    no_cluster,
+    ready_extender,
+    started,
+    state_of_node,
+)
 from tests.service.otlp_receiver import attributes, receiving
 
-from mooring.cluster.extender import binding
 from mooring.cluster.extender.binding import Binder
 from mooring.cluster.extender.deciding import Decider, NodeVerdict
 from mooring.cluster.extender.options import ExtenderOptions
@@ -155,7 +164,7 @@ def test_a_bind_that_would_be_refused_by_the_node_is_refused_here(extender: Exte
 
 
 @pytest.mark.parametrize(("code", "counts"), [(409, False), (404, False), (0, True), (500, True), (429, True)])
-def test_a_pod_counts_unless_the_api_server_says_that_it_did_not_bind_it(
+def test_a_pod_counts_unless_it_is_said_to_be_unbound(
     extender: Extender, server: Recorder, code: int, counts: bool
 ) -> None:
     server.error = ClusterError("no", code=code)
@@ -201,7 +210,7 @@ def test_a_bind_whose_answer_was_lost_counts_where_it_was_made_when_the_schedule
     ],
     ids=["there", "elsewhere", "waiting", "another", "unknown"],
 )
-def test_after_a_conflict_a_pod_counts_where_the_api_server_has_it(
+def test_after_a_conflict_the_api_server_is_right(
     extender: Extender, server: Recorder, stored: bytes, place: list[str]
 ) -> None:
     extender.view.put_pod(Seen(guaranteed("one", 20)))
@@ -250,7 +259,7 @@ def test_only_pods_that_get_something_wait_for_one_another_on_a_node(
         send(asked)
 
     monkeypatch.setattr(server, "bind", slowly)
-    monkeypatch.setattr(binding, "_WAIT", 0.1)
+    monkeypatch.setattr("mooring.cluster.extender.binding._WAIT", 0.1)
     for uid in ("first", "pinned"):
         extender.view.put_pod(Seen(guaranteed(uid, 2)))
     extender.view.put_pod(Seen(replace(guaranteed("plain", 2), qos=QoS.BURSTABLE)))

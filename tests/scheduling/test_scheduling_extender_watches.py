@@ -51,9 +51,7 @@ def follower(injector: FaultInjector, view: ClusterView, problems: list[str]) ->
     made.stop()
 
 
-def test_pods_are_listed_in_pages_and_then_watched(
-    injector: FaultInjector, view: ClusterView, follower: Follower
-) -> None:
+def test_pods_are_listed_in_pages_then_watched(injector: FaultInjector, view: ClusterView, follower: Follower) -> None:
     injector.page = 1
     injector.put(pod_object("two"))
     follower.start()
@@ -98,7 +96,7 @@ def test_after_a_watch_that_failed_everything_is_received_all_the_same(
     assert set(view.pods_on("node-1")) == {"uid-one", "uid-two"}
 
 
-def test_a_pod_that_vanished_between_two_lists_is_not_bound_any_more(
+def test_a_pod_that_vanished_between_lists_is_unbound(
     injector: FaultInjector, view: ClusterView, follower: Follower
 ) -> None:
     follower.start()

@@ -16,8 +16,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.scheduling.authority import authority
-from tests.serve.site import node_site, recording
+from tests.scheduling.extender_cluster import authority
+from tests.serve.clusters import node_site, recording
+from tests.values import not_none
 
 from mooring.engine.core.errors import InputError
 from mooring.monitoring.serve.access import EVERYTHING, KEPT, REVIEWING, ClusterGuard, OpenGuard, Viewer
@@ -108,21 +109,16 @@ def test_rights_are_those_that_the_api_server_says_and_are_asked_once_a_minute(t
         assert viewer(guard, "", "one") is None
         assert reviews.asked == []
         assert viewer(guard, "forged", "one") is None
-        ann = viewer(guard, "ann", "one", "two")
-        assert ann is not None
+        ann = not_none(viewer(guard, "ann", "one", "two"))
         assert (ann.may_list("one"), ann.may_list("two"), ann.may_list("three")) == (True, False, False)
-        root = viewer(guard, "root", "one")
-        assert root is not None
-        assert root.may_list("any")
+        assert not_none(viewer(guard, "root", "one")).may_list("any")
         asked = len(reviews.asked)
         viewer(guard, "ann", "one", "two")
         viewer(guard, "forged")
         assert len(reviews.asked) == asked
         reviews.rights["ann"] = ()
         now[0] = KEPT + 1
-        gone = viewer(guard, "ann", "one")
-        assert gone is not None
-        assert not gone.may_list("one")
+        assert not not_none(viewer(guard, "ann", "one")).may_list("one")
 
 
 def test_while_the_api_server_is_broken_nobody_new_sees_anything(tmp_path: Path) -> None:
@@ -226,7 +222,7 @@ def test_beyond_loopback_an_api_server_is_needed(host: str, is_loopback: bool, t
             guard_of(options)
 
 
-def test_a_certificate_that_is_replaced_is_served_from_the_next_connection_on(
+def test_a_replaced_certificate_is_served_at_the_next_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signer = authority(tmp_path, "authority")

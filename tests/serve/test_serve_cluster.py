@@ -13,8 +13,8 @@ from dataclasses import replace
 from pkgutil import resolve_name
 
 import pytest
-from tests.serve.clusters import CONFIG, MACHINE, known, pod, state
-from tests.serve.site import HOSTILE, Site, served
+from tests.serve.clusters import CONFIG, HOSTILE, MACHINE, Site, known, pod, served, state
+from tests.values import not_none
 
 from mooring.engine.core.config import CPU_HOTPLUG, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
@@ -71,9 +71,7 @@ def cluster_site(cluster: KnownCluster, guard: Guard | None = None) -> Iterator[
 
 
 def node_named(cluster: KnownCluster, name: str) -> NodeNow:
-    found = cluster.node(name)
-    assert found is not None
-    return found
+    return not_none(cluster.node(name))
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +95,7 @@ def test_a_tile_has_the_free_cpus_of_the_nodes_state(cluster: KnownCluster) -> N
 def test_free_cpus_on_two_numa_nodes_are_split_where_neither_is_whole(cluster: KnownCluster) -> None:
     half = known(1)
     half.put_state("node-0000", state("node-0000", [pod("one", 20), pod("two", 20)]))
-    node = half.node("node-0000")
-    assert node is not None
+    node = not_none(half.node("node-0000"))
     found = tile(node)
     assert (found.free(), found.split()) == (23, 11)
     assert "at most 12 of them on one NUMA node" in found.words("cpu")
@@ -201,8 +198,7 @@ def test_a_node_has_a_page_of_its_own_with_what_if(site: Site) -> None:
     assert "All nodes" in page
     assert "team-a/p0-2" in page
     assert "Where" in page or "where would its pods go" in page
-    uid = re.search(r'data-uid="([^"]+)"', page)
-    assert uid is not None
+    uid = not_none(re.search(r'data-uid="([^"]+)"', page))
     assert "<svg" in site.ask(f"/nodes/node-0002/pod?uid={uid[1]}").text
     assert "default/new" in site.ask("/nodes/node-0002/whatif", "POST", MANIFEST).text
     assert site.ask("/nodes/nowhere/").status == 404
@@ -309,8 +305,7 @@ def test_offline_cpus_and_those_kept_for_pods_that_lost_them_are_free_nowhere() 
     snapshot = snapshot_of_node(node)
     uses = {cpu.cpu: cpu.use for cpu in snapshot.view.cpus()}
     assert (uses[16], uses[33]) == (CPUUse.OFFLINE, CPUUse.SHARED)
-    question = snapshot.question
-    assert question is not None
+    question = not_none(snapshot.question)
     for cpus in (18, 19, 20, 21, 28):
         manifest = MANIFEST.replace("30", str(cpus)).encode()
         admitted = admit(kubelet, pod("new", cpus))[1].admitted
@@ -371,9 +366,7 @@ def test_memory_huge_pages_and_devices_are_counted_as_the_managers_and_the_sums_
     ],
     ids=str,
 )
-def test_nodes_are_searched_sorted_grouped_and_narrowed(
-    cluster: KnownCluster, view: dict[str, str], names: list[str]
-) -> None:
+def test_nodes_are_searched_sorted_and_grouped(cluster: KnownCluster, view: dict[str, str], names: list[str]) -> None:
     assert re.findall(r'data-node="([^"]+)"', TileSheet().body(cluster, view, EVERYTHING)) == names
 
 
@@ -388,8 +381,9 @@ def test_a_pending_pod_has_its_requests_and_a_node_that_would_take_it_now() -> N
     cluster, sheet = known(), TileSheet()
 
     def taker() -> str:
-        found = re.search(r"team-a/waits.*?30 CPU 64 MiB</td><td>(.*?)</td>", sheet.body(cluster, {}, EVERYTHING))
-        assert found is not None
+        found = not_none(
+            re.search(r"team-a/waits.*?30 CPU 64 MiB</td><td>(.*?)</td>", sheet.body(cluster, {}, EVERYTHING))
+        )
         return re.sub("<[^>]*>", "", found[1])
 
     assert taker() == "node-0000"
@@ -402,8 +396,7 @@ def test_a_pending_pod_has_its_requests_and_a_node_that_would_take_it_now() -> N
 
 def test_a_refused_pod_has_its_age_and_message_and_is_asked_again(cluster: KnownCluster, site: Site) -> None:
     shown = site.ask("/").text
-    uid = re.search(r'data-uid="([^"]+)" data-name="team-b/refused"', shown)
-    assert uid is not None
+    uid = not_none(re.search(r'data-uid="([^"]+)" data-name="team-b/refused"', shown))
     assert '<time data-since="1700000000.0" datetime="2023-11-14T22:13:20Z">' in shown
     story = site.ask(f"/pod?uid={uid[1]}").text
     assert "Resources cannot be allocated with Topology locality" in story
@@ -440,9 +433,7 @@ SNAPSHOT = "mooring.monitoring.serve.cluster_routes.snapshot_of_node"
 
 
 def opened(nodes: OpenNodes, name: str) -> NodeRoutes:
-    found = nodes.of(name)
-    assert found is not None
-    return found
+    return not_none(nodes.of(name))
 
 
 def bound(name: str, node: str) -> ClusterPod:
@@ -576,9 +567,7 @@ def test_a_page_that_two_clients_open_at_once_is_one(monkeypatch: pytest.MonkeyP
         "mooring.monitoring.serve.cluster_known.predicted",
     ],
 )
-def test_a_node_that_cannot_be_judged_is_said_once_and_the_page_shows_all_others(
-    part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_node_is_said_once_and_the_page_shows_all_others(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     cluster = known(5)
     cluster.faults = NodeFaults(lambda about, _problem: said.append(about))

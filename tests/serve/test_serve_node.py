@@ -20,8 +20,7 @@ import pytest
 from msgspec import to_builtins
 from tests.agent.outside.test_agent_status import SNAPSHOTS
 from tests.patience import many_files
-from tests.serve.clusters import CONFIG, MACHINE, pod
-from tests.serve.site import EXAMPLES, HOSTILE, Site, hostile, node_site, question, recording
+from tests.serve.clusters import CONFIG, EXAMPLES, HOSTILE, MACHINE, Site, hostile, node_site, pod, question, recording
 
 from mooring.agent.status.document import status_document
 from mooring.answers.base.plan import Question

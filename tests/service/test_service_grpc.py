@@ -175,9 +175,7 @@ def test_questions_follow_one_another_on_one_connection(path: str, client: Unary
     end()
 
 
-def test_an_answer_of_several_frames_is_put_together_and_one_that_is_too_large_is_refused(
-    path: str, client: UnaryClient
-) -> None:
+def test_an_answer_of_several_frames_is_joined_and_a_too_large_one_refused(path: str, client: UnaryClient) -> None:
     large: dict[str, int] = {"": LARGEST - 10}
     methods = {"Echo": Method(TEXT, lambda asked: TEXT(text="x" * large[asked.text]))}  # type: ignore[attr-defined]
     end = serve(path, SERVICE_CLIENT, methods, RecordedLog(), CallLimits())
@@ -259,7 +257,7 @@ def server() -> H2Connection:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(data=st.binary(max_size=400), follows=st.booleans())
-def test_bytes_that_are_no_answer_are_an_error_of_the_client(
+def test_bytes_of_no_answer_are_the_clients_error(
     path: str, client: UnaryClient, data: bytes, *, follows: bool
 ) -> None:
     sent = (server().data_to_send() if follows else b"") + data
@@ -364,18 +362,14 @@ def test_one_pod_is_asked_for_by_its_name(kubelet: Callable[[Answer | None], Pod
     assert (found.name, found.namespace, found.containers[0].name) == ("web", "seen", "shop")
 
 
-def test_a_pod_that_the_kubelet_does_not_know_yet_is_none(
-    kubelet: Callable[[Answer | None], PodResourcesClient],
-) -> None:
+def test_a_pod_that_the_kubelet_does_not_know_is_none(kubelet: Callable[[Answer | None], PodResourcesClient]) -> None:
     def answer(request: messages.GetPodResourcesRequestMessage) -> Message:
         raise CallRefusedError("UNKNOWN", f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
 
     assert kubelet(answer).get("shop", "web") is None
 
 
-def test_a_kubelet_that_does_not_know_the_question_will_not_learn_it(
-    kubelet: Callable[[Answer | None], PodResourcesClient],
-) -> None:
+def test_a_kubelet_without_the_question_never_learns_it(kubelet: Callable[[Answer | None], PodResourcesClient]) -> None:
     with pytest.raises(PodResourcesError) as caught:
         kubelet(None).get("shop", "web")
     assert not caught.value.is_transient

@@ -20,9 +20,8 @@ import pytest
 from tests.patience import until
 
 from mooring.engine.core.errors import InputError
-from mooring.service import daemon
 from mooring.service.connections import serve
-from mooring.service.daemon import settle, uncollected
+from mooring.service.daemon import is_answered, listening, settle, uncollected
 from mooring.service.http import (
     ASGIMessage,
     ConnectionLimits,
@@ -131,7 +130,7 @@ def test_whatever_comes_the_next_one_is_served(
     assert caplog.records == []
 
 
-def test_a_page_that_fails_is_an_error_for_its_client_and_a_line_of_the_log(
+def test_a_page_that_fails_is_an_error_and_a_line_of_the_log(
     server: HTTPServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert get(server, "/broken") == (500, b"internal error: ZeroDivisionError\n")
@@ -281,7 +280,7 @@ def test_a_socket_is_there_with_its_permissions_and_gone_at_the_end(tmp_path: Pa
         assert [entry.name for entry in path.parent.iterdir()] == ["status.sock"]
         with pytest.raises(InputError, match="another process listens there already; stop the other agent"):
             serve_unix(str(path), PAGES)
-        assert daemon.is_answered(str(path))
+        assert is_answered(str(path))
     finally:
         server.close()
     assert list(path.parent.iterdir()) == []
@@ -335,7 +334,7 @@ def test_parts_of_an_answer_do_not_wait_for_the_client() -> None:
 
 
 def test_a_connection_that_is_accepted_while_the_server_is_closed_is_closed(tmp_path: Path) -> None:
-    listener, (ending, end) = daemon.listening(str(tmp_path / "status.sock")), socket.socketpair()
+    listener, (ending, end) = listening(str(tmp_path / "status.sock")), socket.socketpair()
     with listener, ending, end, socket.socket(socket.AF_UNIX) as client, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         client.connect(str(tmp_path / "status.sock"))

@@ -28,7 +28,6 @@ from mooring.inputs.pods.pods import MIRROR
 from mooring.inputs.pods.recordings import node_histories
 from mooring.inputs.pods.scenario import scenario
 from mooring.monitoring.shadow import judge as judging
-from mooring.monitoring.shadow import orders
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
 from mooring.monitoring.shadow.recording import minimal_scenario, recorded_scenario
@@ -67,9 +66,7 @@ def said(before: ObservedNode, *looks: ObservedNode) -> tuple[Judgement, ...]:
 
 @settings(max_examples=60)
 @given(st.sampled_from([STATIC, ALIGNED, PACKED]), events)
-def test_a_kubelet_that_decides_as_the_engine_agrees_in_everything(
-    config: KubeletConfig, story: list[tuple[str, object]]
-) -> None:
+def test_a_kubelet_like_the_engine_agrees_in_everything(config: KubeletConfig, story: list[tuple[str, object]]) -> None:
     watched = node(config)
     before, looks = watched.observed(), list[ObservedNode]()
     unseen = 0
@@ -169,7 +166,7 @@ def test_a_holder_that_is_not_known_cannot_be_judged() -> None:
 
 
 def test_too_many_changes_at_once_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders, "MOST_RUNS", 4)
+    monkeypatch.setattr("mooring.monitoring.shadow.orders.MOST_RUNS", 4)
     watched = node()
     before = watched.observed()
     for number in range(5):
@@ -486,7 +483,7 @@ BOUND = replace(PINNED, topology_manager_policy="best-effort")
 
 @pytest.mark.parametrize(("missing", "verdict"), [(33, Agreement.UNKNOWN), (34, Agreement.DIFFERS)])
 @pytest.mark.parametrize("is_refused", [False, True])
-def test_a_pod_that_left_between_two_containers_of_one_that_is_refused_leaves_the_order_unknown(
+def test_a_pod_that_left_during_a_refusal_leaves_the_order_open(
     missing: int, verdict: Agreement, *, is_refused: bool
 ) -> None:
     watched = node(BOUND)
@@ -723,9 +720,7 @@ def recorded(folder: Path, story: Sequence[str], name: str = "node") -> Publishi
 
 @settings(max_examples=12)
 @given(stories)
-def test_scenarios_put_together_end_where_the_last_one_ended(
-    tmp_path_factory: pytest.TempPathFactory, story: list[str]
-) -> None:
+def test_scenarios_put_together_end_as_the_last_one(tmp_path_factory: pytest.TempPathFactory, story: list[str]) -> None:
     folder = tmp_path_factory.mktemp("recorded")
     recorded(folder, [*story, "1"])
     [history] = node_histories(folder)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import replace
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.cli.command import mooring
 from tests.shadow import observing
+from tests.shadow.listing import listing
 from tests.shadow.observing import PINNED, STATIC, Node, container, node
 from tests.shadow.test_shadow_judging import unlike
 from tests.shadow.test_shadow_watching import LIMITED, Watching
+from tests.values import not_none
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Finding
@@ -20,14 +28,17 @@ from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.releases.catalog import release_of
 from mooring.inputs.machines.compact import parse_compact
+from mooring.inputs.pods.defaults import PodGates
+from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.monitoring.shadow.judge import judge
 from mooring.monitoring.shadow.judgement import Agreement, Judgement, unlike_outcome
 from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
-from mooring.monitoring.shadow.sources import BoundPods
+from mooring.monitoring.shadow.sources import STARTING, BoundPods, KubeletPods
 from mooring.monitoring.shadow.tally import new_tally
 from mooring.monitoring.shadow.unseen import ObservedNode, UnseenPods, observed_pod
 from mooring.published.shadow_document import WouldBePart
+from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_at
 
 PODS = 30
 LEAVING = 6
@@ -175,8 +186,7 @@ def test_pods_of_which_no_order_tells_come_and_go_on_the_other_node() -> None:
     watching.watched.objects["secret"] = secret
     watching.wait(PATIENCE)
     assert others_pods(watching) == ["secret", "web"]
-    other = watching.shadow.tally.would_be
-    assert other is not None
+    other = not_none(watching.shadow.tally.would_be)
     assert (other.refused, other.refusals) == (["default/wide"], 1), "it is asked once about a pod that it refuses"
 
 
@@ -184,9 +194,7 @@ def test_a_pod_that_the_kubelet_refused_does_not_stay_on_the_other_node() -> Non
     watching = Watching(node(LIMITED), proposed=STATIC)
     watching.watched.admit("wide", "10")
     watching.wait()
-    other = watching.shadow.tally.would_be
-    assert other is not None
-    assert other.admitted == ["default/wide"]
+    assert not_none(watching.shadow.tally.would_be).admitted == ["default/wide"]
     assert others_pods(watching) == []
 
 
@@ -199,8 +207,7 @@ def test_a_pod_that_is_not_decided_at_the_begin_is_asked_about_once() -> None:
     watched.objects["shared"]["status"] = {**status, "qosClass": "Burstable"}
     watching.wait()
     assert others_pods(watching) == ["shared"]
-    other = watching.shadow.tally.would_be
-    assert other is not None
+    other = not_none(watching.shadow.tally.would_be)
     assert (other.refused, [(one.refused, one.refusals) for one in other.days]) == ([], [(0, 0)])
 
 
@@ -359,9 +366,7 @@ def test_a_refused_pod_that_ends_counts_with_its_devices_too() -> None:
 
 
 @pytest.mark.parametrize("is_accepted", [True, False])
-def test_a_pod_that_only_the_node_resources_check_refused_has_its_devices_until_it_has_ended(
-    *, is_accepted: bool
-) -> None:
+def test_a_pod_that_only_the_node_resources_check_refused_has_devices_until_it_ends(*, is_accepted: bool) -> None:
     watched = _with_gpus(1, replace(STATIC, topology_manager_policy="single-numa-node"))
     base = watched.kubelet
     assert _admit_with_a_gpu(watched, "ends")
@@ -387,3 +392,128 @@ def test_a_pod_that_the_managers_refused_has_what_its_first_container_got_until_
     assert "requested number of devices unavailable" in refused.message
     mismatch, _ = unlike_outcome(refused.pod, refused, [base], UnseenPods(ending=[ending.pod]))
     assert mismatch is None
+
+
+# The pods of a node without an API server, as its kubelet lists them.
+
+
+ADDRESS = "http://127.0.0.1:10255"
+SECURE = "https://127.0.0.1:10250"
+STATIC_PODS = {"kubernetes.io/config.source": "file"}
+
+
+def pod(name: str, **status: str) -> dict[str, Any]:
+    """Return a static pod as a kubelet lists it."""
+    metadata = {"name": name, "namespace": "default", "uid": f"of-{name}", "annotations": STATIC_PODS}
+    return {
+        "metadata": {**metadata, "creationTimestamp": None},
+        "spec": {"containers": [{"name": "c", "image": "none"}]},
+        "status": status,
+    }
+
+
+@dataclass
+class Asking:
+    """Asks a kubelet that is its test."""
+
+    objects: dict[str, list[dict[str, Any]]]
+    cluster: Cluster
+    now: float = 0.0
+    told: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.pods = BoundPods(PodGates, self.told.append, "kubelet")
+        self.kubelet = KubeletPods(lambda: self.cluster, self.pods, clock=lambda: self.now)
+
+    def ask(self, *found: dict[str, Any], after: float = 1.0) -> dict[str, bool]:
+        """Ask, and return for each pod whether it is leaving."""
+        self.now += after
+        self.objects["pods"] = list(found)
+        self.kubelet.ask(self.cluster)
+        return {one.pod.name: one.leaving for one in self.pods.snapshot().values()}
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Iterator[Asking]:
+    objects = dict[str, list[dict[str, Any]]]()
+    with listing(objects, tmp_path) as kubeconfig:
+        server = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        with cluster_of(configuration_at(server)) as cluster:
+            yield Asking(objects, cluster)
+
+
+def test_a_static_pod_has_the_uid_and_the_outcome_that_its_kubelet_says(asking: Asking) -> None:
+    asking.ask(pod("large", phase="Failed", reason="OutOfcpu", message=f"{REJECTED}no"))
+    seen = asking.pods.snapshot()["of-large"]
+    assert (seen.reason, seen.message, seen.created) == ("OutOfcpu", "no", "")
+    assert asking.pods.names() == {("default", "large"): "of-large"}
+
+
+def test_a_pod_that_is_not_listed_any_more_is_leaving(asking: Asking) -> None:
+    assert asking.ask(pod("one"), pod("two")) == {"one": False, "two": False}
+    assert asking.ask(pod("one"), after=STARTING) == {"one": False, "two": True}
+
+
+def test_a_kubelet_that_starts_has_time_to_read_its_manifests(asking: Asking) -> None:
+    asking.ask(pod("one"), pod("two"))
+    asking.ask(pod("one"), pod("two"), after=STARTING)
+    asking.kubelet.failed(ClusterError("no answer"))
+    assert asking.ask() == {"one": False, "two": False}
+    assert asking.ask(pod("one")) == {"one": False, "two": False}
+    assert asking.ask(pod("one"), after=STARTING) == {"one": False, "two": True}
+    assert [one.message for one in asking.told] == ["no answer", "answers again"]
+    assert {one.subject for one in asking.told} == {"kubelet"}
+
+
+def test_only_changes_are_passed_on(asking: Asking) -> None:
+    asking.ask(pod("one"))
+    before = asking.pods.changes
+    asking.ask(pod("one"))
+    assert asking.pods.changes == before
+    asking.ask(pod("one", phase="Running"))
+    assert asking.pods.changes == before + 1
+
+
+@pytest.mark.parametrize(
+    ("found", "words"), [([], "cannot be read"), ({"metadata": {"uid": 7}}, "uid")], ids=["no object", "no pod"]
+)
+def test_what_is_no_list_of_pods_is_reported_and_asked_for_again(asking: Asking, found: Any, words: str) -> None:
+    asking.objects["pods"] = [found]
+    told = threading.Event()
+
+    def report(finding: Finding) -> None:
+        asking.told.append(finding)
+        told.set()
+
+    asking.pods = BoundPods(PodGates, report, "kubelet")
+    asking.kubelet = KubeletPods(
+        lambda: cluster_of(configuration_at(str(asking.cluster.http.base_url).rstrip("/"))), asking.pods
+    )
+    asking.kubelet.start()
+    assert told.wait(60)
+    asking.objects["pods"] = [pod("one")]
+    assert asking.kubelet.has_listed.wait(60)
+    asking.kubelet.stop()
+    assert words in asking.told[0].message
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("shadow", "--kubelet-pods", "kubelet"),
+            f"--kubelet-pods: 'kubelet' is not the address of a kubelet; write {ADDRESS} (readOnlyPort) or {SECURE}",
+        ),
+        (
+            ("shadow", "--kubelet-pods", ADDRESS, "--publish"),
+            "--publish: writes to an API server, and there is none; leave out --kubelet-pods",
+        ),
+        (
+            ("record", "node-1", "--folder", "none", "--kubelet-pods", ADDRESS),
+            "--kubelet-pods: is for the kubelet of this computer, and NODE names others; leave out one of the two",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(words: tuple[str, ...], line: str) -> None:
+    answered = mooring(*words)
+    assert (answered.code, answered.err.strip()) == (2, f"mooring: {line}")

@@ -194,9 +194,7 @@ def test_a_pod_that_runs_before_the_kubelet_is_asked_for_its_list_is_judged_once
 @pytest.mark.parametrize(
     ("resource", "verdict"), [("cpu", "agreed"), ("memory", "differs")], ids=["of-the-same-resource", "of-another"]
 )
-def test_a_critical_pod_is_refused_in_other_words_where_ending_others_makes_no_room(
-    resource: str, verdict: str
-) -> None:
+def test_a_critical_pod_is_refused_in_other_words_where_evictions_make_no_room(resource: str, verdict: str) -> None:
     watching = Watching(node())
     watching.watched.admit("large", "39500m")
     status = watching.watched.objects["large"]["status"]
@@ -247,9 +245,7 @@ def test_a_kubelet_that_starts_has_time_to_write_its_files(seconds: float, verdi
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(QUIET, "agreed"), (PATIENCE, "differs")])
-def test_a_kubelet_that_starts_tells_of_a_refused_pod_when_its_containers_have_ended(
-    seconds: float, verdict: str
-) -> None:
+def test_a_starting_kubelet_tells_of_a_refused_pod_when_its_containers_ended(seconds: float, verdict: str) -> None:
     watching = Watching(node())
     watching.watched.admit("odd", "3")
     watching.wait()

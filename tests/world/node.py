@@ -49,7 +49,7 @@ from mooring.service import daemon
 from mooring.service.agent_configuration import AgentConfiguration, load_agent_configuration
 from mooring.service.logs import Log
 
-from tests.agent.nri.runtime_messages import container_to, pod_to, update_from  # isort: skip
+from tests.agent.nri.runtime_side import container_to, pod_to, update_from  # isort: skip
 
 MACHINE = "sockets=1 numa=2 cores=8 threads=1 memory=16Gi"
 NOBODY = RuntimeContainer("nobody", "none", "none")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from quiet_caches import ANNOTATION, QuietCaches
 
-from mooring.engine.core.config import KubeletConfig, MooringConfig
+from mooring.engine.core.config import ChosenPlugin, KubeletConfig, MooringConfig, PluginChoice
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.plugins import ChosenPlugin, PluginChoice
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node

@@ -29,7 +29,6 @@ from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
 from mooring.agent.status.api import REMEDY, SILENCE, AgentMetrics
 from mooring.agent.status.snapshot import NO_RUNTIME, moment
-from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import present_moment
@@ -47,7 +46,6 @@ class RuntimeAdapter:
         holder: StateHolder,
         pods: PodSources,
         gates: PodGates,
-        clock: Callable[[], Moment] = present_moment,
         devices: DeviceLookup | None = None,
     ) -> None:
         """Begin to answer.
@@ -56,13 +54,11 @@ class RuntimeAdapter:
             holder: has the state.
             pods: knows pods; those that it does not know are derived from their containers.
             gates: of the kubelet, for pods that are derived.
-            clock: tells the present moment, from which delays count.
             devices: knows what pods hold; None without the extension device-alignment.
         """
         self._holder = holder
         self._pods = pods
         self._gates = gates
-        self._clock = clock
         self._devices = devices
         self.answer_by = math.inf
         """When the request under way is answered without the handler, by the monotonic clock."""
@@ -87,8 +83,12 @@ class RuntimeAdapter:
             found[one.uid] = self._found(known.get(one.uid), one, None, its).pod
         # Of one whose containers are not listed there may be nothing at all.
         specs = {uid: self._plain(pod) for uid, pod in found.items() if pod.containers}
-        devices = self._all_devices({**state.kubelet.node.active, **state.remembered, **found})
-        now = self._clock()
+        devices: Mapping[str, DevicesFound] = {}
+        if self._devices is not None:
+            # Also without pods, so that no reply to a creation waits for the first connection
+            left = min(max((self.answer_by - time.monotonic()) / 2, _SHORTEST_LOOK), _LONGEST_LOOK)
+            devices = self._devices.of_all({**state.kubelet.node.active, **state.remembered, **found}, {}, left)
+        now = present_moment()
         return updates_of(
             self._decided(
                 lambda state, observer: synchronize(state, pods, containers, specs, observer, now, running, devices)
@@ -101,7 +101,7 @@ class RuntimeAdapter:
         """Place a container."""
         found = self._found(self._pods.pod(pod), pod, container, requested_containers(self._holder.state, pod.id))
         spec, devices = self._plain(found.pod), self._devices_of(found)
-        now = self._clock()
+        now = present_moment()
         outcome = self._decided(
             lambda state, observer: create_container(state, pod, container, spec, observer, now, devices), pod.uid
         )
@@ -113,7 +113,7 @@ class RuntimeAdapter:
     ) -> Sequence[nri.ContainerUpdate]:
         """Resize a container, or overrule an update where it concerns what the agent decides."""
         target = self._pods.wanted(pod)
-        now = self._clock()
+        now = present_moment()
         outcome = self._decided(
             lambda state, observer: update_container(state, pod, container, resources, target, now, observer), pod.uid
         )
@@ -137,7 +137,7 @@ class RuntimeAdapter:
             devices = self._devices_of(
                 self._found(self._pods.pod(pod), pod, container, requested_containers(state, pod.id))
             )
-        now = self._clock()
+        now = present_moment()
         self._decided(
             lambda state, observer: state_change(state, event, pod, container, spec, observer, devices, now),
             "" if pod is None else pod.uid,
@@ -171,13 +171,6 @@ class RuntimeAdapter:
         if self._devices is None or opted_out(self._holder.state, found.pod):
             return None
         return self._devices.of_pod(found.pod, self.answer_by, is_derived=found.is_derived)
-
-    def _all_devices(self, pods: Mapping[str, Pod]) -> Mapping[str, DevicesFound]:
-        """Ask what pods hold; without pods, too, so that no reply to a creation waits for the first connection."""
-        if self._devices is None:
-            return {}
-        left = (self.answer_by - time.monotonic()) / 2
-        return self._devices.of_all(pods, {}, min(max(left, _SHORTEST_LOOK), _LONGEST_LOOK))
 
     def _found(
         self,

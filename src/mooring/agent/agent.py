@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.conflicts import KubeletWatch, NodeLock
-from mooring.agent.effects import ClusterEvent, Evict
 from mooring.agent.executor import AssignedFiles, Executor, WorkQueue
 from mooring.agent.interrupts import JOURNAL as INTERRUPT_JOURNAL
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
@@ -108,19 +107,9 @@ class Agent:
             plugin = PluginOptions(
                 index=options.plugin_index, budget=options.reply_budget_ns / 1e9, fail_request=options.fail_closed
             )
-
-            def report_to_cluster(effect: ClusterEvent | Evict) -> None:
-                announce(cluster.outward, effect, self._report)
-
-            self.executor = Executor(
-                startup.cgroups,
-                self.metrics,
-                work,
-                log,
-                self._verify,
-                report_to_cluster,
-                AssignedFiles(Path(options.assigned_dir)),
-            )
+            files = AssignedFiles(Path(options.assigned_dir))
+            outward = partial(announce, cluster.outward, report=self._report)
+            self.executor = Executor(startup.cgroups, self.metrics, work, log, self._verify, outward, files)
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
             self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
@@ -201,7 +190,12 @@ class Agent:
         if self.holder.is_free(HANGING):
             self.heartbeat.beat()
         self.listener.check()
-        self._check_for_other_agent()
+        if (conflict := self._lock.conflict()) != self.snapshot.conflict:
+            self.holder.show(conflict=conflict)
+            if conflict:
+                self._log.warning("another agent runs on this node", problem=conflict)
+            else:
+                self._log.info("the other agent has ended")
         if self._kubelet is not None:
             self._kubelet.check(now, self._reloading.options)
             self.failure = self._kubelet.conflict or self.failure
@@ -300,16 +294,6 @@ class Agent:
         if why := self._lock.must_wait():
             raise ConnectionLostError(why)
         return connect_to(self.options.nri_socket)
-
-    def _check_for_other_agent(self) -> None:
-        conflict = self._lock.conflict()
-        if conflict == self.snapshot.conflict:
-            return
-        self.holder.show(conflict=conflict)
-        if conflict:
-            self._log.warning("another agent runs on this node", problem=conflict)
-        else:
-            self._log.info("the other agent has ended")
 
     def _talk(self) -> None:
         try:

@@ -33,8 +33,7 @@ from mooring.agent.effects import ClusterEvent, about_node
 from mooring.agent.pods.cluster import ClusterReporter
 from mooring.engine.core.errors import InputError
 from mooring.inputs.configuration.kubelet_flags import KubeletFlags, kubelet_flags
-from mooring.inputs.machines.process import KubeletHere, KubeletProcess, kubelet_here, still_runs
-from mooring.inputs.machines.tree import Tree, open_tree
+from mooring.inputs.machines.tree import KubeletHere, KubeletProcess, Tree, kubelet_here, open_tree, still_runs
 from mooring.service.agent_configuration import refuse_kubelet_beside
 from mooring.service.agent_options import AgentOptions
 from mooring.service.logs import Log

@@ -25,9 +25,9 @@ from mooring.agent.reactor.create_container import nodes_of_claim
 from mooring.agent.reactor.devices import follows_devices
 from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
 from mooring.agent.state_holder import StateHolder
-from mooring.engine.core.dynamic import DynamicDevice
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine, PCIDevice
+from mooring.engine.core.pod import DynamicDevice
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import LocationRules, dynamic_devices, located, pci_address_of
 from mooring.inputs.decoding.fields import Report, ignore

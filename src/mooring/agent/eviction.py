@@ -87,7 +87,11 @@ class EventBook:
         """
         series = self._series.get(event)
         if series is None:
-            if not self._allows(event.about, now):
+            left, since = self._allowances.pop(event.about, (BURST, now))
+            left = min(BURST, left + (now - since) / REFILL)
+            self._allowances[event.about] = left - 1 if left >= 1 else left, now
+            _bound(self._allowances)
+            if left < 1:
                 return None
             self._series[event] = _Series(number, 1, 1, now + FIRST_INTERVAL, FIRST_INTERVAL)
             _bound(self._series)
@@ -107,13 +111,6 @@ class EventBook:
     def next_due(self) -> float | None:
         """Return when :meth:`due` has something next, or None."""
         return min((one.due for one in self._series.values() if one.count > one.written), default=None)
-
-    def _allows(self, about: EventSubject, now: float) -> bool:
-        left, since = self._allowances.pop(about, (BURST, now))
-        left = min(BURST, left + (now - since) / REFILL)
-        self._allowances[about] = left - 1 if left >= 1 else left, now
-        _bound(self._allowances)
-        return left >= 1
 
 
 def _written(event: ClusterEvent, series: _Series, now: float) -> EventWrite:

@@ -47,9 +47,9 @@ from mooring.agent.state import HAS_CGROUP, AgentState, Setting
 from mooring.agent.state_holder import StateHolder
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.node.hotplug import known_cpus
 from mooring.service.agent_options import AgentOptions
 from mooring.service.logs import Log

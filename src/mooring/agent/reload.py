@@ -24,10 +24,9 @@ from mooring.agent.status.api import AgentMetrics
 from mooring.agent.status.snapshot import Published, moment
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core import config
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Observer, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Node

@@ -29,7 +29,7 @@ from mooring.engine.checkpoint.store import make_folder, read_state_file, write_
 from mooring.engine.core.config import CPU_HOTPLUG
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding, Machine
-from mooring.engine.core.machineinfo import MachineInfo, NUMANode
+from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.inputs.decoding.fields import Report
@@ -182,13 +182,14 @@ def _whole(found: MachineInfo, kept: MachineInfo) -> MachineInfo:
         memory_capacity=found.memory_capacity,
         hugepages=found.hugepages,
         swap_capacity=found.swap_capacity,
-        topology=tuple(_of_today(node, now.get(node.node_id)) for node in kept.topology),
+        topology=tuple(
+            replace(node, memory=now[node.node_id].memory, hugepages=now[node.node_id].hugepages)
+            if node.node_id in now
+            else node
+            for node in kept.topology
+        ),
         facts=found.facts,
     )
-
-
-def _of_today(kept: NUMANode, found: NUMANode | None) -> NUMANode:
-    return kept if found is None else replace(kept, memory=found.memory, hugepages=found.hugepages)
 
 
 def serve(

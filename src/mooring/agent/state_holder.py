@@ -26,8 +26,8 @@ from mooring.agent.state import LIVE, AgentState
 from mooring.agent.status.snapshot import Published
 from mooring.agent.store import Store
 from mooring.documents.status import PluginFailurePart
-from mooring.engine.core.observer import Observer
-from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.core.config import PluginChoice
+from mooring.engine.core.decision import Observer
 from mooring.engine.node.facts import AdmissionBegun
 from mooring.engine.node.metrics.metrics import fold, observe_duration
 from mooring.engine.plugins.asking import Notice, changes_between, notify

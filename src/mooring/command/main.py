@@ -97,7 +97,7 @@ _MODULES: Mapping[str, str] = {
     "deploy": "cluster.deployment.command",
     "dra": "cluster.dra.command",
     "extender": "cluster.extender.command",
-    "fleet": "fleet.commands.fleet",
+    "fleet": "fleet.command",
     "heal": "answers.doctor.heal",
     "machines": "answers.machines",
     "plan": "answers.plan",

@@ -67,8 +67,10 @@ class ExtentPart(DocumentPart):
 class ProposalPart(DocumentPart, dict=True):
     """Changes that admit a pod, verified, and where it would be."""
 
-    # No members of the document: what is given up in words, and the words after ``mooring`` that show the outcome.
+    # No members of the document: what is given up in words, the same as a sentence, and the words after ``mooring``
+    # that show the outcome.
     given_up = tuple[str, ...]()
+    price = ""
     command = tuple[str, ...]()
     text: str
     cost: CostPart
@@ -199,9 +201,11 @@ class StoryClaimsPart(DocumentPart):
     ]
 
 
-class ExplanationDocument(DocumentPart, kw_only=True):
+class ExplanationDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring explain POD -o json prints: the decision about one pod and the facts behind it."""
 
+    circumstances = ""
+    """By what rules it was decided, in one line. No member of the document."""
     api_version: APIVersion = API_VERSION
     kind: Literal["Explanation"] = "Explanation"
     kubelet: KubeletRelease
@@ -238,9 +242,11 @@ class ExplainablePodPart(DocumentPart):
     why: str
 
 
-class ExplanationListDocument(DocumentPart, kw_only=True):
+class ExplanationListDocument(DocumentPart, kw_only=True, dict=True):
     """What mooring explain -o json prints without a name when every pod runs."""
 
+    archive = ""
+    """The node archive that it is about, and when it was captured. No member of the document."""
     api_version: APIVersion = API_VERSION
     kind: Literal["ExplanationList"] = "ExplanationList"
     kubelet: KubeletRelease

@@ -36,8 +36,7 @@ from mooring.engine.extensions import facts as extensions
 from mooring.engine.memorymanager import facts as memory
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import facts as node
-from mooring.engine.node.decision import NO_AFFINITY, Decision
-from mooring.engine.node.scores import HintsAsked
+from mooring.engine.node.decision import NO_AFFINITY, Decision, HintsAsked
 from mooring.engine.plugins import facts as plugins
 from mooring.engine.topologymanager import facts as topology
 from mooring.engine.topologymanager.hints import Hint, Hints

@@ -302,6 +302,7 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
     with within(source=source):
         check_identity(pod)
     started, created = text_at(status, "startTime"), text_at(metadata, "creationTimestamp")
+    owners = [as_mapping(one) for one in list_at(metadata, "ownerReferences")]
     return LivePod(
         name=f"{pod.namespace}/{pod.name}",
         uid=pod.uid,
@@ -311,14 +312,9 @@ def live_pod(content: Mapping[str, Any], source: str, gates: PodGates = DEFAULT_
         # Times are texts of one form, which sort as what they mean; what was not started yet comes last.
         order=(not started, started or created, f"{pod.namespace}/{pod.name}"),
         labels=texts_at(metadata, "labels") if metadata.get("labels") else {},
-        owner=_controller(metadata),
+        owner=next((text_at(one, "kind") for one in owners if one.get("controller") is True), ""),
         leaving=metadata.get("deletionTimestamp") is not None,
     )
-
-
-def _controller(metadata: Mapping[str, Any]) -> str:
-    owners = [as_mapping(one) for one in list_at(metadata, "ownerReferences")]
-    return next((text_at(one, "kind") for one in owners if one.get("controller") is True), "")
 
 
 EVERYTHING: Final = PodSelector(None, ())

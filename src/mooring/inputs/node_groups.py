@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from mooring.engine.core.config import EXTENSIONS, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.machine import Machine
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, start_on

@@ -18,7 +18,7 @@ from mooring.inputs.pods.pods import MIRROR
 from mooring.published.objects import PodKey
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand
 from mooring.service.following import CACHED, PODS, objects_at, pods_of
-from mooring.service.podresources import ListedContainer, ListedPod
+from mooring.service.podresources import ListedPod
 
 Sets = Mapping[str, Mapping[str, int]]
 """Uid -> container -> CPUs as a mask."""
@@ -77,9 +77,14 @@ def device_state(
     """
     devices = {resource: list(found) for resource, found in healthy.items()}
     pods, keys = list(pods), list(keys)
-    for pod in pods:
-        for container in pod.containers:
-            _add_unhealthy(devices, container)
+    # What containers hold and what is not among the healthy ones any more
+    listed = [container for pod in pods for container in pod.containers]
+    broken = [(name, Device(one.id, one.numa, healthy=False)) for each in listed for name, one in each.devices]
+    broken += [(given.driver, Device(given.id, healthy=False)) for each in listed for given in each.dynamic]
+    for resource, lost in broken:
+        known = devices.setdefault(resource, [])
+        if all(one.id != lost.id for one in known):
+            known.append(lost)
     uids = {key.uid for key in keys}
     holdings: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for one in held:
@@ -98,18 +103,6 @@ def device_state(
         if (kept := {name: resources for name, resources in containers.items() if resources})
     }
     return DeviceState({resource: tuple(found) for resource, found in sorted(devices.items())}, held_by)
-
-
-def _add_unhealthy(devices: dict[str, list[Device]], container: ListedContainer) -> None:
-    """Add what a container holds and what is not among the healthy ones any more."""
-    for resource, device in container.devices:
-        known = devices.setdefault(resource, [])
-        if all(one.id != device.id for one in known):
-            known.append(Device(device.id, device.numa, healthy=False))
-    for listed in container.dynamic:
-        known = devices.setdefault(listed.driver, [])
-        if all(one.id != listed.id for one in known):
-            known.append(Device(listed.id, healthy=False))
 
 
 class APINames:

@@ -112,7 +112,11 @@ def agent_configuration(
             kubelet.kubelet_config(
                 named, source=source, report=findings.append, release=options.kubelet_version, places=places
             )
-    configuration = kubelet.kubelet_config(_merged(of_kubelet, named), source=source)
+    # The kubelet's fields without its policies, under those of the own file; gates are put together
+    taken = {name: value for name, value in of_kubelet.items() if name not in MANAGER_FIELDS}
+    merged = {**taken, **{name: value for name, value in named.items() if value is not None}}
+    gates = {**mapping_at(taken, "featureGates"), **mapping_at(named, "featureGates")}
+    configuration = kubelet.kubelet_config({**merged, "featureGates": gates}, source=source)
     findings += _idle(configuration, path)
     findings += _unreachable(options, path)
     mooring = replace(_mooring(parts.get(mooring_config.KIND)), release=options.kubelet_version)
@@ -246,14 +250,6 @@ def _kubelet_file_if_any(path: str) -> dict[str, Any]:
 
 def _fields(content: dict[str, Any]) -> dict[str, Any]:
     return mapping_at(content, kubelet.CONFIGZ) if set(content) == {kubelet.CONFIGZ} else content
-
-
-def _merged(of_kubelet: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the kubelet's fields without its policies, under those of the own file; gates are put together."""
-    taken = {name: value for name, value in of_kubelet.items() if name not in MANAGER_FIELDS}
-    merged = {**taken, **{name: value for name, value in named.items() if value is not None}}
-    gates = {**mapping_at(taken, "featureGates"), **mapping_at(named, "featureGates")}
-    return {**merged, "featureGates": gates}
 
 
 def _unreachable(options: AgentOptions, path: str) -> list[Finding]:

@@ -299,20 +299,16 @@ def _refuse_kubeconfig(path: str, context: str | None = None) -> None:
     except (OSError, ValueError):
         return
     with within(source=path):
-        _refuse(_document(text), Path(path).parent, context)
-
-
-def _document(text: str) -> Mapping[str, Any]:
-    try:
-        found = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
-        raise InputError(f"is not YAML{line}: {error.problem}", remedy=_PRINT) from None
-    except yaml.YAMLError as error:
-        raise InputError(f"is not YAML: {error}", remedy=_PRINT) from None
-    if not isinstance(found, dict):
-        raise InputError("is not a kubeconfig: it has no fields", remedy=_PRINT)
-    return found
+        try:
+            found = yaml.safe_load(text)
+        except yaml.MarkedYAMLError as error:
+            line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
+            raise InputError(f"is not YAML{line}: {error.problem}", remedy=_PRINT) from None
+        except yaml.YAMLError as error:
+            raise InputError(f"is not YAML: {error}", remedy=_PRINT) from None
+        if not isinstance(found, dict):
+            raise InputError("is not a kubeconfig: it has no fields", remedy=_PRINT)
+        _refuse(found, Path(path).parent, context)
 
 
 def _refuse(document: Mapping[str, Any], folder: Path, context_name: str | None) -> None:

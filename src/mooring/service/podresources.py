@@ -62,7 +62,7 @@ class ListedClaimDevice:
 
     @property
     def id(self) -> str:
-        """Its id among the driver's devices, as in :class:`mooring.engine.core.dynamic.ClaimedDevice`."""
+        """Its id among the driver's devices, as in :class:`mooring.engine.core.pod.ClaimedDevice`."""
         return f"{self.pool}/{self.name}"
 
 

@@ -18,8 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mooring.engine.core.bits import mask_of, members
-from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Hardware, HardwareCPU, HardwareNode, Machine
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.lazy import dataclass, field, replace
 from mooring.views.devices import DeviceView, grouped

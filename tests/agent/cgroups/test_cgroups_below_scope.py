@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.cgroups.made_up_tree import MadeUpMachine, made_up_machine
-from tests.agent.sets import cpuset_write
+from tests.agent.small_node import cpuset_write
 
 from mooring.agent.cgroups.protocol import Quota
 from mooring.agent.effects import LiftQuota, QuotaOf, WriteCPUSet

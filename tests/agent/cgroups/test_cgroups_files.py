@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.agent.cgroups.made_up_tree import HYBRID, V1, V2, MadeUpMachine, made_up_machine
-from tests.agent.sets import cpuset_write
+from tests.agent.small_node import cpuset_write
 from tests.e2e.guest.process_tasks import parse_status
 
 from mooring.agent.cgroups.files import CGroupTrouble, GroupError, Hierarchy, find_layout
@@ -44,9 +44,7 @@ def test_a_controller_of_version_1_counts_although_version_2_is_mounted_first(tm
     assert find_layout(tmp_path).cpuset.version == 1
 
 
-def test_the_hosts_groups_in_a_container_with_a_namespace_of_its_own_are_named_from_the_true_top(
-    tmp_path: Path,
-) -> None:
+def test_the_hosts_groups_in_a_container_with_its_own_namespace_are_named_from_the_true_top(tmp_path: Path) -> None:
     made_up_machine(tmp_path, 1, V1.replace(" / /sys/fs", " /../../.. /sys/fs"))
     layout = find_layout(tmp_path)
     assert layout.cpuset.top == "/"

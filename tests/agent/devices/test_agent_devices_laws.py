@@ -151,7 +151,7 @@ def test_devices_that_are_known_when_a_pod_starts_place_it_as_if_they_had_been_k
 
 @given(hardware(), configurations(), st.data())
 @settings(deadline=None, max_examples=60)
-def test_nothing_that_runs_moves_whatever_is_told_of_its_devices_later(
+def test_nothing_that_runs_moves_for_devices_told_later(
     hard: Hardware, config: KubeletConfig, data: st.DataObject
 ) -> None:
     nodes = Nodes(hard, config, DeviceAlignment.FOLLOW)

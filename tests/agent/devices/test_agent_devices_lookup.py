@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.agent.devices.made_up_podresources import ClaimDevice, PodResources
+from tests.values import not_none
 
 from mooring.agent.device_lookup import DeviceLookup, Whereabouts, by_name
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, HeldDevices, device_text
@@ -86,8 +87,7 @@ def test_a_pod_that_wants_no_device_is_not_asked_about(lookup: LookUp, kubelet: 
 
 def test_devices_of_plugins_come_with_their_nodes_in_one_question(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
-    found = lookup(Clock()).of_pod(wanting((GPU, 2)), 101.0)
-    assert found is not None
+    found = not_none(lookup(Clock()).of_pod(wanting((GPU, 2)), 101.0))
     assert (found.held, found.unknown) == ({"main": {GPU: (GPU0, GPU1)}}, "")
     assert kubelet.asked == ["GetPodResourcesRequest"]
 
@@ -95,18 +95,14 @@ def test_devices_of_plugins_come_with_their_nodes_in_one_question(lookup: LookUp
 def test_devices_of_drivers_are_where_their_slices_say(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
     near = Device("node-1/g3", (1,))
-    found = lookup(Clock(), Slices((DRIVER, near)).device).of_pod(wanting(claims=("gpu",)), 101.0)
-    assert found is not None
+    found = not_none(lookup(Clock(), Slices((DRIVER, near)).device).of_pod(wanting(claims=("gpu",)), 101.0))
     assert (found.held, found.unknown) == ({"main": {DRIVER: (near,)}}, "")
 
 
-def test_a_driver_whose_slice_was_not_seen_is_waited_for_and_then_done_without(
-    lookup: LookUp, kubelet: PodResources
-) -> None:
+def test_a_driver_without_a_slice_is_waited_for_and_then_done_without(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.claims["web"] = {"main": (ClaimDevice("gpu", DRIVER, "node-1", "g3"),)}
     clock = Clock()
-    found = lookup(clock, Slices().device).of_pod(wanting(claims=("gpu",)), 100.2)
-    assert found is not None
+    found = not_none(lookup(clock, Slices().device).of_pod(wanting(claims=("gpu",)), 100.2))
     assert found.unknown == f"not told yet: the slice of {DRIVER} with its device"
     assert found.missing == (DRIVER,)
     assert 0.08 < sum(clock.waits) <= 0.1
@@ -117,8 +113,7 @@ def test_what_is_there_a_little_later_is_found_within_the_time(lookup: LookUp, k
     kubelet.pods["web"] = {"main": {}}
     clock = Clock()
     clock.meanwhile[3] = lambda: kubelet.pods.update(web={"main": {GPU: (GPU1,)}})
-    found = lookup(clock).of_pod(wanting((GPU, 1)), 101.0)
-    assert found is not None
+    found = not_none(lookup(clock).of_pod(wanting((GPU, 1)), 101.0))
     assert (found.held, found.unknown, len(clock.waits)) == ({"main": {GPU: (GPU1,)}}, "", 3)
 
 
@@ -126,16 +121,14 @@ def test_a_resource_that_no_plugin_serves_is_not_waited_for(lookup: LookUp, kube
     kubelet.plugins[GPU] = (GPU0,)
     kubelet.pods["web"] = {"main": {}}
     clock = Clock()
-    found = lookup(clock).of_pod(wanting(("example.com/licence", 1)), 101.0)
-    assert found is not None
+    found = not_none(lookup(clock).of_pod(wanting(("example.com/licence", 1)), 101.0))
     assert (found.held, found.unknown, clock.waits) == ({}, "", [])
 
 
 def test_init_containers_that_end_are_not_waited_for(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {}
     clock = Clock()
-    found = lookup(clock).of_pod(wanting((GPU, 1), kind=ContainerKind.INIT), 101.0)
-    assert found is not None
+    found = not_none(lookup(clock).of_pod(wanting((GPU, 1), kind=ContainerKind.INIT), 101.0))
     assert (found.held, found.unknown, clock.waits) == ({}, "", [])
 
 
@@ -149,8 +142,7 @@ def test_a_kubelet_that_refuses_is_asked_again_until_half_of_the_time_is_over(
 ) -> None:
     kubelet.refusing = code
     clock = Clock()
-    found = lookup(clock).of_pod(wanting((GPU, 1)), 100.4)
-    assert found is not None
+    found = not_none(lookup(clock).of_pod(wanting((GPU, 1)), 100.4))
     assert found.held == {}
     assert words in found.unknown
     assert 0.15 < sum(clock.waits) <= 0.2
@@ -158,8 +150,9 @@ def test_a_kubelet_that_refuses_is_asked_again_until_half_of_the_time_is_over(
 
 def test_a_kubelet_that_hangs_costs_the_time_and_no_more(kubelet: PodResources) -> None:
     kubelet.goes.clear()
-    found = DeviceLookup(lambda: str(kubelet.path), by_name, lambda: 100.0, _never).of_pod(wanting((GPU, 1)), 100.0)
-    assert found is not None
+    found = not_none(
+        DeviceLookup(lambda: str(kubelet.path), by_name, lambda: 100.0, _never).of_pod(wanting((GPU, 1)), 100.0)
+    )
     assert found.unknown.startswith("the kubelet does not tell")
     assert found.missing == (GPU,)
 
@@ -171,8 +164,7 @@ def _never(_seconds: float) -> None:
 def test_a_kubelet_without_the_question_is_asked_for_its_list(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0,)}}
     kubelet.unknown.add("Get")
-    found = lookup(Clock()).of_pod(wanting((GPU, 1)), 101.0)
-    assert found is not None
+    found = not_none(lookup(Clock()).of_pod(wanting((GPU, 1)), 101.0))
     assert (found.held, found.unknown) == ({"main": {GPU: (GPU0,)}}, "")
 
 
@@ -183,21 +175,17 @@ def test_a_kubelet_that_comes_back_is_asked_over_a_new_connection(lookup: LookUp
     assert asking.of_pod(wanting((GPU, 1)), 101.0)
     kubelet.stop()
     clock.meanwhile[2] = kubelet.start
-    found = asking.of_pod(wanting((GPU, 1)), 102.0)
-    assert found is not None
+    found = not_none(asking.of_pod(wanting((GPU, 1)), 102.0))
     assert (found.held, found.unknown) == ({"main": {GPU: (GPU0,)}}, "")
 
 
 def test_any_pod_of_which_nothing_but_containers_is_known_is_asked_about(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU1,)}}
-    found = lookup(Clock()).of_pod(wanting(("cpu", 1)), 101.0, is_derived=True)
-    assert found is not None
+    found = not_none(lookup(Clock()).of_pod(wanting(("cpu", 1)), 101.0, is_derived=True))
     assert found.held == {"main": {GPU: (GPU1,)}}
 
 
-def test_all_pods_are_learned_in_one_question_with_the_health_of_their_devices(
-    lookup: LookUp, kubelet: PodResources
-) -> None:
+def test_all_pods_are_learned_in_one_question_with_their_devices_health(lookup: LookUp, kubelet: PodResources) -> None:
     kubelet.plugins[GPU] = (GPU0,)
     kubelet.pods = {"web": {"main": {GPU: (GPU0, GPU1)}}, "other": {"main": {}}}
     pods = {"u": wanting(), "o": Pod("o", "other"), "g": Pod("g", "gone")}
@@ -233,26 +221,22 @@ def test_devices_of_an_init_container_are_in_the_kubelets_record(lookup: LookUp,
         HeldDevices("other", "init", GPU, {0: ("gpu0",)}, b"\n\x00"),
     ]
     file.write_text(device_text(held, {GPU: ["gpu0", "gpu1"]}), encoding="utf-8")
-    found = lookup(Clock()).of_pod(with_init(), 101.0)
-    assert found is not None
+    found = not_none(lookup(Clock()).of_pod(with_init(), 101.0))
     assert found.held == {"main": {GPU: (GPU0, GPU1)}, "init": {GPU: (GPU1,)}}
 
 
-def test_without_the_record_an_init_container_counts_with_the_first_devices_of_its_pod(
+def test_without_the_record_an_init_container_counts_with_its_pods_first_devices(
     lookup: LookUp, kubelet: PodResources
 ) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
-    found = lookup(Clock()).of_pod(with_init(), 101.0)
-    assert found is not None
-    assert found.held["init"] == {GPU: (GPU0,)}
+    assert not_none(lookup(Clock()).of_pod(with_init(), 101.0)).held["init"] == {GPU: (GPU0,)}
 
 
-def test_an_init_container_has_the_devices_of_a_claim_that_others_of_its_pod_have_too(
+def test_an_init_container_has_the_claimed_devices_that_others_of_its_pod_have(
     lookup: LookUp, kubelet: PodResources
 ) -> None:
     kubelet.pods["web"] = {"main": {GPU: (GPU0, GPU1)}}
     kubelet.claims["web"] = {"main": (ClaimDevice("nic", DRIVER, "node-1", "n0"),)}
     near = Device("node-1/n0", (1,))
-    found = lookup(Clock(), Slices((DRIVER, near)).device).of_pod(with_init(claims=("nic",)), 101.0)
-    assert found is not None
+    found = not_none(lookup(Clock(), Slices((DRIVER, near)).device).of_pod(with_init(claims=("nic",)), 101.0))
     assert found.held["init"] == {GPU: (GPU0,), DRIVER: (near,)}

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from msgspec import to_builtins
 from tests.agent.nri.runtime_side import TIMEOUT
-from tests.agent.small_node import CONFIG, INFO, container, guaranteed, running, sandbox
+from tests.agent.small_node import CONFIG, INFO, adjustment_of, container, guaranteed, refusal_of, running, sandbox
 from tests.documents.validation import complaints
 from tests.render.pictured import terminal_text
 
@@ -85,11 +85,9 @@ POD = guaranteed("a", "2")
 
 def test_cpus_and_memory_are_near_the_device_and_without_one_where_they_always_were() -> None:
     near = create(node(), POD, NEAR_1)
-    assert isinstance(near.answer, Adjusted)
-    assert (near.answer.adjustment.resources.cpus, near.answer.adjustment.resources.mems) == ("4-5", "1")
+    assert (adjustment_of(near).resources.cpus, adjustment_of(near).resources.mems) == ("4-5", "1")
     plain = create(node(), POD, None)
-    assert isinstance(plain.answer, Adjusted)
-    assert (plain.answer.adjustment.resources.cpus, plain.answer.adjustment.resources.mems) == ("1-2", "0")
+    assert (adjustment_of(plain).resources.cpus, adjustment_of(plain).resources.mems) == ("1-2", "0")
 
 
 @pytest.mark.parametrize(("evict", "wishes"), [(False, 0), (True, 1)])
@@ -97,8 +95,7 @@ def test_what_cannot_be_aligned_is_refused_held_and_evicted_as_configured(*, evi
     state = node(policy("restricted"), options=Options(evict=evict))
     full = create(state, guaranteed("b", "4"), NEAR_1).state
     refused = create(full, POD, NEAR_1)
-    assert isinstance(refused.answer, Refused)
-    assert "TopologyAffinityError" in refused.answer.text
+    assert "TopologyAffinityError" in refusal_of(refused)
     assert POD.uid in refused.state.held
     assert sum(isinstance(one, Evict) for one in refused.effects) == wishes
     told = [one.note for one in refused.effects if isinstance(one, ClusterEvent)]
@@ -125,8 +122,7 @@ def test_unknown_devices_are_done_without_and_that_is_said_once() -> None:
 def test_devices_that_require_alignment_are_waited_for_and_nobody_is_evicted_for_that() -> None:
     state = node(default=DeviceAlignment.REQUIRE, options=Options(evict=True))
     waits = create(state, POD, UNKNOWN)
-    assert isinstance(waits.answer, Refused)
-    assert waits.answer.text.startswith("DevicesUnknown: its devices require alignment and are not all known: ")
+    assert refusal_of(waits).startswith("DevicesUnknown: its devices require alignment and are not all known: ")
     assert not any(isinstance(one, Evict) for one in waits.effects)
     assert not waits.state.kubelet.node.active
     assert cpus(create(waits.state, POD, NEAR_1).state, POD) == 0b110000
@@ -262,8 +258,7 @@ def counted(state: AgentState, kind: str) -> dict[str, float]:
 
 def test_memory_follows_the_cpus_of_a_claim_and_the_gpu_beside_them() -> None:
     made = created_with(prepared(), 1)
-    assert isinstance(made.answer, Adjusted)
-    assert (made.answer.adjustment.resources.cpus, made.answer.adjustment.resources.mems) == ("4-5", "1")
+    assert (adjustment_of(made).resources.cpus, adjustment_of(made).resources.mems) == ("4-5", "1")
     devices, fit = devices_of_pod(made.state, CLAIMING)["main"]
     assert (fit, {one.resource for one in devices}) == ("aligned", {DRIVER, GPU})
     assert counted(made.state, "aligned") == {"cpu": 1, "memory": 1, DRIVER: 1, GPU: 1, ALL: 1}
@@ -271,11 +266,10 @@ def test_memory_follows_the_cpus_of_a_claim_and_the_gpu_beside_them() -> None:
 
 def test_a_claim_to_cpus_on_another_node_than_the_gpu_is_refused_with_both_in_words() -> None:
     refused = created_with(prepared(), 0)
-    assert isinstance(refused.answer, Refused)
     text = (
         "(MOOR-137; main: cpu.mooring.dev node-1/numa1 is near NUMA node 1 and nvidia.com/gpu gpu0 is near NUMA node 0)"
     )
-    assert refused.answer.text.endswith(text)
+    assert refusal_of(refused).endswith(text)
 
 
 def test_a_claim_has_its_cpus_where_the_agent_gave_them_and_others_are_none() -> None:

@@ -44,10 +44,7 @@ def begun(
     node: Node, kubelet: PodResources, policy: str = "best-effort", default: str = "follow"
 ) -> tuple[Agent, RuntimeSide]:
     node.kubelet = KUBELET.replace("POLICY", policy).replace("DEFAULT", default)
-    agent = node.agent(f"kubeletPodResourcesSocket: {kubelet.path}")
-    runtime = node.listening.next()
-    runtime.synchronize()
-    return agent, runtime
+    return node.connected(f"kubeletPodResourcesSocket: {kubelet.path}")
 
 
 def look(agent: Agent) -> None:
@@ -63,9 +60,7 @@ def shown(node: Node, name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_cpus_are_beside_the_device_of_a_plugin_and_others_where_they_always_were(
-    node: Node, kubelet: PodResources
-) -> None:
+def test_cpus_are_beside_a_plugins_device_and_others_where_they_always_were(node: Node, kubelet: PodResources) -> None:
     kubelet.pods = {"far": {"far": {GPU: (GPU1,)}}, "plain": {"plain": {}}}
     _, runtime = begun(node, kubelet)
     assert node.cpus(start(node, runtime, "far", 2)) == "4-5"
@@ -77,21 +72,7 @@ def test_the_kubelet_is_connected_before_the_first_container_is_created(node: No
     assert kubelet.asked == ["ListPodResourcesRequest", "AllocatableResourcesRequest"]
 
 
-def test_a_pod_whose_cpus_are_taken_beside_its_device_is_refused_where_the_policy_is_strict(
-    node: Node, kubelet: PodResources
-) -> None:
-    kubelet.pods = {"big": {"big": {}}, "far": {"far": {GPU: (GPU0,)}}}
-    _, runtime = begun(node, kubelet, "single-numa-node")
-    start(node, runtime, "big", 3)
-    with pytest.raises(RemoteError) as refused:
-        runtime.create(pod("far"), whole("far", 2))
-    assert "TopologyAffinityError" in str(refused.value)
-    assert f"far: {GPU} gpu0 is near NUMA node 0" in str(refused.value)
-    [held] = node.status["held"]
-    assert (held["name"], held["reason"]) == ("far", "TopologyAffinityError")
-
-
-def test_what_a_driver_gave_takes_part_by_name_and_has_no_node_without_an_api_server(
+def test_what_a_driver_gave_counts_by_name_and_has_no_node_without_an_api_server(
     node: Node, kubelet: PodResources
 ) -> None:
     kubelet.claims = {"far": {"far": (ClaimDevice("gpu", DRIVER, "edge-7", "g1"),)}}
@@ -138,18 +119,6 @@ def test_devices_that_are_known_only_when_the_program_runs_move_nothing_and_are_
     assert 'mooring_agent_reports_total{kind="devices-unknown"} 1.0' in text
 
 
-def test_devices_that_require_alignment_are_waited_for(
-    node: Node, kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mooring.agent.device_lookup.LONGEST", 0.1)
-    _, runtime = begun(node, kubelet, default="require")
-    with pytest.raises(RemoteError, match="DevicesUnknown"):
-        runtime.create(pod("far"), whole("far", 2))
-    assert node.status["held"] == []
-    kubelet.pods = {"far": {"far": {GPU: (GPU1,)}}}
-    assert node.cpus(start(node, runtime, "far", 2)) == "4-5"
-
-
 def test_a_new_agent_asks_again_and_places_the_next_pod_beside_its_device(node: Node, kubelet: PodResources) -> None:
     kubelet.pods = {"far": {"far": {GPU: (GPU1,)}}, "next": {"next": {GPU: (GPU1,)}}}
     _, runtime = begun(node, kubelet)
@@ -163,9 +132,7 @@ def test_a_new_agent_asks_again_and_places_the_next_pod_beside_its_device(node: 
     assert node.cpus(start(node, runtime, "next", 2)) == "6-7"
 
 
-def test_a_device_that_turns_unhealthy_in_use_and_a_kubelet_that_forgets_move_nothing(
-    node: Node, kubelet: PodResources
-) -> None:
+def test_an_unhealthy_device_in_use_and_a_kubelet_that_forgets_move_nothing(node: Node, kubelet: PodResources) -> None:
     kubelet.pods = {"far": {"far": {GPU: (GPU1,)}}}
     agent, runtime = begun(node, kubelet)
     running = start(node, runtime, "far", 2)
@@ -359,9 +326,7 @@ def test_a_pod_without_devices_asks_nobody(cluster: FaultInjector, node: Node, s
     assert len(shop_kubelet.asked) == asked
 
 
-def test_slices_that_change_under_a_running_pod_move_nothing(
-    cluster: FaultInjector, node: Node, shop_kubelet: PodResources
-) -> None:
+def test_slices_that_change_move_no_running_pod(cluster: FaultInjector, node: Node, shop_kubelet: PodResources) -> None:
     cluster.put(slice_object("one", g0=0, g1=1))
     cluster.put(claiming("first", "own"))
     shop_kubelet.claims["first"] = {"first": (ClaimDevice("own", GPU_DRIVER, NODE, "g1"),)}

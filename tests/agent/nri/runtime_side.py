@@ -7,9 +7,8 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-
-from tests.agent.nri.runtime_messages import container_to, pod_to
 
 from mooring.agent.nri import messages
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
@@ -17,14 +16,19 @@ from mooring.agent.nri.messages import (
     PLUGIN_SERVICE,
     ConfigureRequestMessage,
     ContainerRequestMessage,
+    NRIContainerMessage,
+    PodSandboxMessage,
     RegisterPluginRequestMessage,
+    Request,
     StateChangeEventMessage,
+    Status,
     SynchronizeRequestMessage,
+    TTRPCClient,
+    TTRPCServer,
     UpdateContainerRequestMessage,
 )
-from mooring.agent.nri.methods import resources_to
+from mooring.agent.nri.methods import resources_from, resources_to
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerUpdate,
@@ -241,3 +245,146 @@ def make_pair(handler: Pinning | None = None, options: PluginOptions | None = No
     runtime = RuntimeSide(theirs, **settings)
     thread.start()
     return Pair(session, runtime, handler, observer, ended, thread)
+
+
+# Recordings of what went over the socket between this package and a real runtime, byte for byte.
+#
+# A line is a piece as it was read or written: ``<`` from the runtime or ``>`` from the plugin, a space, and the bytes
+# in hexadecimal.
+
+
+FOLDER = Path(__file__).parent / "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes in one direction; neighbours of the same direction are one piece."""
+
+    from_runtime: bool
+    data: bytes
+
+
+def read_recording(path: Path) -> list[Piece]:
+    pieces: list[Piece] = []
+    for line in path.read_text(encoding="ascii").splitlines():
+        mark, data = line.split(" ", 1)
+        pieces.append(Piece(mark == "<", bytes.fromhex(data)))
+    return pieces
+
+
+def write_recording(path: Path, pieces: Sequence[Piece]) -> None:
+    lines = [f"{'<' if piece.from_runtime else '>'} {piece.data.hex()}\n" for piece in pieces]
+    path.write_text("".join(lines), encoding="ascii")
+
+
+class Tap(socket.socket):
+    """A socket that keeps everything that goes through it."""
+
+    pieces: list[Piece]
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        data = super().recv(size, flags)
+        if data:
+            self._keep(from_runtime=True, data=data)
+        return data
+
+    def sendall(self, data: bytes, flags: int = 0, /) -> None:  # type: ignore[override]  # only bytes are sent here
+        # Kept first: the answer may be read by another thread before this one goes on.
+        self._keep(from_runtime=False, data=bytes(data))
+        super().sendall(data, flags)
+
+    def _keep(self, *, from_runtime: bool, data: bytes) -> None:
+        if self.pieces and self.pieces[-1].from_runtime is from_runtime:
+            data = self.pieces.pop().data + data
+        self.pieces.append(Piece(from_runtime, data))
+
+
+def tapped(trunk: socket.socket) -> Tap:
+    tap = Tap(fileno=trunk.detach())
+    tap.pieces = []
+    return tap
+
+
+@dataclass(slots=True)
+class Scripted:
+    """The plugin of the recordings: CPU 1 for the first container, CPU 0 for the second, and the first one follows."""
+
+    seen: list[str] = field(default_factory=list)
+    first: str = ""
+
+    def configure(self, config: str, runtime: str, version: str) -> frozenset[Event]:
+        self.seen.append(f"Configure {config!r} {runtime} {version}")
+        return frozenset(Event)
+
+    def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]
+    ) -> Sequence[ContainerUpdate]:
+        names = [f"{found.name}={found.resources.cpus}" for found in containers]
+        self.seen.append(" ".join(["Synchronize", *[pod.name for pod in pods], *names]))
+        return [ContainerUpdate(found.id, LinuxResources(cpus="0", mems="0")) for found in containers]
+
+    def create_container(
+        self, pod: PodSandbox, container: RuntimeContainer
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+        self.seen.append(f"Create {pod.name}/{container.name} shares={container.resources.shares}")
+        if not self.first:
+            self.first = container.id
+            return ContainerAdjustment(LinuxResources(cpus="1", mems="0")), ()
+        resources = LinuxResources(cpus="0", mems="0")
+        return ContainerAdjustment(resources), [ContainerUpdate(self.first, LinuxResources(cpus="0", mems="0"))]
+
+    def update_container(
+        self, pod: PodSandbox, container: RuntimeContainer, resources: LinuxResources
+    ) -> Sequence[ContainerUpdate]:
+        self.seen.append(f"Update {pod.name}/{container.name} shares={resources.shares}")
+        return [ContainerUpdate(container.id, LinuxResources(cpus="1", mems="0"))]
+
+    def stop_container(self, pod: PodSandbox, container: RuntimeContainer) -> Sequence[ContainerUpdate]:
+        self.seen.append(f"Stop {pod.name}/{container.name}")
+        return [ContainerUpdate(self.first, LinuxResources(cpus="0-1"))] if container.id != self.first else []
+
+    def state_change(self, event: Event, pod: PodSandbox | None, container: RuntimeContainer | None) -> None:
+        about = "/".join(found.name for found in (pod, container) if found is not None)
+        self.seen.append(f"{event.name} {about}")
+
+
+# The messages of a runtime: the pods and containers that it sends, and the updates that it receives.
+
+
+def pod_to(pod: PodSandbox) -> Any:
+    """Return a pod as a message."""
+    message = PodSandboxMessage(
+        id=pod.id,
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+        pid=pod.pid,
+    )
+    message.linux.cgroup_parent = pod.cgroup_parent
+    message.linux.cgroups_path = pod.cgroups_path
+    message.linux.pod_overhead.CopyFrom(resources_to(pod.overhead))
+    message.linux.pod_resources.CopyFrom(resources_to(pod.pod_resources))
+    return message
+
+
+def container_to(container: RuntimeContainer) -> Any:
+    """Return a container as a message."""
+    message = NRIContainerMessage(
+        id=container.id,
+        pod_sandbox_id=container.pod_sandbox_id,
+        name=container.name,
+        state=int(container.state),
+        pid=container.pid,
+        labels=dict(container.labels),
+        annotations=dict(container.annotations),
+    )
+    message.linux.cgroups_path = container.cgroups_path
+    message.linux.resources.CopyFrom(resources_to(container.resources))
+    return message
+
+
+def update_from(message: Any) -> ContainerUpdate:
+    """Return an update, as runtimes send back those that failed."""
+    return ContainerUpdate(message.container_id, resources_from(message.linux.resources), message.ignore_failure)

@@ -13,8 +13,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agent.nri.recordings import FOLDER, Piece, Scripted, read_recording
-from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, about
+from tests.agent.nri.runtime_side import (
+    CONTAINER,
+    FOLDER,
+    POD,
+    TIMEOUT,
+    Listening,
+    Piece,
+    Pinning,
+    Scripted,
+    about,
+    read_recording,
+)
 
 from mooring.agent.nri.connection import (
     BODY_LIMIT,
@@ -29,9 +39,8 @@ from mooring.agent.nri.connection import (
     frame_reader,
     message_reader,
 )
-from mooring.agent.nri.messages import PLUGIN_SERVICE
+from mooring.agent.nri.messages import PLUGIN_SERVICE, TTRPCRequestMessage
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import TTRPCRequestMessage
 from mooring.agent.nri.types import ConnectionLostError, NRIError, OversizedError, ProtocolError
 
 
@@ -177,9 +186,7 @@ def test_a_request_in_frames_of_one_byte_is_answered() -> None:
     theirs.close()
 
 
-def test_a_defect_in_whoever_takes_the_bytes_ends_the_connection_instead_of_leaving_others_to_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_defect_in_the_reader_of_the_bytes_ends_the_connection_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(ours)
     lost: queue.SimpleQueue[ConnectionLostError] = queue.SimpleQueue()

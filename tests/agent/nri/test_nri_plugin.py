@@ -15,13 +15,23 @@ import pytest
 from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
-from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Listening, Pinning, RuntimeSide
+from tests.agent.nri.runtime_side import (
+    CONTAINER,
+    POD,
+    TIMEOUT,
+    Listening,
+    Pinning,
+    RuntimeSide,
+    container_to,
+    pod_to,
+    update_from,
+)
 from tests.patience import until
 from tests.service.message_tables import build_messages
+from tests.values import not_none
 
 from mooring.agent.nri import messages, plugin, types
-from mooring.agent.nri.messages import NRIContainerMessage
+from mooring.agent.nri.messages import NRIContainerMessage, TTRPCServer
 from mooring.agent.nri.methods import adjustment_to, container_from, pod_from, resources_from, resources_to, update_to
 from mooring.agent.nri.plugin import (
     StopSignal,
@@ -32,7 +42,6 @@ from mooring.agent.nri.plugin import (
     update_by_synchronizing,
 )
 from mooring.agent.nri.session import PluginOptions, Session
-from mooring.agent.nri.ttrpc import TTRPCServer
 
 OPTIONS = PluginOptions(budget=TIMEOUT, call_timeout=TIMEOUT)
 
@@ -94,9 +103,7 @@ def test_pauses_have_an_upper_limit() -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
 
 
-def test_a_runtime_that_says_nothing_for_long_is_asked_and_kept_while_it_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_runtime_that_is_silent_for_long_is_asked_and_kept_while_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "QUIET_SECONDS", 0.0)
     asked: queue.SimpleQueue[float | None] = queue.SimpleQueue()
     ping = Session.ping
@@ -157,8 +164,7 @@ def test_a_plugin_that_a_runtime_starts_takes_socket_name_and_index_from_its_env
     ours, theirs = socket.socketpair()
     runtime = RuntimeSide(theirs)
     environment = {"NRI_PLUGIN_SOCKET": str(ours.detach()), "NRI_PLUGIN_NAME": "pre", "NRI_PLUGIN_IDX": "30"}
-    given = given_by(environment)
-    assert given is not None
+    given = not_none(given_by(environment))
     assert runtime.registered.get(timeout=TIMEOUT) == ("30", "pre")
     # What the runtime asks meanwhile waits for the handler.
     answers: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -183,8 +189,7 @@ def test_a_plugin_that_needs_longer_than_the_runtime_waits_is_kept_and_gets_the_
     monkeypatch.setattr("mooring.agent.nri.session._RUNTIME_SHARE", 0.01)
     ours, theirs = socket.socketpair()
     runtime = RuntimeSide(theirs)
-    given = given_by({"NRI_PLUGIN_SOCKET": str(ours.detach())})
-    assert given is not None
+    given = not_none(given_by({"NRI_PLUGIN_SOCKET": str(ours.detach())}))
     assert runtime.configure().events.bit_count() > 10
     assert runtime.synchronize([POD], more=True).more
     assert list(runtime.synchronize([], [CONTAINER]).update) == []

@@ -11,12 +11,11 @@ from functools import partial
 import pytest
 from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning, RuntimeSide, about, make_pair
 
-from mooring.agent.nri import ttrpc
+from mooring.agent.nri import messages
 from mooring.agent.nri.connection import QUEUE_LIMIT, SEND_LIMIT
 from mooring.agent.nri.dispatch import Deadlines
-from mooring.agent.nri.messages import ContainerRequestMessage, UpdatePodSandboxRequestMessage
+from mooring.agent.nri.messages import ContainerRequestMessage, Status, UpdatePodSandboxRequestMessage
 from mooring.agent.nri.session import PluginOptions
-from mooring.agent.nri.ttrpc import Status
 from mooring.agent.nri.types import (
     CallTimeoutError,
     ConnectionLostError,
@@ -288,8 +287,8 @@ class Patient(threading.Event):
 
 
 def test_the_budget_stays_below_the_time_that_the_runtime_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = ttrpc.PendingCall
-    monkeypatch.setattr(ttrpc, "PendingCall", lambda: call(Patient()))
+    call = messages.PendingCall
+    monkeypatch.setattr(messages, "PendingCall", lambda: call(Patient()))
     pair = make_pair(Pinning(hold=threading.Event()), PluginOptions(budget=TIMEOUT))
     with pytest.raises(RemoteError, match="within 400 ms"):
         pair.runtime.create(timeout=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.agent.sets import setting
+from tests.agent.small_node import setting
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.nri.types import LinuxResources
@@ -19,7 +19,6 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import start_kubelet
 from mooring.engine.node.metrics.metrics import Metrics, fold
-from mooring.engine.node.node import numa_of_blocks
 from mooring.inputs.machines.loader import load_machine
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.service.agent_configuration import FIXED_BY_DEFAULT
@@ -92,7 +91,8 @@ class Told:
         each, name = named
         node = self.kubelet.node
         cpus = CPUSet(node.cpu.assignments.get(each.uid, {}).get(name, NO_CPUS)) or node.shared_pool
-        mems = ",".join(map(str, numa_of_blocks(node.memory.assignments.get(each.uid, {}).get(name, ()))))
+        blocks = node.memory.assignments.get(each.uid, {}).get(name, ())
+        mems = ",".join(str(one) for one in sorted({numa for block in blocks for numa in block.numa}))
         told = setting(str(cpus), mems)
         return KnownContainer(
             f"{each.name}-{name}-0123456789abcdef",

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import Told, busy, partitioned, pod, snapshot_of, started
 from tests.agent.process import PATIENCE, agent_in, begun
-from tests.agent.sets import cpus
+from tests.agent.small_node import cpus
 from tests.patience import until
 from tests.service.recorded_log import RecordedLog
 
@@ -271,7 +271,7 @@ def test_a_descriptor_that_is_none_takes_everything() -> None:
 
 
 @pytest.mark.long
-def test_the_runtime_is_answered_and_the_agent_ends_though_nobody_reads_its_log(
+def test_the_runtime_is_answered_and_the_agent_ends_with_its_log_unread(
     full: tuple[int, int, int], tmp_path: Path
 ) -> None:
     _reader, writer, _filled = full

@@ -234,9 +234,7 @@ def both(node: Node) -> Iterator[tuple[RuntimeSide, Exporter]]:
         "evictionHard: {memory.available: 100Mi}\n"
         "reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]\n"
     )
-    node.agent(f"podResourcesSocket: {node.folder}/pr.sock")
-    runtime = node.listening.next()
-    runtime.synchronize()
+    _, runtime = node.connected(f"podResourcesSocket: {node.folder}/pr.sock")
     exporter = Exporter(str(node.folder / "pr.sock"))
     yield runtime, exporter
     exporter.channel.close()

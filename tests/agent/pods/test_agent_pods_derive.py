@@ -12,6 +12,7 @@ from tests.agent.pods.runtime_view import container_of, containers_of, recorded,
 from tests.agent.small_node import guaranteed as resizable_pod
 from tests.cpumanager.pods import amounts, container, guaranteed, pod_level
 from tests.node.nodes import machine
+from tests.values import not_none
 
 from mooring.agent.nri.types import ContainerState, LinuxResources, PodSandbox, RuntimeContainer
 from mooring.agent.pods.resolve import differences, pod_of_object, resized, wanted_pod
@@ -134,9 +135,7 @@ def test_the_engine_decides_alike_for_derived_pods(pods: list[tuple[Container, .
 
 @settings(max_examples=100)
 @given(guaranteed_containers(), st.data())
-def test_no_container_of_another_class_ever_gets_exclusive_cpus(
-    containers: tuple[Container, ...], data: st.DataObject
-) -> None:
+def test_no_other_class_ever_gets_exclusive_cpus(containers: tuple[Container, ...], data: st.DataObject) -> None:
     pod = guaranteed("u", *containers, qos=data.draw(st.sampled_from([QoS.BURSTABLE, QoS.BEST_EFFORT])))
     made = pod_of(sandbox_of(pod), containers_of(pod, containers))
     assert made.qos is pod.qos
@@ -160,9 +159,7 @@ def test_a_pod_with_resources_of_its_own_comes_back_once_a_member_shows(sizes: l
 
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from(["1", "2", "3", "500m"]), min_size=2, max_size=4), st.integers(0, 2))
-def test_init_containers_that_ended_do_not_make_a_pod_look_as_if_it_had_resources_of_its_own(
-    sizes: list[str], ended: int
-) -> None:
+def test_ended_init_containers_do_not_give_a_pod_resources_of_its_own(sizes: list[str], ended: int) -> None:
     kinds = [ContainerKind.INIT] * min(ended, len(sizes) - 1)
     kinds += [ContainerKind.APP] * (len(sizes) - len(kinds))
     containers = [
@@ -220,7 +217,7 @@ def test_the_overhead_comes_back() -> None:
         (2048, 0, 2**30, QoS.BURSTABLE),
     ],
 )
-def test_outside_the_cgroups_of_a_kubelet_the_sizes_suggest_the_class(
+def test_outside_a_kubelets_cgroups_sizes_suggest_the_class(
     shares: int, quota: int | None, memory: int | None, qos: QoS
 ) -> None:
     told = RuntimeContainer("c", "s", "a", resources=LinuxResources(shares=shares, quota=quota, memory_limit=memory))
@@ -302,8 +299,7 @@ def test_the_api_servers_words_are_taken_for_the_resource_with_which_they_agree(
     pod = pod_after(a=(2000, 64))
     wanted = resizable_pod("u", "4000m")
     wanted = replace(wanted, containers=(replace(wanted.containers[0], name="a"),))
-    found = resized(pod, "a", sizes(4000, 64), wanted)
-    assert found is not None
+    found = not_none(resized(pod, "a", sizes(4000, 64), wanted))
     assert found.containers[0].requests["cpu"] is wanted.containers[0].requests["cpu"]
     assert asked(found, "a") == (4000, 64), "memory is not asked for by this call"
     assert asked(resized(pod, "a", sizes(3000, 64), wanted), "a") == (3000, 64)
@@ -319,8 +315,7 @@ def test_a_memory_request_that_nobody_tells_stays() -> None:
     own = Container("a", requests=cpu_and_memory(500, 16), limits={"memory": Quantity.of_bytes(64 * MIB)})
     pod = Pod("u", "p", containers=(own,), qos=QoS.BURSTABLE)
     call = LinuxResources(shares=shares_of(250), quota=0, period=100_000, memory_limit=96 * MIB)
-    found = resized(pod, "a", call)
-    assert found is not None
+    found = not_none(resized(pod, "a", call))
     assert found.containers[0].requests == cpu_and_memory(250, 16)
     assert found.containers[0].limits == {"memory": Quantity.of_bytes(96 * MIB)}
 
@@ -379,8 +374,7 @@ def test_requests_beyond_what_shares_can_tell_are_unknown() -> None:
 @settings(max_examples=200)
 @given(st.integers(0, MOST_SHARES - 1))
 def test_shares_that_no_request_has_count_as_the_next_smaller_request(shares: int) -> None:
-    milli = milli_of_shares(shares)
-    assert milli is not None
+    milli = not_none(milli_of_shares(shares))
     assert shares_of(milli) <= max(shares, 2) < shares_of(max(milli, 2) + 1)
 
 

@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from tests.agent.pods.fault_injector import PATIENCE, Fault, FaultInjector, pod_object
 from tests.patience import until
 
-from mooring.agent import eviction
 from mooring.agent.effects import ClusterEvent, EventSubject, Evict, about_node, about_pod
+from mooring.agent.eviction import (
+    BURST,
+    FIRST_INTERVAL,
+    LONGEST_INTERVAL,
+    MOST_REMEMBERED,
+    REFILL,
+    EventBook,
+    EventWrite,
+)
 from mooring.agent.pods.cluster import AgentAccount, NoCluster, announce, connector, own_accounts
 from mooring.agent.pods.writer import CHECKING, MOST_TRIES, ClusterWriter
 from mooring.engine.core.errors import InputError
@@ -208,7 +216,7 @@ def test_an_eviction_that_is_never_allowed_is_given_up_and_may_be_asked_for_agai
 
 
 @pytest.mark.parametrize(("status", "tries", "told"), [(403, 1, 1), (429, MOST_TRIES, 2)])
-def test_an_eviction_that_is_asked_for_again_and_again_is_complained_about_once(
+def test_a_repeated_eviction_is_complained_about_once(
     status: int, tries: int, told: int, injector: FaultInjector
 ) -> None:
     injector.fail(f"POST {EVICTION}", *[Fault(status=status)] * (3 * tries))
@@ -294,9 +302,7 @@ def test_the_taint_is_tried_until_it_is_there_and_the_last_wish_counts(injector:
     assert len(injector.asked(f"PATCH {NODE}")) == 2 * MOST_TRIES + 2
 
 
-def test_while_the_server_is_away_writes_wait_and_are_bounded(
-    injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_wait_bounded_while_the_server_is_away(injector: FaultInjector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mooring.agent.pods.writer.MOST_WAITING", 8)
     away = threading.Event()
 
@@ -315,7 +321,7 @@ def test_while_the_server_is_away_writes_wait_and_are_bounded(
         assert outside.told("the node has the taint")
 
 
-def test_a_write_that_fails_while_others_come_counts_among_those_that_wait(
+def test_a_write_that_fails_counts_among_those_that_wait(
     injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mooring.agent.pods.writer.MOST_WAITING", 8)
@@ -476,7 +482,7 @@ def test_a_renewed_token_is_read_when_the_old_one_is_refused(injector: FaultInje
 
 
 @pytest.mark.parametrize("before", [None, "stale"])
-def test_the_taint_is_written_when_its_token_arrives(
+def test_the_taint_is_written_when_its_token_is_there(
     before: str | None, injector: FaultInjector, tmp_path: Path
 ) -> None:
     file = write_kubeconfig(tmp_path, injector)
@@ -519,7 +525,7 @@ def test_a_mistake_in_an_accounts_context_names_its_field(injector: FaultInjecto
 
 
 def test_the_first_time_is_written_and_repeats_are_counted_at_growing_intervals() -> None:
-    book = eviction.EventBook()
+    book = EventBook()
     written = [book.record(HELD, now, 7) for now in range(100)]
     counts = [(now, one.count) for now, one in enumerate(written) if one is not None]
     assert counts == [(0, 1), (10, 11), (30, 31), (70, 71)]
@@ -527,32 +533,30 @@ def test_the_first_time_is_written_and_repeats_are_counted_at_growing_intervals(
 
 
 def test_a_count_that_nobody_repeats_is_written_when_it_is_due() -> None:
-    book = eviction.EventBook()
+    book = EventBook()
     book.record(HELD, 0, 1)
     assert book.next_due() is None
     book.record(HELD, 1, 2)
-    assert book.next_due() == eviction.FIRST_INTERVAL
-    assert book.due(eviction.FIRST_INTERVAL - 1) == []
-    assert book.due(eviction.FIRST_INTERVAL) == [eviction.EventWrite(HELD, 1, 2)]
+    assert book.next_due() == FIRST_INTERVAL
+    assert book.due(FIRST_INTERVAL - 1) == []
+    assert book.due(FIRST_INTERVAL) == [EventWrite(HELD, 1, 2)]
     assert book.due(10**9) == []
 
 
 def test_one_object_is_told_only_so_many_different_things() -> None:
-    book = eviction.EventBook()
-    written = [
-        book.record(ClusterEvent(WEB, "Held", f"try {number}"), 0, number) for number in range(2 * eviction.BURST)
-    ]
-    assert sum(one is not None for one in written) == eviction.BURST
+    book = EventBook()
+    written = [book.record(ClusterEvent(WEB, "Held", f"try {number}"), 0, number) for number in range(2 * BURST)]
+    assert sum(one is not None for one in written) == BURST
     other = EventSubject("Pod", "web-1", "v", "shop")
     assert book.record(ClusterEvent(other, "Held", "try 1"), 0, 99) is not None
-    assert book.record(ClusterEvent(WEB, "Held", "later"), eviction.REFILL, 100) is not None
-    assert book.record(ClusterEvent(WEB, "Held", "later still"), eviction.REFILL, 101) is None
+    assert book.record(ClusterEvent(WEB, "Held", "later"), REFILL, 100) is not None
+    assert book.record(ClusterEvent(WEB, "Held", "later still"), REFILL, 101) is None
 
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 120)), max_size=200))
 def test_nothing_is_counted_twice_or_lost(steps: list[tuple[int, float]]) -> None:
-    book, now = eviction.EventBook(), 0.0
+    book, now = EventBook(), 0.0
     happened: dict[str, int] = {}
     written: dict[str, int] = {}
     for number, (which, passed) in enumerate(steps):
@@ -563,23 +567,23 @@ def test_nothing_is_counted_twice_or_lost(steps: list[tuple[int, float]]) -> Non
         for write in [*([one] if one else []), *book.due(now)]:
             assert write.count > written.get(write.event.note, 0)
             written[write.event.note] = write.count
-    for write in book.due(now + 2 * eviction.LONGEST_INTERVAL):
+    for write in book.due(now + 2 * LONGEST_INTERVAL):
         written[write.event.note] = write.count
     assert written == happened
 
 
 def test_a_thousand_tries_in_a_day_are_written_a_few_dozen_times() -> None:
-    book = eviction.EventBook()
+    book = EventBook()
     written = [book.record(HELD, 11.0 * number, number) for number in range(24 * 3600 // 11)]
     assert sum(one is not None for one in written) < 160
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    book = eviction.EventBook()
-    tries = [ClusterEvent(WEB, "Held", f"try {number}") for number in range(eviction.BURST)]
+    book = EventBook()
+    tries = [ClusterEvent(WEB, "Held", f"try {number}") for number in range(BURST)]
     assert all(book.record(one, 0, number) for number, one in enumerate(tries))
-    assert book.record(ClusterEvent(WEB, "Held", "one more"), 0, eviction.BURST) is None
-    for number in range(eviction.MOST_REMEMBERED):
+    assert book.record(ClusterEvent(WEB, "Held", "one more"), 0, BURST) is None
+    for number in range(MOST_REMEMBERED):
         book.record(ClusterEvent(EventSubject("Pod", f"p{number}", f"u{number}", "n"), "Held", ""), 0, number)
     again = book.record(tries[0], 0, 0)
     assert again is not None, "neither the event nor what its pod has left is remembered"

@@ -17,9 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.simulated_runtime import Stage
-from tests.agent.wire.lives import Kubelet
-from tests.agent.wire.wire_process import PATIENCE, WireProcess, agent_process, until
-from tests.agent.wire.wired_runtime import NEW, WiredRuntime
+from tests.agent.wire.wired_runtime import NEW, PATIENCE, Kubelet, WiredRuntime, WireProcess, agent_process, until
 
 from mooring.engine.core.cpuset import CPUSet
 

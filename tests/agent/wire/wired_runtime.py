@@ -6,20 +6,26 @@ each call waits for its answer, and a plugin that is silent for too long loses i
 
 from __future__ import annotations
 
+import contextlib
+import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
-from tests.agent.nri.runtime_messages import container_to, pod_to, update_from
-from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide, about
-from tests.agent.simulated_runtime import KilledError, Runtime
+from tests import patience
+from tests.agent.nri.runtime_side import TIMEOUT, RuntimeSide, about, container_to, pod_to, update_from
+from tests.agent.simulated_runtime import KilledError, Runtime, Stage
 
 from mooring.agent.nri import messages
 from mooring.agent.nri.methods import EVENT_METHODS, resources_from, resources_to
@@ -37,6 +43,8 @@ from mooring.agent.nri.types import (
     RuntimeContainer,
 )
 from mooring.agent.nri.types import Runtime as Introduction
+from mooring.engine.core.errors import InputError
+from mooring.service.agent_status import ask_status
 
 _CONTAINERD = Introduction("containerd", "v2.1.9")
 _METHODS = {event: method for method, event in EVENT_METHODS.items()}
@@ -262,3 +270,178 @@ class WiredRuntime:
             if self.runtime.plugin is link:
                 self.runtime.plugin = None
             link.close()
+
+
+# Lives of pods on a runtime with a socket, as a kubelet makes them live.
+
+
+SHARED = LinuxResources(shares=2)
+
+
+def whole(cpus: int) -> LinuxResources:
+    """Return what the kubelet asks for a container with so many CPUs as requests and limits; 0 is best-effort."""
+    if not cpus:
+        return SHARED
+    return LinuxResources(shares=1024 * cpus, quota=100_000 * cpus, period=100_000, memory_limit=2**28)
+
+
+@dataclass
+class Kubelet:
+    """Runs pods and takes them away again."""
+
+    wired: WiredRuntime
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Of every pod; long ones make long messages."""
+    containers: int = 0
+    """How many were made."""
+    refused: int = 0
+    exclusive: dict[str, int] = field(default_factory=dict)
+    """How many CPUs a container asked for, by its id, while it lives."""
+
+    def run(self, uid: str, *cpus: int) -> str:
+        """Run a pod with a container for each number of CPUs; return its sandbox."""
+        sandbox = self.wired.does(lambda runtime: runtime.run_sandbox(uid, f"name-{uid}", self.annotations))
+        for number, count in enumerate(cpus):
+            self.start(sandbox, f"c{number}", count)
+        return sandbox
+
+    def start(self, sandbox: str, name: str, cpus: int) -> str | None:
+        """Create and start a container; return its id, or None when it was refused."""
+        made = self.wired.does(lambda runtime: runtime.create(sandbox, name, whole(cpus)))
+        self.containers += 1
+        if made is None:
+            self.refused += 1
+            return None
+        self.wired.does(lambda runtime: runtime.store(made))
+        if not self.wired.does(lambda runtime: runtime.make_task(made)):
+            self.refused += 1
+            self.wired.does(lambda runtime: runtime.remove(made))
+            return None
+        self.wired.does(lambda runtime: runtime.started(made))
+        if cpus:
+            self.exclusive[made] = cpus
+        return made
+
+    def resize(self, container: str, shares: int) -> None:
+        """Update a container's shares; a refusal counts and changes nothing."""
+        try:
+            self.wired.does(lambda runtime: runtime.update(container, LinuxResources(shares=shares)))
+        except RefusalError:
+            self.refused += 1
+
+    def stop(self, container: str) -> None:
+        """Stop and remove a container."""
+        self.exclusive.pop(container, None)
+        self.wired.does(lambda runtime: runtime.exit(container))
+        self.wired.does(lambda runtime: runtime.remove(container))
+
+    def end(self, sandbox: str) -> None:
+        """Stop and remove a pod, as the kubelet does: containers, sandbox, and then what is left of both."""
+        mine = [made for made in self.wired.runtime.processes.values() if made.sandbox == sandbox]
+        for made in mine:
+            self.exclusive.pop(made.id, None)
+            if made.stage is not Stage.EXITED:
+                self.wired.does(lambda runtime, made=made: runtime.exit(made.id))  # type: ignore[misc]
+        self.wired.does(lambda runtime: runtime.stop_sandbox(sandbox))
+        for made in mine:
+            self.wired.does(lambda runtime, made=made: runtime.remove(made.id))  # type: ignore[misc]
+        self.wired.does(lambda runtime: runtime.remove_sandbox(sandbox))
+
+    def end_all(self) -> None:
+        """Take every pod away."""
+        for sandbox in [*self.wired.runtime.sandboxes]:
+            self.end(sandbox)
+
+
+# The agent as a process of its own on a runtime with a socket, with its memory as the kernel counts it.
+
+
+MACHINE = "sockets=1 numa=2 cores=16 threads=1 memory=32Gi"
+PATIENCE = 60.0
+"""Seconds after which a test gives up."""
+until = partial(patience.until, seconds=PATIENCE)
+_CONFIGURATION = """\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+topologyManagerPolicy: best-effort
+reservedSystemCPUs: "0"
+---
+kind: AgentConfiguration
+stateDir: {folder}/state
+nriSocket: {socket}
+assignedDir: {folder}/assigned
+statusSocket: {folder}/status.sock
+podResourcesSocket: {folder}/pods.sock
+metricsAddress: 127.0.0.1:0
+replyBudget: 60s
+logLevel: info
+"""
+
+
+@dataclass(slots=True)
+class WireProcess:
+    """An agent that runs."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def status(self) -> dict[str, Any]:
+        return ask_status(str(self.folder / "status.sock"))
+
+    def is_ready(self) -> bool:
+        """Tell whether the agent says so; raises AssertionError when it has ended."""
+        assert self.process.poll() is None, self.log()[-3000:]
+        with contextlib.suppress(InputError):
+            return bool(self.status()["ready"])
+        return False
+
+    def resident(self) -> int:
+        """Return the resident memory in bytes."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the process has no memory any more")
+
+    def threads(self) -> int:
+        """Return how many threads it has."""
+        return sum(1 for _ in Path(f"/proc/{self.process.pid}/task").iterdir())
+
+    def descriptors(self) -> int:
+        """Return how many files and sockets it has open."""
+        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
+
+    def log(self) -> str:
+        return (self.folder / "agent.log").read_text(encoding="utf-8")
+
+    def errors(self) -> list[dict[str, Any]]:
+        """Return what the log has of the agent's own defects."""
+        lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["level"] == "error"]
+
+
+@contextlib.contextmanager
+def agent_process(folder: Path, socket: Path, machine: str = MACHINE) -> Iterator[WireProcess]:
+    """Run an agent until the end of the block; then it ends at SIGTERM with code 0, without internal errors."""
+    configuration = folder / "agent.yaml"
+    configuration.write_text(_CONFIGURATION.format(folder=folder, socket=socket), encoding="utf-8")
+    with (folder / "agent.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mooring", "agent", "--config", str(configuration), "--machine", machine],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    made = WireProcess(folder, process)
+    try:
+        until(made.is_ready, "the agent is ready")
+        yield made
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+    assert code == 0, made.log()[-3000:]
+    assert made.errors() == []

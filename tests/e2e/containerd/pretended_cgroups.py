@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.agent.sets import nodes
+from tests.agent.small_node import nodes
 from tests.e2e.containerd.wrapper import Reader, tell
 
 from mooring.agent.cgroups.cpuset import Cpuset, parsed

@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.agent.nri.recordings import FOLDER, Scripted, Tap, tapped, write_recording
+from tests.agent.nri.runtime_side import FOLDER, Scripted, Tap, tapped, write_recording
 from tests.e2e.containerd.runtime import parts_named, running
 from tests.patience import until
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests import patience
-from tests.agent.sets import cpuset_write, nodes
+from tests.agent.small_node import cpuset_write, nodes
 from tests.e2e.guest.process_tasks import allowed, tasks_of, tasks_outside
 
 from mooring.agent.cgroups.cpuset import CPUS, in_effect

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agent.sets import nodes
+from tests.agent.small_node import nodes
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.engine.core.bits import NUMAMask

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mooring.engine.core.bits import mask_of
-from mooring.engine.core.hardware import Hardware, HardwareCPU
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Hardware, HardwareCPU, Machine
 from mooring.engine.core.machineinfo import Cache, HugePages, MachineInfo
 
 MOUNTED = (

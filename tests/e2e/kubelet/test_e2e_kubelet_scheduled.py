@@ -19,8 +19,7 @@ from tests.e2e.kubelet.kubelet import Kubelet, kubelet_on
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.publishing import publishing
 
-from mooring.engine.core.gates import FeatureGates, resolve_gates
-from mooring.engine.core.release import NEWEST
+from mooring.engine.core.release import NEWEST, FeatureGates, resolve_gates
 from mooring.engine.releases.gates import declared_features, known_gates
 
 # Four NUMA nodes of 20 CPUs: four pods of 12 leave room for a fifth in sum, and on no node.

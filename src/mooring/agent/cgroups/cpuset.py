@@ -209,7 +209,15 @@ def return_cpus(hierarchy: Hierarchy, folders: Iterable[str], cpus: CPUSet) -> s
     if hierarchy.version != 1:
         return ""
     problem = ""
-    for group in _above(hierarchy, folders):
+    # The groups above, each once and after the one above it; the top is not among them
+    top = hierarchy.mount.rstrip("/")
+    found: dict[str, None] = {}
+    for folder in folders:
+        above = folder.rpartition("/")[0]
+        while above.startswith(f"{top}/"):
+            found[above] = None
+            above = above.rpartition("/")[0]
+    for group in sorted(found, key=lambda group: (group.count("/"), group)):
         try:
             has = parsed(read(f"{group}/{CPUS}"))
             if not cpus <= has:
@@ -218,15 +226,3 @@ def return_cpus(hierarchy: Hierarchy, folders: Iterable[str], cpus: CPUSet) -> s
             if not isinstance(error, GroupError) or error.trouble is not CGroupTrouble.GONE:
                 problem = problem or str(error)
     return problem
-
-
-def _above(hierarchy: Hierarchy, folders: Iterable[str]) -> list[str]:
-    """Return the groups above, each once and after the one above it; the top is not among them."""
-    top = hierarchy.mount.rstrip("/")
-    found: dict[str, None] = {}
-    for folder in folders:
-        above = folder.rpartition("/")[0]
-        while above.startswith(f"{top}/"):
-            found[above] = None
-            above = above.rpartition("/")[0]
-    return sorted(found, key=lambda group: (group.count("/"), group))

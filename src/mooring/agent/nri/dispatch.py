@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mooring.agent.nri import messages, methods, types
-from mooring.agent.nri.ttrpc import Status
+from mooring.agent.nri.messages import Status
 
 _REQUESTED = (types.Event.CREATE_CONTAINER, types.Event.UPDATE_CONTAINER, types.Event.STOP_CONTAINER)
 """Events that come as requests of their own in every release; StateChange has nothing to tell of them."""

@@ -16,9 +16,16 @@ from typing import Final
 from mooring.agent.nri import types
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
 from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn, provisional
-from mooring.agent.nri.messages import PLUGIN_SERVICE, RUNTIME_SERVICE, RegisterPluginRequestMessage
+from mooring.agent.nri.messages import (
+    PLUGIN_SERVICE,
+    RUNTIME_SERVICE,
+    RegisterPluginRequestMessage,
+    Request,
+    Status,
+    TTRPCClient,
+    TTRPCServer,
+)
 from mooring.agent.nri.methods import Substitute, container_of, substitute
-from mooring.agent.nri.ttrpc import Request, Status, TTRPCClient, TTRPCServer
 
 _QUEUE_LIMIT = 1024
 """Requests that wait for the handler; a runtime waits for each answer, so more than a few are an attack or a defect."""

@@ -211,8 +211,10 @@ def listed(
             text = f"{container.name} is listed and its sandbox {container.pod_sandbox_id} is not: its pod is unknown"
             reports.append(AgentReport(ReportKind.CONTAINER_UNPLACED, text, "", container.id))
             continue
-        before = state.containers.get(container.id)
-        found = first_known(sandbox, container, _phase(before, container))
+        before, phase = state.containers.get(container.id), _PHASES.get(container.state, Phase.CREATED)
+        if phase is Phase.CREATED and (container.pid or (before is not None and before.phase is Phase.STARTING)):
+            phase = Phase.STARTING
+        found = first_known(sandbox, container, phase)
         known[container.id] = found if before is None else replace(found, asked=before.asked, shown=before.shown)
     for one in kept_containers(state, containers, running):
         # Without its sandbox no event would end it.
@@ -241,10 +243,3 @@ def _known_containers(state: AgentState) -> Iterable[KnownContainer]:
 
 def _known_sandboxes(state: AgentState) -> dict[str, PodSandbox]:
     return {**state.last_seen.sandboxes, **state.sandboxes}
-
-
-def _phase(before: KnownContainer | None, container: RuntimeContainer) -> Phase:
-    phase = _PHASES.get(container.state, Phase.CREATED)
-    if phase is Phase.CREATED and (container.pid or (before is not None and before.phase is Phase.STARTING)):
-        return Phase.STARTING
-    return phase

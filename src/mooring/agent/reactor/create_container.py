@@ -26,10 +26,9 @@ from mooring.agent.reactor.containers import first_known, recorded, with_sandbox
 from mooring.agent.reactor.desired import DesiredSettings, adjustment_of, difference, resources_of, write_of
 from mooring.agent.reactor.devices import UNKNOWN_CODE, why_wait
 from mooring.agent.reactor.update_container import resize_missed, restarted
-from mooring.agent.state import AgentState, DevicesFound, KnownContainer, Phase, Setting, claims_by_variable
-from mooring.engine.core.decision import Rejection
+from mooring.agent.state import AgentState, DevicesFound, Phase, claims_by_variable
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.node.claims import Claim
@@ -222,23 +221,15 @@ def start_container(
             before, refused, response.Refused(placing.text_of(rejection)), (*effects, *reported.effects)
         )
     state, changed = response.enforced(before, state.with_container(response.with_write(known, wanted)))
+    had = before.containers.get(container.id)
+    # Else the runtime could not know it yet: the agent did not see the creation, or has decided since its last reply
+    is_lost = had is not None and difference(had.missed or had.record, wanted) is None
     mine: tuple[Effect, ...] = (
-        write_of(known, wanted, _occasion(before.containers.get(container.id), wanted)),
+        write_of(known, wanted, Occasion.CHECK if is_lost else Occasion.DECISION),
         *lift_of_container(known, wanted),
         *lift_of_pod(state, sandbox.uid),
     )
     return replace(response.outcome(before, state, None, (*changed, *mine, *effects)), starts=container.id)
-
-
-def _occasion(before: KnownContainer | None, wanted: Setting) -> Occasion:
-    """Tell a lost update from what the runtime could not know yet.
-
-    The second is a container whose creation the agent did not see, or one for which something was decided since the
-    last reply that could have said so.
-    """
-    if before is None or difference(before.missed or before.record, wanted) is not None:
-        return Occasion.DECISION
-    return Occasion.CHECK
 
 
 def place_existing(

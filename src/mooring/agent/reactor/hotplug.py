@@ -25,7 +25,7 @@ from mooring.agent.reactor.response import EventOutcome, enforced, outcome
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet

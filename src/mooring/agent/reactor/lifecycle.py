@@ -40,9 +40,8 @@ from mooring.agent.reactor.response import EventOutcome, Refused, outcome, repor
 from mooring.agent.state import HAS_CGROUP, AgentState, DevicesFound, KnownDeviation, Phase, Setting
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 
 EVENTS = frozenset(Event)

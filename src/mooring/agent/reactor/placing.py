@@ -17,8 +17,7 @@ from mooring.agent.pods.source import is_static
 from mooring.agent.reactor.desired import DesiredSettings
 from mooring.agent.reactor.devices import can_be_placed_anew, decided_with, with_devices, with_words, without_question
 from mooring.agent.state import LIVE, AgentState, DevicesFound, HeldPod
-from mooring.engine.core.decision import Rejection
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.offline import effective_pool
 from mooring.engine.kubelet.admit import decide
@@ -174,7 +173,10 @@ def place_waiting(state: AgentState, observer: Observer | None = None) -> Placed
             state = replace(state, kubelet=kubelet, missed=state.missed - {uid})
             text = f"{pod.namespace}/{pod.name}: resized, as its containers were while the agent was disconnected"
             effects.append(ResizeAnswered("accepted", text, uid))
-    for uid, held in _in_order(state, observer):
+    # As they came, or as plugins say
+    plugins, waiting = state.kubelet.settings.plugins, [held.pod for held in state.held.values()]
+    for pod in waiting if plugins is None else plugins.ordered(waiting, observer):
+        uid, held = pod.uid, state.held[pod.uid]
         known = state.kubelet.node.active.get(uid)
         placed_names = () if known is None else _names(known)
         missed = [one.name for one in state.containers_of(uid) if one.name not in placed_names]
@@ -189,15 +191,6 @@ def place_waiting(state: AgentState, observer: Observer | None = None) -> Placed
         for name in missed:
             state = replace(state, kubelet=started(state.kubelet, uid, name, observer))
     return Placed(state, None, tuple(effects))
-
-
-def _in_order(state: AgentState, observer: Observer | None) -> list[tuple[str, HeldPod]]:
-    """Return the pods that wait in the order in which they are asked for again: as they came, or as plugins say."""
-    plugins = state.kubelet.settings.plugins
-    if plugins is None:
-        return list(state.held.items())
-    pods = [held.pod for held in state.held.values()]
-    return [(pod.uid, state.held[pod.uid]) for pod in plugins.ordered(pods, observer)]
 
 
 def _asked(state: AgentState, pod: Pod, observer: Observer | None) -> tuple[Kubelet, Rejection | None]:

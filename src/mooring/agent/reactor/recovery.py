@@ -33,10 +33,9 @@ from mooring.agent.state import LIVE, AgentState, KnownContainer, LastSeen, Opti
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import MIXED_CPUS, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Fault, StartRefusal
+from mooring.engine.core.decision import Fault, Observer, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
 from mooring.engine.core.machineinfo import MachineInfo
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus
 from mooring.engine.cpumanager.state import CPUState

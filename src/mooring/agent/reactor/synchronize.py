@@ -24,8 +24,8 @@ from mooring.agent.reactor.recovery import cpus_of, live_names, taken_over, with
 from mooring.agent.reactor.response import Accepted, EventOutcome, outcome, refreshed
 from mooring.agent.reactor.update_container import releases_resumed, resizes_missed
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, DevicesFound, HeldPod, LastSeen, Phase
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.cpumanager.policy import exclusive_cpus
 from mooring.engine.extensions.owners import state_owner

@@ -29,8 +29,8 @@ from mooring.agent.reactor.response import Accepted, EventOutcome, Refused, enfo
 from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, Setting, by_name
 from mooring.engine.core.bits import NO_NODES, list_text
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.extensions.scale_down import is_resized
 from mooring.engine.kubelet.admit import decide

@@ -24,8 +24,8 @@ import msgspec
 from mooring.answers.base.scenario import replay_merge, replay_scenario
 from mooring.answers.base.trace import load_machines, machine_files, machines_for
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.gates import DECODE_PREFIX
 from mooring.engine.core.machineinfo import MachineInfo
+from mooring.engine.core.release import DECODE_PREFIX
 from mooring.inputs.decoding.files import STANDARD_INPUT, Paths, paths_of
 from mooring.inputs.pods.scenario import MergeCase, Scenario, load_scenarios
 

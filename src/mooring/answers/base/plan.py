@@ -17,17 +17,15 @@ from mooring.answers.base import plan_findings as notes
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Rejection, StartRefusal
+from mooring.engine.core.decision import Observer, Rejection, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.machine import Finding, Machine
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, DeviceState, Holdings, Preference
-from mooring.engine.kubelet.adoption import Opened, held_findings, opened
 from mooring.engine.kubelet.events import Admit, Event, Offline, Readmit, Remove, check_known, ordered, run
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.kubelet.start import NotStarted
+from mooring.engine.kubelet.start import NotStarted, Opened, held_findings, opened
 from mooring.engine.node.hotplug import hotplug_findings, remembered
 from mooring.explanations.reason import POOL_EMPTY
 from mooring.inputs.archive import OF_ARCHIVE

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain, groupby
@@ -22,6 +23,7 @@ from mooring.engine.core.machine import Finding
 from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import PreAssignment
+from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import hidden_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus, shared_cpus
 from mooring.engine.node.isolation import Isolation, cpu_isolation, mixed_containers
@@ -223,16 +225,20 @@ def hugepage_lines(plan: Plan) -> Iterator[str]:
 
 
 def device_lines(plan: Plan) -> Iterator[str]:
-    """Yield a line for each resource of devices, with who holds which."""
+    """Yield a line for each resource of devices, with who holds which; devices in a row that are alike are one."""
     devices = plan.kubelet.node.providers.devices
     holders = device_holders(plan, plan.kubelet)
+
+    def told(resource: str, one: Device) -> str:
+        near = f" (NUMA {', '.join(map(str, one.numa))})" if one.numa else ""
+        holder = holders.get((resource, one.id), "")
+        return f"{near} {f'held by {holder}' if holder else 'free' if one.healthy else 'unhealthy'}"
+
     for resource, offered in sorted(devices.devices.items()):
         parts = []
-        for one in offered:
-            near = f" (NUMA {', '.join(map(str, one.numa))})" if one.numa else ""
-            free = "free" if one.healthy else "unhealthy"
-            holder = holders.get((resource, one.id), "")
-            parts.append(f"{one.id}{near} {f'held by {holder}' if holder else free}")
+        for words, alike in groupby(offered, partial(told, resource)):
+            ids = [one.id for one in alike]
+            parts.append(f"{f'{ids[0]} to {ids[-1]}' if len(ids) > 2 else ', '.join(ids)}{words}")
         yield f"{resource}: {'; '.join(parts) or 'no device'}."
 
 

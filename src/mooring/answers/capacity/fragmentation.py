@@ -15,8 +15,7 @@ from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.hints import container_hints
-from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.state import NUMANodeState
+from mooring.engine.memorymanager.state import NUMANodeState, ReusableMemory
 from mooring.engine.node.resources import allocatable
 from mooring.engine.topologymanager.merge import RESTRICTED, SINGLE_NUMA_NODE
 from mooring.engine.topologymanager.wide import Family

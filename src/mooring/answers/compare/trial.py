@@ -29,10 +29,9 @@ from mooring.engine.core.pod import ContainerKind, Pod
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, added
-from mooring.engine.kubelet.adoption import opened
 from mooring.engine.kubelet.events import Admit, Event, EventResult, Happened, Living, Readmit, Restart, run
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.kubelet.start import NotStarted
+from mooring.engine.kubelet.start import NotStarted, opened
 from mooring.engine.memorymanager.state import Block
 from mooring.engine.node import Decision, Node
 from mooring.engine.node.isolation import Isolation, cpu_isolation

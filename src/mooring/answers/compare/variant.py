@@ -16,10 +16,9 @@ from itertools import chain, combinations, product
 
 from mooring.documents.plan import DocumentPart
 from mooring.engine.core.config import EXTENSIONS, KubeletConfig, MooringConfig, with_defaults
-from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.gotext import GoSyntaxError, parse_bool
 from mooring.engine.core.machine import Machine
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import NEWEST, FeatureGates, Release, resolve_gates
 from mooring.engine.cpumanager.options import GROUP_GATES
 from mooring.engine.cpumanager.policy import STATIC
 from mooring.engine.devicemanager.state import Device

@@ -37,7 +37,6 @@ with lazily():
     from mooring.engine.kubelet import start as starting
     from mooring.engine.node import start
     from mooring.inputs.machines import isolation
-    from mooring.inputs.machines import process as processes
     from mooring.inputs.machines import tree as trees
     from mooring.service import apiserver
 
@@ -171,7 +170,7 @@ def _node_files(inputs: NodeOptions) -> Tree:
 
 
 def _refuse_beside_kubelet(tree: Tree) -> None:
-    found = processes.kubelet_here(tree)
+    found = trees.kubelet_here(tree)
     if found.process is not None or found.embedding:
         name = found.embedding or f"process {found.process.number if found.process else ''}"
         raise InputError(f"a kubelet runs ({name})", source="mooring heal", remedy="stop it first")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.answers.base.inputs.node import NodeInputs, question_from, read_inputs
+from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb, check_destination, emit, emit_document, json_text, warn
@@ -24,7 +24,6 @@ with lazily():
     from mooring.answers.base import pods as explanation
     from mooring.answers.base import pods as pod_names
     from mooring.answers.base.changes import nearest as nearest_search
-    from mooring.answers.base.changes import nearest as price
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.explain import document as explanation_document
     from mooring.answers.explain import text
@@ -36,7 +35,6 @@ with lazily():
 if TYPE_CHECKING:
     from mooring.answers.base.changes.search import Proposal
     from mooring.answers.base.plan import AnyPlan, Question
-    from mooring.engine.core.pod import Pod
     from mooring.explanations.codes import CodePage
     from mooring.explanations.story import Story
 
@@ -119,19 +117,22 @@ def command(name: str, *, verbose: bool, limit: int, form: str, to: str, inputs:
         return YES
     found = _nearest(question, story, limit)
     topology = None if isinstance(plan, planning.RefusedPlan) else plan.kubelet.settings.topology
-    proposals = [price.proposal_part(proposal, question) for proposal in found]
+    proposals = [nearest_search.proposal_part(proposal, question) for proposal in found]
+    for proposal, part in zip(found, proposals, strict=True):
+        part.command = nearest_search.outcome_command(read, proposal.options, story.pod)
     document = explanation_document.explanation_document(story, plan.machine.name, topology, proposals, plan.release)
     if form == "json":
         emit_document(json_text(document), to)
     elif form == "svg":
-        nearest = [_help(proposal, story.pod, read).text for proposal in found]
-        helps = [words.removeprefix("help").removeprefix(": ").strip() for words in text.helps_of(document, nearest)]
+        helps = [
+            words.removeprefix("help").removeprefix(": ").strip()
+            for words in text.helps_of(document, text.proposed(document))
+        ]
         nodes = sorted(node.node_id for node in plan.machine.info.topology)
         seen = picture.devices_before(plan, story.pod.uid)
         emit_document(decision_svg.decision_svg(decision_rows.decision_view(story, nodes, topology, helps, seen)), to)
     else:
-        helping = [_help(proposal, story.pod, read) for proposal in found]
-        emit(text.explain_text(document, story.circumstances, helping, verbose=verbose, to=to), to)
+        emit(text.explain_text(document, verbose=verbose, to=to), to)
     return YES if story.admitted else NO
 
 
@@ -170,21 +171,16 @@ def _nearest(question: Question, story: Story, limit: int) -> tuple[Proposal, ..
     return nearest_search.nearest_changes(question, story.pod.uid, limit)
 
 
-def _help(proposal: Proposal, pod: Pod, read: NodeInputs) -> text.Help:
-    words = [proposal.text, price.price_words(proposal)]
-    command = price.outcome_command(read, proposal.options, pod)
-    return text.Help(" ".join(word for word in words if word), command)
-
-
 def _list(plan: AnyPlan, inputs: NodeOptions, form: str, to: str) -> None:
     """List what can be explained.
 
     Raises:
         InputError: a picture was requested.
     """
+    document = explanation_document.explanation_list(plan)
     if form == "json":
-        emit_document(json_text(explanation_document.explanation_list(plan)), to)
+        emit_document(json_text(document), to)
     elif form == "text":
-        emit(text.list_text(plan, to, inputs.words), to)
+        emit(text.list_text(document, to, inputs.words), to)
     else:
         raise InputError("every pod is admitted; a picture shows one decision", source="POD", remedy="name a pod")

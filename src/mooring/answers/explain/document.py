@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.answers.base.plan import AnyPlan
+from mooring.answers.base.plan import AnyPlan, archive_of
 from mooring.documents import explanation as parts
 from mooring.documents.facts import fact_members
 from mooring.engine.core.bits import list_text
@@ -32,7 +32,7 @@ def explanation_document(
         nearest: changes that would admit the pod.
         release: of the kubelet that decided.
     """
-    return parts.ExplanationDocument(
+    document = parts.ExplanationDocument(
         kubelet=release.tag,
         machine=machine,
         uid=story.pod.uid,
@@ -55,6 +55,8 @@ def explanation_document(
         ),
         facts=[fact_members(fact) for fact in story.facts],
     )
+    document.circumstances = story.circumstances
+    return document
 
 
 def _claim(claim: HeldClaim) -> parts.ClaimPart:
@@ -72,7 +74,7 @@ def page_document(page: CodePage) -> parts.CodePageDocument:
 
 def explanation_list(plan: AnyPlan) -> parts.ExplanationListDocument:
     """Return what can be explained of a plan (``mooring explain -o json`` when every pod runs)."""
-    return parts.ExplanationListDocument(
+    document = parts.ExplanationListDocument(
         kubelet=plan.release.tag,
         machine=plan.machine.name,
         pods=[
@@ -87,3 +89,5 @@ def explanation_list(plan: AnyPlan) -> parts.ExplanationListDocument:
             for answer in plan.answers
         ],
     )
+    document.archive = archive_of(plan.findings)
+    return document

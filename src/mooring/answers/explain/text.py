@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 import msgspec
@@ -13,10 +12,10 @@ from rich.padding import Padding
 from rich.text import Text
 from rich.tree import Tree
 
-from mooring.answers.base.plan import AnyPlan, archive_of, decided_by
+from mooring.answers.base.plan import decided_by
 from mooring.cli.output import STANDARD_OUTPUT
 from mooring.cli.terminal import CommandLine, text_for
-from mooring.documents.explanation import ExplanationDocument, StoryLinePart
+from mooring.documents.explanation import ExplanationDocument, ExplanationListDocument, StoryLinePart
 from mooring.engine.core.errors import clean
 from mooring.explanations.codes import CodePage
 from mooring.explanations.reason import UNHEALTHY_DEVICES
@@ -33,33 +32,15 @@ _VERDICTS: dict[str, str] = {
 _MARKS = {NO: "✗ ", YES: "✓ "}
 
 
-@dataclass(frozen=True, slots=True)
-class Help:
-    """A change that would admit a pod."""
-
-    text: str
-    command: tuple[str, ...]
-    """What shows its outcome: words after ``mooring``."""
-
-
-def explain_text(
-    document: ExplanationDocument,
-    circumstances: str,
-    nearest: Sequence[Help] = (),
-    *,
-    verbose: bool = False,
-    to: str = "",
-) -> str:
+def explain_text(document: ExplanationDocument, *, verbose: bool = False, to: str) -> str:
     """Return an explanation as text for the terminal, or without any styling for the file ``to``.
 
     Args:
         document: what to tell.
-        circumstances: by what rules it was decided, in one line.
-        nearest: changes that would admit the pod.
         verbose: whether all is written.
         to: the destination.
     """
-    return text_for(Group(*_parts(document, circumstances, nearest, verbose=verbose)), to)
+    return text_for(Group(*_parts(document, verbose=verbose)), to)
 
 
 def page_text(page: CodePage, to: str = "") -> str:
@@ -69,30 +50,26 @@ def page_text(page: CodePage, to: str = "") -> str:
     return page.text
 
 
-def list_text(plan: AnyPlan, to: str = "", words: Sequence[str] = ()) -> str:
+def list_text(document: ExplanationListDocument, to: str, words: Sequence[str]) -> str:
     """Return what can be explained of a plan in which every pod runs.
 
     Args:
-        plan: the plan.
+        document: what there is.
         to: the destination.
         words: the options of the call, for a command that explains a pod.
     """
     lines: list[RenderableType] = [Text("Every pod is admitted. This explains the placement of one:")]
-    if plan.answers:
-        pod = plan.answers[0].pod
-        lines += [CommandLine(("explain", f"{pod.namespace}/{pod.name}", *words), "  "), Text("")]
-    for answer in plan.answers:
-        name = clean(f"{answer.pod.namespace}/{answer.pod.name}")
-        lines.append(Text.assemble((name, "bold"), (f"  [{answer.code}]", "dim")))
-        lines.append(_indented(answer.why, "dim"))
-    for line in (archive_of(plan.findings), decided_by(plan.release.tag)):
+    first = f"{document.pods[0].namespace}/{document.pods[0].name}"
+    lines += [CommandLine(("explain", first, *words), "  "), Text("")]
+    for pod in document.pods:
+        lines.append(Text.assemble((clean(f"{pod.namespace}/{pod.name}"), "bold"), (f"  [{pod.code}]", "dim")))
+        lines.append(_indented(pod.why, "dim"))
+    for line in (document.archive, decided_by(document.kubelet)):
         lines += [Text(""), Text(clean(line), "dim")] if line else []
     return text_for(Group(*lines), to)
 
 
-def _parts(
-    document: ExplanationDocument, circumstances: str, nearest: Sequence[Help], *, verbose: bool
-) -> Iterator[RenderableType]:
+def _parts(document: ExplanationDocument, *, verbose: bool) -> Iterator[RenderableType]:
     verdict, name = document.verdict, (document.namespace, document.name, document.container)
     kind, style = ("ok", "bold green") if verdict == PodVerdict.ADMITTED else ("error", "bold red")
     what = "is admitted again" if verdict == PodVerdict.ADMITTED and document.running else _VERDICTS[verdict]
@@ -103,20 +80,20 @@ def _parts(
     if document.message:
         yield _indented(f"The kubelet says: “{document.message}”.", "dim")
     shown = document.story if verbose else without_details(document.story)
-    if shown or (document.verdict == PodVerdict.NOT_STARTED and circumstances):
+    if shown or (document.verdict == PodVerdict.NOT_STARTED and document.circumstances):
         yield Text("")
-        yield Text(clean(circumstances), "dim")
+        yield Text(clean(document.circumstances), "dim")
     yield from (_tree(line) for line in shown)
     notes = list(_notes(document))
     if notes:
         yield Text("")
         yield from (_noted(text) for text in notes)
-    helps = helps_of(document, [one.text for one in nearest])
+    helps = helps_of(document, proposed(document))
     if helps:
         yield Text("")
-    if nearest and document.code == UNHEALTHY_DEVICES:
+    if document.proposals and document.code == UNHEALTHY_DEVICES:
         yield _noted(f"help: {document.remedy}")
-    for text, one in zip_longest(helps, nearest):
+    for text, one in zip_longest(helps, document.proposals):
         yield _noted(text)
         if one is not None:
             yield CommandLine(one.command, "  ")
@@ -136,6 +113,11 @@ def _notes(document: ExplanationDocument) -> Iterator[str]:
         texts = [*([] if told else [f"{remark.message}."]), *([remark.remedy] if remark.remedy else [])]
         if texts:
             yield f"note[{remark.code}]: {' '.join(texts)}"
+
+
+def proposed(document: ExplanationDocument) -> list[str]:
+    """Return the changes that would admit the pod, each with its price."""
+    return [f"{one.text} {one.price}".rstrip() for one in document.proposals]
 
 
 def helps_of(document: ExplanationDocument, nearest: Sequence[str]) -> list[str]:

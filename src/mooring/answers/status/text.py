@@ -224,12 +224,11 @@ def _remark(container: status.AgentContainerPart) -> str:
 def _device_rows(pods: list[status.AgentPodPart]) -> Iterator[tuple[str, ...]]:
     """Yield the devices of containers with their NUMA nodes.
 
-    >>> from mooring.documents.status import AgentDevicePart
-    >>> gpu = AgentDevicePart("nvidia.com/gpu", "gpu1", [1], True)
-    >>> main = AgentContainerPart(
+    >>> gpu = status.AgentDevicePart("nvidia.com/gpu", "gpu1", [1], True)
+    >>> main = status.AgentContainerPart(
     ...     name="main", sharing="host", cpus="", mems="", devices=[gpu], alignment="elsewhere"
     ... )
-    >>> [*_device_rows([AgentPodPart("shop", "web", "u", "", "", [main])])]
+    >>> [*_device_rows([status.AgentPodPart("shop", "web", "u", "", "", [main])])]
     [('shop/web', 'main', 'nvidia.com/gpu', 'gpu1', '1', 'not near its CPUs and memory')]
     """
     for pod in pods:
@@ -261,8 +260,8 @@ def _time(text: str) -> str:
 def _interrupts_sentence(interrupts: status.InterruptsPart) -> str:
     """Return the interrupts of a status document in one line.
 
-    >>> row = PendingInterruptPart(24, "eth0", "0-7", "0-1,4-7", "kept-away")
-    >>> _interrupts_sentence(InterruptsPart("dry-run", 9, 2, 0, [], [row], [], []))
+    >>> row = status.PendingInterruptPart(24, "eth0", "0-7", "0-1,4-7", "kept-away")
+    >>> _interrupts_sentence(status.InterruptsPart("dry-run", 9, 2, 0, [], [row], [], []))
     '9, dry run: 1 would move; 2 placed by the kernel'
     """
     dry = interrupts.mode == "dry-run"

@@ -17,8 +17,9 @@ with lazily():
     from mooring.answers.base.inputs import checks as running_inputs
     from mooring.answers.topology import text
     from mooring.inputs.decoding import yaml_reader
-    from mooring.inputs.machines import cadvisor_machine, machineinfo_json
+    from mooring.inputs.machines import kubelet_view as cadvisor_machine
     from mooring.inputs.machines import machine_document as machine_documents
+    from mooring.inputs.machines import machineinfo_json
     from mooring.inputs.machines import tree as trees
 
 

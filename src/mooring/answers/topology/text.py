@@ -12,8 +12,7 @@ from rich.text import Text
 
 from mooring.cli.terminal import text_for, width_for
 from mooring.engine.core.errors import clean
-from mooring.engine.core.hardware import Hardware, HardwareNode
-from mooring.engine.core.machine import Finding, Machine, PCIDevice
+from mooring.engine.core.machine import Finding, Hardware, HardwareNode, Machine, PCIDevice
 from mooring.explanations.phrases import size
 from mooring.inputs.configuration.devices import offered_devices
 from mooring.inputs.machines.loader import UNTOLD

@@ -18,9 +18,8 @@ from mooring.answers.upgrade.node import KubeletSetup, UpgradedNode, UpgradeSitu
 from mooring.documents.plan import DocumentPart, PlacementPart, one_of, told
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.gates import MANAGER_GATES
 from mooring.engine.core.pod import Pod
-from mooring.engine.core.release import Release
+from mooring.engine.core.release import MANAGER_GATES, Release
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.rule import ReleaseRule
 from mooring.engine.releases.rules import RULES

@@ -17,9 +17,8 @@ from mooring.documents.plan import Code, DocumentPart, PlacementPart, PodPart, o
 from mooring.engine.checkpoint.formats import ACTUATED_FILE, ALLOCATED_FILE
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Placement
-from mooring.engine.core.gates import MANAGER_GATES, SWITCHES, FeatureGates, Gate
 from mooring.engine.core.pod import Pod
-from mooring.engine.core.release import Release
+from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Release
 from mooring.engine.node.node import placements_of
 from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import (

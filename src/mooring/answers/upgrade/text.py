@@ -237,7 +237,8 @@ _MEANS: Final = {("failCgroupV1", "true"): ": with control groups v1 the kubelet
 def setting_text(change: differing.SettingChangePart) -> str:
     """Return a setting that another release takes otherwise, as one line.
 
-    >>> setting_text(SettingChangePart("failCgroupV1", SettingEffect.DEFAULT, "false", "true"))
+    >>> change = differing.SettingChangePart("failCgroupV1", differing.SettingEffect.DEFAULT, "false", "true")
+    >>> setting_text(change)
     'failCgroupV1: default false, then true: with control groups v1 the kubelet does not start'
     """
     match change.effect:

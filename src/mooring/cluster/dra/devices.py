@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimObjects
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.engine.core.hardware import Hardware
+from mooring.engine.core.machine import Hardware
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError

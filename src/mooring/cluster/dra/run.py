@@ -35,7 +35,7 @@ from mooring.cluster.dra.health import (
 )
 from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.errors import InputError, MooringError
-from mooring.engine.core.hardware import Hardware
+from mooring.engine.core.machine import Hardware
 from mooring.service import messages
 from mooring.service.apiserver import configuration_of
 from mooring.service.daemon import stop_signals

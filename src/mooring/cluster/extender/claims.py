@@ -22,8 +22,7 @@ from hashlib import blake2b
 from threading import Lock
 from typing import Any, Final
 
-from mooring.engine.core.dynamic import ResourceClaim
-from mooring.engine.core.pod import Pod, PodLevelGates
+from mooring.engine.core.pod import Pod, PodLevelGates, ResourceClaim
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.cpumanager.policy import exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.devicemanager.state import Device, DeviceState

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from mooring.answers.base.inputs import published_node
@@ -220,7 +219,17 @@ def publish_text(seen: Observation, to: str = "", machine: str = "") -> str:
         Breaking(f"facts {state.facts[:12]}"),
     ]
     if seen.node is not None:
-        parts += [Breaking(_exclusive(seen.node)), Text(""), _zones(seen, seen.node)]
+        table, columns = new_table("zone", "resource"), ("available", "allocatable", "capacity")
+        for name in columns:
+            table.add_column(name, justify="right")
+        for zone in zones_of(seen.facts.machine, seen.node):
+            for number, one in enumerate(zone["resources"]):
+                resource = one["name"]
+                is_bytes = resource == "memory" or resource.startswith("hugepages-")
+                amounts = (size(int(one[name])) if is_bytes else one[name] for name in columns)
+                row = (zone["name"] if not number else "", clean(resource), *amounts)
+                table.add_row(*(Breaking(cell, "/") for cell in row))
+        parts += [Breaking(_exclusive(seen.node)), Text(""), table]
     return text_for(Group(*parts), to)
 
 
@@ -229,17 +238,3 @@ def _exclusive(node: Node) -> str:
     if not allocatable:
         return "no container gets exclusive CPUs on this node"
     return f"{available} of {allocatable} CPUs are available for exclusive use"
-
-
-def _zones(seen: Observation, node: Node) -> Table:
-    table, columns = new_table("zone", "resource"), ("available", "allocatable", "capacity")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for zone in zones_of(seen.facts.machine, node):
-        for number, one in enumerate(zone["resources"]):
-            resource = one["name"]
-            is_bytes = resource == "memory" or resource.startswith("hugepages-")
-            amounts = (size(int(one[name])) if is_bytes else one[name] for name in columns)
-            row = (zone["name"] if not number else "", clean(resource), *amounts)
-            table.add_row(*(Breaking(cell, "/") for cell in row))
-    return table

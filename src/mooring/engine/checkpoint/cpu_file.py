@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import TypeAlias
 
+from mooring.engine.checkpoint import gotypes
 from mooring.engine.checkpoint.checksum import (
     Piece,
     canonical_data,
@@ -28,15 +29,6 @@ from mooring.engine.checkpoint.checksum import (
 )
 from mooring.engine.checkpoint.formats import FormatFamily, Unread, older_formats, read_checkpoint
 from mooring.engine.checkpoint.gojson import quoted
-from mooring.engine.checkpoint.gotypes import (
-    CPU_DATA,
-    CPU_DATA_WITH_RELEASES,
-    CPU_LEGACY_NAME,
-    CPU_STRUCTURES,
-    CPU_V3,
-    CPU_V4,
-    GoValue,
-)
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.decision import StartRefusal
@@ -141,7 +133,7 @@ def cpu_text_v3(state: CPUState) -> str:
         },
         "podEntries": state.pods,
     }
-    return f'{{{members},"checksum":{legacy_checksum(CPU_V3, value, CPU_LEGACY_NAME)}}}'
+    return f'{{{members},"checksum":{legacy_checksum(gotypes.CPU_V3, value, gotypes.CPU_LEGACY_NAME)}}}'
 
 
 def _old_part(state: CPUState) -> tuple[str, int]:
@@ -152,7 +144,7 @@ def _old_part(state: CPUState) -> tuple[str, int]:
     if entries:
         members += f',"entries":{{{",".join([entry.json for entry in entries])}}}'
     dump = (
-        f"(*state.{CPU_LEGACY_NAME}){{PolicyName:(string){state.policy} DefaultCPUSet:(string){default} "
+        f"(*state.{gotypes.CPU_LEGACY_NAME}){{PolicyName:(string){state.policy} DefaultCPUSet:(string){default} "
         f"Entries:(map[string]map[string]string)map[{' '.join([entry.dump for entry in entries])}] "
         f"Checksum:(checksum.Checksum)0}}"
     )
@@ -249,9 +241,9 @@ def canonical_cpu_state(text: str, *, pod_level: bool, baselines: bool, release:
     """
     rules = state_file_rules(release, pod_level=pod_level)
     if rules.cpu.data:
-        found = canonical_data(text, CPU_DATA)
+        found = canonical_data(text, gotypes.CPU_DATA)
     else:
-        found = canonical_members(text, CPU_STRUCTURES[rules.cpu.written])
+        found = canonical_members(text, gotypes.CPU_STRUCTURES[rules.cpu.written])
     if found is None:
         return None
     try:
@@ -312,7 +304,7 @@ class _BadSetError(MooringError):
         super().__init__(problem)
 
 
-def _state(checkpoint: dict[str, GoValue], rules: StateFileRules, *, baselines: bool) -> CPUState:
+def _state(checkpoint: dict[str, gotypes.GoValue], rules: StateFileRules, *, baselines: bool) -> CPUState:
     try:
         default = _mask(checkpoint["defaultCpuSet"])
     except CPUSetSyntaxError as error:
@@ -330,7 +322,7 @@ def _state(checkpoint: dict[str, GoValue], rules: StateFileRules, *, baselines: 
 
 
 def _baselines(
-    checkpoint: dict[str, GoValue], assignments: dict[str, dict[str, CPUMask]]
+    checkpoint: dict[str, gotypes.GoValue], assignments: dict[str, dict[str, CPUMask]]
 ) -> dict[str, dict[str, CPUMask]]:
     """Return the recorded baselines; a file without any makes today's assignments the baselines."""
     recorded = checkpoint.get("baselines")
@@ -343,7 +335,7 @@ def _baselines(
     return _masks(texts, "Baseline cpuset")
 
 
-def _releases(checkpoint: dict[str, GoValue], state: CPUState) -> dict[str, dict[str, PreAssignment]]:
+def _releases(checkpoint: dict[str, gotypes.GoValue], state: CPUState) -> dict[str, dict[str, PreAssignment]]:
     """Return the pending releases; one that does not fit its container is left out, as one that was never begun."""
     recorded = {pod: held or {} for pod, held in (checkpoint.get("preAssignments") or {}).items()}
     texts = {pod: {name: one["cpuSet"] for name, one in held.items()} for pod, held in recorded.items()}
@@ -387,6 +379,6 @@ def cpu_family(formats: FileFormats, *, releases: bool = False, json_v2: bool = 
         releases: extension scale-down-delay: pending releases are a known member of the data.
         json_v2: whether complaints about JSON are those of Go 1.27.
     """
-    data = CPU_DATA_WITH_RELEASES if releases else CPU_DATA
-    older = older_formats(CPU_STRUCTURES, formats)
-    return FormatFamily("cpu manager", "v4", CPU_V4, data, older, bool(formats.data), json_v2)
+    data = gotypes.CPU_DATA_WITH_RELEASES if releases else gotypes.CPU_DATA
+    older = older_formats(gotypes.CPU_STRUCTURES, formats)
+    return FormatFamily("cpu manager", "v4", gotypes.CPU_V4, data, older, bool(formats.data), json_v2)

@@ -3,18 +3,100 @@
 Source: KubeletConfiguration v1beta1 of v1.37.1; spec: configuration.md section 1. Values are as written: names of
 policies and options are checked where the kubelet checks them (:mod:`mooring.engine.node.settings`), not while a file
 is read.
+
+Plugins that were chosen: what the configuration names, loaded and understood. No kubelet has them. Source: CPU Manager
+Plugin Model (proposal); spec: resize.md section 7. Who loads them is :mod:`mooring.engine.plugins.loading`, who asks
+them is :mod:`mooring.engine.plugins`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
-from mooring.engine.core.dynamic import LocationAttributes
-from mooring.engine.core.plugins import PluginChoice
+from mooring.engine.core.pod import LocationAttributes
 from mooring.engine.core.release import NEWEST, Release
 from mooring.lazy import dataclass, field, replace
+
+
+class PluginPlacement(Enum):
+    """Where a plugin takes part; both are discussed by the proposal."""
+
+    CPU_MANAGER = "cpu-manager"
+    """Inside the CPU manager: in its hints and in its choice."""
+    HINT_PROVIDER = "hint-provider"
+    """As one more hint provider of the topology manager; the choice of CPUs stays the kubelet's."""
+
+
+MILLISECOND = 1_000_000
+BUDGET = 50 * MILLISECOND
+"""Nanoseconds that all plugins together have for one question."""
+
+
+class OutOfTimeError(Exception):
+    """Plugins did not answer within their budget."""
+
+
+Work = Callable[[], object]
+
+
+class Watch(Protocol):
+    """Holds plugins to their budget of time."""
+
+    def __call__(self, work: Work, budget: int) -> object:
+        """Do some work within a number of nanoseconds, or raise :class:`OutOfTimeError`."""
+
+    def give_up(self, plugin: str) -> None:
+        """Note that a plugin did not come back in time: it is not asked again."""
+
+    def has_given_up(self, plugin: str) -> bool:
+        """Tell whether a plugin is not to be asked any more."""
+
+
+class Unwatched:
+    """Lets plugins work without a time limit, and gives none up."""
+
+    def __call__(self, work: Work, budget: int) -> object:  # noqa: ARG002 - there is none
+        """Do the work."""
+        return work()
+
+    def give_up(self, plugin: str) -> None:
+        """Ask it again all the same."""
+
+    def has_given_up(self, plugin: str) -> bool:  # noqa: ARG002 - none is
+        """Tell that it is asked."""
+        return False
+
+
+UNWATCHED = Unwatched()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlugin:
+    """One plugin of the configuration."""
+
+    name: str
+    settings: Mapping[str, object]
+    points: Mapping[str, Callable[..., object]] = field(compare=False, repr=False)
+    """Extension point -> the plugin's function, which takes its arguments by name."""
+    placement: PluginPlacement = PluginPlacement.CPU_MANAGER
+    weight: int = 1
+    """With which its scores count."""
+    is_shipped: bool = False
+    """Whether it came with Mooring, so that it need not be watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginChoice:
+    """The plugins of a node, in the order in which they are asked."""
+
+    plugins: tuple[ChosenPlugin, ...] = ()
+    budget: int = BUDGET
+    """Nanoseconds for one question."""
+    watch: Watch = field(default=UNWATCHED, compare=False, repr=False)
+    """Holds plugins to their budget."""
+
 
 EXCLUSIVE_RESIZE = "exclusive-resize"
 SCALE_DOWN_DELAY = "scale-down-delay"
@@ -27,35 +109,19 @@ DEVICE_ALIGNMENT = "device-alignment"
 
 EXTENSIONS: frozenset[str] = frozenset(
     {
-        ASSIGNED_CPUSET,
-        CPU_HOTPLUG,
-        DEVICE_ALIGNMENT,
-        EXCLUSIVE_RESIZE,
-        IRQ_AFFINITY,
-        MIXED_CPUS,
-        PLUGINS,
+        ASSIGNED_CPUSET, CPU_HOTPLUG, DEVICE_ALIGNMENT, EXCLUSIVE_RESIZE, IRQ_AFFINITY, MIXED_CPUS, PLUGINS,
         SCALE_DOWN_DELAY,
-    }
-)
+    },
+)  # fmt: skip
 """Additions that this version can switch on by ``extensions`` in Mooring's own document (spec: resize.md sections 4 to
 7)."""
 
 FIXABLE_DEFECTS = frozenset(
     {
-        "average-sizes",
-        "claim-loop",
-        "exact-mask-reuse",
-        "group-loop",
-        "hint-typo",
-        "memory-nil-hints",
-        "numa-gauge",
-        "odd-uncore",
-        "pod-restart",
-        "saved-combo",
-        "shared-uncore",
-        "socket-restart",
-    }
-)
+        "average-sizes", "claim-loop", "exact-mask-reuse", "group-loop", "hint-typo", "memory-nil-hints", "numa-gauge",
+        "odd-uncore", "pod-restart", "saved-combo", "shared-uncore", "socket-restart",
+    },
+)  # fmt: skip
 """Defects of kubelet v1.37.1 that Mooring reproduces unless ``fixedDefects`` names them (spec: README.md section 5)."""
 
 

@@ -1,9 +1,13 @@
-"""What the managers answer: placements, rejections, refusals to start."""
+"""What the managers answer: placements, rejections, refusals to start; and the receiver of facts.
+
+A fact is a frozen value that says what one step of a decision found or chose; each room defines its own beside the
+rule that emits it. Without an observer no fact is ever built, so explanations cost nothing when none is wanted.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.lazy import dataclass, field, replace
@@ -33,40 +37,20 @@ OUT_OF = "OutOf"
 """How reasons of the node resources check begin."""
 DECIDED_REASONS = frozenset(
     {
-        "EmptyPodSharedPoolError",
-        "PodLevelResourcesNotSupported",
-        "SMTAlignmentError",
-        "TopologyAffinityError",
+        "EmptyPodSharedPoolError", "PodLevelResourcesNotSupported", "SMTAlignmentError", "TopologyAffinityError",
         "UnexpectedAdmissionError",
-    }
-)
+    },
+)  # fmt: skip
 """Reasons that the engine gives, besides those that begin with :data:`OUT_OF`."""
 OTHER_REASONS = frozenset(
     {
-        "AppArmor",
-        "HostName",
-        "InitContainerRestartPolicyForbidden",
-        "InvalidNodeInfo",
-        "MatchNodeSelector",
-        "NoNewPrivs",
-        "NodeAffinity",
-        "NodeName",
-        "NodePorts",
-        "NodeShutdown",
-        "PodFeatureUnsupported",
-        "PodFitsHostPorts",
-        "PodOSNotSupported",
-        "PodOSSelectorNodeLabelDoesNotMatch",
-        "PodToleratesNodeTaints",
-        "ProcMount",
-        "SupplementalGroupsPolicyNotSupported",
-        "SysctlForbidden",
-        "TaintToleration",
-        "UnexpectedPredicateFailureType",
-        "UnknownReason",
-        "VolumeAttachmentLimitExceeded",
-    }
-)
+        "AppArmor", "HostName", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "MatchNodeSelector",
+        "NoNewPrivs", "NodeAffinity", "NodeName", "NodePorts", "NodeShutdown", "PodFeatureUnsupported",
+        "PodFitsHostPorts", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch", "PodToleratesNodeTaints",
+        "ProcMount", "SupplementalGroupsPolicyNotSupported", "SysctlForbidden", "TaintToleration",
+        "UnexpectedPredicateFailureType", "UnknownReason", "VolumeAttachmentLimitExceeded",
+    },
+)  # fmt: skip
 """Reasons of the kubelet's other admission checks, those of older releases included. ``Evicted`` is not among them: a
 pod that ran and was evicted has it, too.
 
@@ -130,18 +114,11 @@ class Cause(StrEnum):
 
 
 _OF_STAGE = {
-    "flags": Cause.FLAG,
-    "decode": Cause.GATE,
-    "featureGates": Cause.GATE,
-    "validation": Cause.FIELD,
-    "reservation": Cause.RESERVATION,
-    "machine": Cause.MACHINE,
-    "kubelet": Cause.RESERVATION,
-    "topologyManager": Cause.TOPOLOGY_MANAGER,
-    "deviceManager": Cause.DEVICE_MANAGER,
-    "cpuManager": Cause.CPU_MANAGER,
+    "flags": Cause.FLAG, "decode": Cause.GATE, "featureGates": Cause.GATE, "validation": Cause.FIELD,
+    "reservation": Cause.RESERVATION, "machine": Cause.MACHINE, "kubelet": Cause.RESERVATION,
+    "topologyManager": Cause.TOPOLOGY_MANAGER, "deviceManager": Cause.DEVICE_MANAGER, "cpuManager": Cause.CPU_MANAGER,
     "memoryManager": Cause.MEMORY_MANAGER,
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +182,10 @@ class Placement:
     """Exclusive CPUs; empty means the shared pool."""
     mems: tuple[int, ...] = ()
     """NUMA nodes of its memory, ascending; empty means unrestricted."""
+
+
+class Observer(Protocol):
+    """Anything that takes facts, such as ``list.append``."""
+
+    def __call__(self, fact: object, /) -> None:
+        """Receive one fact."""

@@ -1,7 +1,7 @@
 """The machine as the kubelet knows it: cAdvisor's MachineInfo, reduced to what the managers read.
 
 Field names and units are cAdvisor's (library 0.60.5, the one in kubelet v1.37.1). This is *not* always what the
-hardware is: see :mod:`mooring.engine.core.hardware` for that, and ``docs/reference/machines.md`` for where the two
+hardware is: see :mod:`mooring.engine.core.machine` for that, and ``docs/reference/machines.md`` for where the two
 part.
 
 spec: topology.md section 1.

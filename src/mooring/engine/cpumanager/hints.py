@@ -14,20 +14,12 @@ from functools import lru_cache
 from typing import cast
 
 from mooring.engine.core.bits import NO_CPUS, NO_NODES, CPUMask, NUMAMask
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager import pod_allocation
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.pod_allocation import (
-    POD_RESTART,
-    StoredPod,
-    restored_sets,
-    shared_pool_error,
-    stale_cpus,
-    stored_pod,
-    without_pod,
-)
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus, exclusive_cpus_of_pod
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hints
@@ -221,17 +213,17 @@ def pod_hints(
     if need == 0 or policy.gates.leaves_out(pod):
         return None
     kept = state.pods.get(pod.uid, NO_CPUS)
-    if stored_pod(policy, state, pod) is StoredPod.KEPT:
+    if pod_allocation.stored_pod(policy, state, pod) is pod_allocation.StoredPod.KEPT:
         asked = CPUHintsAsked(pod.uid, "", need, CPUMask(kept), NO_CPUS, mismatch=kept.bit_count() != need)
         return _answer(policy, state, pod, asked, observer, absent=_not_compared(policy, CPUMask(kept)))
-    if policy.gates.manages(pod) and shared_pool_error(pod, need, policy.gates):
+    if policy.gates.manages(pod) and pod_allocation.shared_pool_error(pod, need, policy.gates):
         return {CPU: IMPOSSIBLE}
-    stale = stale_cpus(policy, state, pod)
+    stale = pod_allocation.stale_cpus(policy, state, pod)
     if stale:
         free = available_cpus(policy, replace(state, default=state.default | stale))
         asked = CPUHintsAsked(pod.uid, "", need, free, reusable.of(pod.uid) & ~state.offline, mismatch=False)
         return _answer(policy, state, pod, asked, observer, absent=state.offline)
-    if policy.gates.manages(pod) and POD_RESTART in policy.rules.fixed_defects:
+    if policy.gates.manages(pod) and pod_allocation.POD_RESTART in policy.rules.fixed_defects:
         asked = _asked_for_restored(policy, state, pod, need)
         absent = _not_compared(policy, CPUMask(kept)) if kept == asked.available else 0
         return _answer(policy, state, pod, asked, observer, absent=absent | state.offline & ~asked.available)
@@ -265,10 +257,10 @@ def _not_compared(policy: StaticPolicy, kept: CPUMask) -> CPUMask:
 
 def _asked_for_restored(policy: StaticPolicy, state: CPUState, pod: Pod, need: int) -> CPUHintsAsked:
     """Request what the pod keeps, or what there is when it releases what it has (defect pod-restart fixed)."""
-    if restored_sets(policy, state, pod, need) is not None:
+    if pod_allocation.restored_sets(policy, state, pod, need) is not None:
         return CPUHintsAsked(pod.uid, "", need, state.pods[pod.uid], NO_CPUS, mismatch=False)
     return CPUHintsAsked(
-        pod.uid, "", need, available_cpus(policy, without_pod(state, pod.uid)), NO_CPUS, mismatch=False
+        pod.uid, "", need, available_cpus(policy, pod_allocation.without_pod(state, pod.uid)), NO_CPUS, mismatch=False
     )
 
 

@@ -10,10 +10,9 @@ from collections.abc import Collection, Mapping
 
 from mooring.engine.core.config import SCALE_DOWN_DELAY
 from mooring.engine.core.decision import Cause, Fault
-from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.gotext import GoSyntaxError, parse_bool, quote
 from mooring.engine.core.moment import SECOND
-from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
+from mooring.engine.core.release import NEWEST_RULES, FeatureGates, ReleaseRules
 from mooring.engine.core.topology import Topology
 from mooring.lazy import dataclass
 

@@ -14,8 +14,8 @@ from itertools import zip_longest
 from typing import Final
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, lowest, members
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.topology import Elements, Topology
 from mooring.engine.cpumanager.facts import CPUsPicked
 from mooring.engine.cpumanager.options import TakeError, TakeRules

@@ -27,20 +27,10 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.gotext import int64
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod, PodLevelGates
-from mooring.engine.cpumanager.facts import (
-    CPUPinningFailed,
-    CPUPinningRequested,
-    CPUsAssigned,
-    CPUsReleased,
-    ExistingCPUsKept,
-    PodPartitioned,
-    PodShareCut,
-    TakeBegun,
-)
+from mooring.engine.cpumanager import facts
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import (
     AllocationError,
@@ -91,7 +81,7 @@ def allocate_pod(
         state = _without_stale(state, pod, stored_pod(policy, state, pod), observer)
         left, answer = _partitioned(policy, state, pod, need, affinity, observer)
     if isinstance(answer, AllocationError) and observer is not None:
-        observer(CPUPinningFailed(pod.uid, "", answer.message))
+        observer(facts.CPUPinningFailed(pod.uid, "", answer.message))
     return left, Allocated(left, reusable) if answer is None else answer
 
 
@@ -102,7 +92,7 @@ def _restored(
     sets = restored_sets(policy, state, pod, need)
     if sets is not None:
         if observer is not None:
-            observer(ExistingCPUsKept(pod.uid, "", state.pods[pod.uid]))
+            observer(facts.ExistingCPUsKept(pod.uid, "", state.pods[pod.uid]))
         complete = sets == state.assignments.get(pod.uid)
         return state if complete else _with_sets(state, pod.uid, sets), None
     without = without_pod(state, pod.uid)
@@ -110,9 +100,9 @@ def _restored(
     left, answer = _partitioned(policy, without, pod, need, affinity, told.append if observer is not None else None)
     if answer is not None:
         # What was cut before an error is not kept.
-        told = [fact for fact in told if not isinstance(fact, CPUsAssigned | PodShareCut)]
+        told = [fact for fact in told if not isinstance(fact, facts.CPUsAssigned | facts.PodShareCut)]
     elif observer is not None and without is not state:
-        told = [CPUsReleased(pod.uid, "", without.default & ~state.default, without.held, without), *told]
+        told = [facts.CPUsReleased(pod.uid, "", without.default & ~state.default, without.held, without), *told]
     if observer is not None:
         for fact in told:
             observer(fact)
@@ -164,7 +154,7 @@ def _released(state: CPUState, uid: str, observer: Observer | None) -> CPUState:
     released = state.pods[uid]
     left = replace(without_pod(state, uid), default=state.default | released)
     if observer is not None:
-        observer(CPUsReleased(uid, "", released, left.held, left))
+        observer(facts.CPUsReleased(uid, "", released, left.held, left))
     return left
 
 
@@ -174,7 +164,7 @@ def _completed(
     """Keep the pod's set, and cut out of it what containers miss."""
     bubble, held = CPUMask(state.pods[pod.uid]), state.assignments.get(pod.uid, {})
     if observer is not None:
-        observer(ExistingCPUsKept(pod.uid, "", bubble))
+        observer(facts.ExistingCPUsKept(pod.uid, "", bubble))
     sets = divided(policy, pod, bubble, observer, stored=held, affinity=affinity)
     if isinstance(sets, Endless):
         return state, sets
@@ -184,7 +174,7 @@ def _completed(
     if not missing:
         return state, None
     if observer is not None:
-        observer(PodPartitioned(pod.uid, bubble, missing))
+        observer(facts.PodPartitioned(pod.uid, bubble, missing))
     return _with_sets(state, pod.uid, sets), None
 
 
@@ -205,7 +195,7 @@ def _partitioned(
     # 6-7. Reported and stored before it is divided.
     state = replace(state, default=state.default & ~bubble, pods={**state.pods, pod.uid: bubble})
     if observer is not None:
-        observer(CPUsAssigned(pod.uid, "", bubble, state.held, state))
+        observer(facts.CPUsAssigned(pod.uid, "", bubble, state.held, state))
     # 8-10. The containers' sets.
     sets = divided(policy, pod, bubble, observer, affinity=affinity)
     if isinstance(sets, TakeError):
@@ -217,7 +207,7 @@ def _partitioned(
     # 11. Stored.
     stored = _with_sets(state, pod.uid, sets)
     if observer is not None:
-        observer(PodPartitioned(pod.uid, bubble, sets))
+        observer(facts.PodPartitioned(pod.uid, bubble, sets))
     return stored, None
 
 
@@ -316,18 +306,18 @@ def _own_cpus(
 ) -> CPUMask | TakeError | Endless:
     """Return the CPUs of a container that has a claim to some: those that it keeps, or ``count`` out of the pool."""
     if observer is not None:
-        observer(CPUPinningRequested(pod.uid, container))
+        observer(facts.CPUPinningRequested(pod.uid, container))
     if own is not None:
         return own
     if observer is not None:
-        observer(TakeBegun(pod.uid, container, count, pool, "partition"))
+        observer(facts.TakeBegun(pod.uid, container, count, pool, "partition"))
     width = 0 if affinity is None else affinity.bit_count()
     return take(policy.topology, pool, count, policy.rules, observer, width=width)
 
 
 def _report_share(observer: Observer | None, pod: Pod, container: Container, cpus: CPUMask, *, exclusive: bool) -> None:
     if observer is not None:
-        observer(PodShareCut(pod.uid, container.name, cpus, exclusive))
+        observer(facts.PodShareCut(pod.uid, container.name, cpus, exclusive))
 
 
 POD_RESTART = "pod-restart"
@@ -387,5 +377,5 @@ def without_orphans(
             released = state.pods[uid]
             state = without_pod(state, uid)
             if observer is not None:
-                observer(CPUsReleased(uid, "", released, state.held, state))
+                observer(facts.CPUsReleased(uid, "", released, state.held, state))
     return state

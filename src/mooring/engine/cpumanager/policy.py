@@ -21,9 +21,8 @@ from enum import Enum
 from typing import Protocol
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.gotext import int64
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import (
     Container,
     ContainerKind,

@@ -8,24 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
-from mooring.engine.core.decision import Cause, Endless, Fault
+from mooring.engine.core.decision import Cause, Endless, Fault, Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import quote
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
-from mooring.engine.cpumanager.facts import (
-    CPUPinningFailed,
-    CPUPinningRequested,
-    CPUsAssigned,
-    CPUsReleased,
-    CPUsTaken,
-    ExclusiveCPUsCounted,
-    ExistingCPUsKept,
-    PartitionKept,
-    TakeBegun,
-    WholeCoresChecked,
-)
+from mooring.engine.cpumanager import facts
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.packed import NO_CORE_SIZE
 from mooring.engine.cpumanager.policy import (
@@ -128,15 +116,15 @@ def allocate(
     # 1-2. Containers without a claim to exclusive CPUs stay in the shared pool.
     need = exclusive_cpus(pod, container, policy.gates)
     if observer is not None:
-        observer(ExclusiveCPUsCounted(pod.uid, container.name, need))
+        observer(facts.ExclusiveCPUsCounted(pod.uid, container.name, need))
     if need == 0 or policy.gates.leaves_out(pod):
         return Allocated(state, reusable)
     # 3. From here on every error counts as a failure to pin.
     if observer is not None:
-        observer(CPUPinningRequested(pod.uid, container.name))
+        observer(facts.CPUPinningRequested(pod.uid, container.name))
     answer = _pinned(policy, state, reusable, pod, container, need, affinity, observer)
     if observer is not None and isinstance(answer, AllocationError):
-        observer(CPUPinningFailed(pod.uid, container.name, answer.message))
+        observer(facts.CPUPinningFailed(pod.uid, container.name, answer.message))
     return answer
 
 
@@ -161,7 +149,7 @@ def _pinned(
             if refusal is not None:
                 return refusal
         if observer is not None:
-            observer(ExistingCPUsKept(pod.uid, container.name, existing))
+            observer(facts.ExistingCPUsKept(pod.uid, container.name, existing))
         return Allocated(state, reusable.after(pod.uid, container, existing))
     # 5-7. Whole cores; CPUs from the hint's nodes first, then from anywhere.
     chooser = policy.chooser
@@ -179,7 +167,7 @@ def _pinned(
     if chooser is not None:
         stored, left = chooser.stored(stored, left, pod.uid, container, chosen)
     if observer is not None:
-        observer(CPUsAssigned(pod.uid, container.name, taken, stored.held, stored))
+        observer(facts.CPUsAssigned(pod.uid, container.name, taken, stored.held, stored))
     return Allocated(stored, left)
 
 
@@ -209,7 +197,7 @@ def remove(
     if policy.gates.managers and pod in pods:
         if rest:
             if observer is not None:
-                observer(PartitionKept(pod, container))
+                observer(facts.PartitionKept(pod, container))
             return replace(state, assignments=assignments, baselines=baselines)
         released = state.pods[pod]
         pods = {uid: cpus for uid, cpus in pods.items() if uid != pod}
@@ -219,7 +207,7 @@ def remove(
             released &= ~cpus
     left = replace(state, default=state.default | released, assignments=assignments, pods=pods, baselines=baselines)
     if observer is not None:
-        observer(CPUsReleased(pod, container, released, left.held, left))
+        observer(facts.CPUsReleased(pod, container, released, left.held, left))
     return left
 
 
@@ -324,7 +312,7 @@ def why_no_whole_cores(
             f"requested CPUs = {need}, CPUs per core = {group}"
         )
     if observer is not None:
-        observer(WholeCoresChecked(pod, container, need, group, available, passed=not message))
+        observer(facts.WholeCoresChecked(pod, container, need, group, available, passed=not message))
     return AllocationError(message, SMT_ALIGNMENT_ERROR) if message else None
 
 
@@ -337,14 +325,14 @@ def taken_near(
     if close:
         count = min(wanted.need, close.bit_count())
         if observer is not None:
-            observer(TakeBegun(wanted.uid, wanted.container, count, close, "hint"))
+            observer(facts.TakeBegun(wanted.uid, wanted.container, count, close, "hint"))
         width = 0 if wanted.affinity is None else wanted.affinity.bit_count()
         first = take(policy.topology, close, count, policy.rules, observer, width=width)
     result: CPUMask | TakeError | Endless = first
     if isinstance(first, int):
         missing = wanted.need - first.bit_count()
         if observer is not None and missing > 0:
-            observer(TakeBegun(wanted.uid, wanted.container, missing, pool & ~first, "anywhere"))
+            observer(facts.TakeBegun(wanted.uid, wanted.container, missing, pool & ~first, "anywhere"))
         rest = take(policy.topology, pool & ~first, missing, policy.rules, observer) if missing > 0 else NO_CPUS
         result = first | rest if isinstance(rest, int) else rest
     if observer is not None:
@@ -355,9 +343,9 @@ def taken_near(
     return CPUsChosen(result) if isinstance(result, int) else result
 
 
-def taken_fact(wanted: CPUsWanted, first: CPUMask, taken: CPUMask, error: str) -> CPUsTaken:
+def taken_fact(wanted: CPUsWanted, first: CPUMask, taken: CPUMask, error: str) -> facts.CPUsTaken:
     """Return what was taken, for the observer."""
-    return CPUsTaken(
+    return facts.CPUsTaken(
         pod=wanted.uid,
         container=wanted.container,
         need=wanted.need,

@@ -11,9 +11,8 @@ from __future__ import annotations
 from itertools import combinations
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.balance import Combo, Judge, Verdict, claimed_combo
 from mooring.engine.cpumanager.facts import DistributionChosen, SharePicked

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mooring.engine.core.bits import NUMAMask
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.gotext import quote
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.devicemanager.hints import device_requests

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mooring.engine.core.bits import NUMAMask, mask_of, members
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
 from mooring.engine.devicemanager.facts import DeviceHintsAsked

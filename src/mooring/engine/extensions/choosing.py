@@ -15,8 +15,7 @@ from math import gcd
 from typing import Protocol
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask
-from mooring.engine.core.decision import Endless
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked

@@ -15,7 +15,7 @@ resize.md section 4.
 from __future__ import annotations
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, NUMAMask, list_text
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager.facts import CPUHintsAsked
 from mooring.engine.cpumanager.hints import generate_hints

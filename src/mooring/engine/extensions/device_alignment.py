@@ -23,12 +23,11 @@ from typing import Final
 
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.config import DeviceAlignment, DeviceAlignments
-from mooring.engine.core.dynamic import Attributes, AttributeValue, DynamicDevice, LocationAttributes, ResourceClaim
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import PCIDevice
 from mooring.engine.core.machineinfo import HIGHEST_NODE
-from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Attributes, AttributeValue, DynamicDevice, LocationAttributes, Pod, ResourceClaim
 from mooring.engine.devicemanager.facts import DeviceHintsAsked
 from mooring.engine.devicemanager.hints import generate_hints
 from mooring.engine.devicemanager.state import Device, DeviceState
@@ -41,25 +40,14 @@ ANNOTATION: Final = "mooring/device-alignment"
 CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     "accelerators": ("google.com/tpu", "habana.ai/*", "intel.com/fpga*", "qat.intel.com/*", "xilinx.com/fpga*"),
     "gpus": (
-        "amd.com/gpu",
-        "gpu.amd.com",
-        "gpu.example.com",
-        "gpu.intel.com",
-        "gpu.intel.com/*",
-        "gpu.nvidia.com",
-        "nvidia.com/gpu*",
-        "nvidia.com/mig-*",
+        "amd.com/gpu", "gpu.amd.com", "gpu.example.com", "gpu.intel.com", "gpu.intel.com/*", "gpu.nvidia.com",
+        "nvidia.com/gpu*", "nvidia.com/mig-*",
     ),
     "nics": (
-        "dra.net",
-        "intel.com/sriov*",
-        "intel.com/intel_sriov*",
-        "mellanox.com/*",
-        "openshift.io/*",
-        "rdma/*",
+        "dra.net", "intel.com/sriov*", "intel.com/intel_sriov*", "mellanox.com/*", "openshift.io/*", "rdma/*",
         "sriovnetwork.k8snetworkplumbingwg.io",
     ),
-}
+}  # fmt: skip
 """Classes that need no list of their own: names of device plugins' resources and of drivers, as their makers document
 them. A driver's name has no slash."""
 

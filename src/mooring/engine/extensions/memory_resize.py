@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.extensions.facts import MemoryGrowthAsked
 from mooring.engine.memorymanager.facts import MemoryAssigned

@@ -20,10 +20,10 @@ from collections.abc import Collection
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
 from mooring.engine.core.config import SCALE_DOWN_DELAY
-from mooring.engine.core.gates import EXTENSION_GATES
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.moment import SECOND, Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
+from mooring.engine.core.release import EXTENSION_GATES
 from mooring.engine.cpumanager.policy import AllocationError, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.cpumanager.static import remove

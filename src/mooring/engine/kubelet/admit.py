@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Placement, Rejection
+from mooring.engine.core.decision import Observer, Placement, Rejection
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Decision

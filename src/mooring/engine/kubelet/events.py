@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import StartRefusal
+from mooring.engine.core.decision import Observer, StartRefusal
 from mooring.engine.core.errors import InputError, KubeletCrashError
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod, ResourceList
 from mooring.engine.core.release import Release
 from mooring.engine.kubelet.admit import AdmitMode, AdmitResult, admit, readmit, without

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.policy import available_cpus
 from mooring.engine.cpumanager.state import CPUState

@@ -1,35 +1,36 @@
-"""Starting a kubelet on the texts of its state files, at first and again.
+"""Starting a kubelet on the texts of its state files, at first and again; or ready to be asked, with its devices.
 
 Source: kubelet v1.37.1, cm/container_manager_linux.go and the managers' checkpoints; spec: configuration.md section
-5.1, state-files.md.
+5.1, state-files.md. Pods of the state files that nothing describes count as running and keep what they have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig, MooringConfig
-from mooring.engine.core.decision import Fault, StartRefusal
+from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.decision import Fault, Observer, StartRefusal
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.machine import Machine
+from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.release import Release
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import DeviceState
+from mooring.engine.extensions.owners import state_owner
 from mooring.engine.kubelet.kubelet import DeferredText, Kubelet, StateTexts, cpu_text, memory_text
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import RestoredStates, running_managers, start_managers
-from mooring.lazy import dataclass, lazily, replace
+from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
     from mooring.engine.checkpoint import cpu_file, memory_file
-    from mooring.engine.checkpoint import cpu_file as cpu_load
-    from mooring.engine.checkpoint import memory_file as memory_load
     from mooring.engine.node import hotplug
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ _Loaded: TypeAlias = tuple[CPUState | StartRefusal | None, MemoryState | StartRe
 def _load_cpu(settings: Settings, files: StateTexts) -> CPUState | StartRefusal | None:
     if files.cpu is None:
         return None
-    return cpu_load.load_cpu_state(
+    return cpu_file.load_cpu_state(
         files.cpu,
         policy=settings.config.cpu_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
@@ -210,10 +211,117 @@ def _load_memory(settings: Settings, text: str | None) -> MemoryState | StartRef
         return MemoryState(settings.config.memory_manager_policy, {}, {})
     if text is None:
         return None
-    return memory_load.load_memory_state(
+    return memory_file.load_memory_state(
         text,
         policy=settings.config.memory_manager_policy,
         pod_level=settings.gates["PodLevelResourceManagers"],
         release=settings.release.name,
         json_v2=not settings.release.rules.json_texts_of_go_126,
     )
+
+
+NAMED = 3
+"""How many uids a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one pod has in the state files."""
+
+    cpus: Mapping[str, CPUSet] = field(default_factory=dict)
+    """Container -> CPUs."""
+    memory: Collection[str] = ()
+    """Containers with memory."""
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """All containers with an entry, those with CPUs first."""
+        return tuple(dict.fromkeys([*self.cpus, *self.memory]))
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a start came to, and which pods were adopted."""
+
+    start: Start
+    """The kubelet has the devices and counts the adopted pods as running."""
+    others: Mapping[str, Held] = field(default_factory=dict)
+    """Uid -> what a pod that does not run already has in the state files."""
+
+
+def opened(
+    machine: Machine,
+    config: KubeletConfig,
+    mooring: MooringConfig,
+    files: StateTexts,
+    devices: DeviceState,
+    *,
+    active: Sequence[Pod],
+    pods: Iterable[Pod],
+    observer: Observer | None = None,
+) -> Opened:
+    """Start a kubelet on its files, and adopt the pods that the files name and that do not run already.
+
+    Args:
+        machine: decisions use the kubelet's view of it.
+        config: of the kubelet.
+        mooring: extensions and fixed defects.
+        files: texts of existing state files.
+        devices: of the node, and what pods hold of them.
+        active: pods that run already and are to be admitted again.
+        pods: pods that are to be admitted; where the files name one of them it runs already.
+        observer: receives what the start found.
+    """
+    start = start_on(machine, config, mooring, files, observer)
+    if isinstance(start, NotStarted):
+        return Opened(start)
+    running = {pod.uid for pod in active}
+    others = held_by_others(start.node, running)
+    # What ended pods held stands in the kubelet's record until it gives the devices away again.
+    held = {uid: containers for uid, containers in devices.held.items() if uid in running or uid in others}
+    kubelet = start.with_devices(replace(devices, held=held))
+    node = kubelet.node.adopt(adopted(others, {pod.uid: pod for pod in pods}))
+    return Opened(replace(kubelet, node=node), others)
+
+
+def held_by_others(node: Node, known: Collection[str]) -> dict[str, Held]:
+    """Return what pods outside ``known`` hold, by uid; claims are no pods, and hidden threads go with theirs."""
+    cpus, memory = node.cpu.assignments, node.memory.assignments
+    return {
+        uid: Held({name: CPUSet(mask) for name, mask in cpus.get(uid, {}).items()}, tuple(memory.get(uid, {})))
+        for uid in dict.fromkeys([*cpus, *memory])
+        if uid not in known and state_owner(uid).is_pods
+    }
+
+
+def adopted(others: Mapping[str, Held], given: Mapping[str, Pod]) -> list[Pod]:
+    """Return pods that keep these entries from being stale: the given ones, else stand-ins without requests."""
+    return [
+        given[uid] if uid in given else Pod(uid, uid, "", tuple(Container(name) for name in held.containers))
+        for uid, held in others.items()
+    ]
+
+
+def held_findings(others: Mapping[str, Held], given: Mapping[str, Pod]) -> list[Finding]:
+    """Return what a person should know about these entries."""
+    strangers = sorted(uid for uid in others if uid not in given)
+    known = sorted(uid for uid in others if uid in given)
+    found = []
+    if strangers:
+        them = "it counts as running and keeps what it has, but its requests are not counted"
+        if len(strangers) > 1:
+            them = "they count as running and keep what they have, but their requests are not counted"
+        problem = f"hold entries of {_pods(strangers)} that no --active file describes ({_named(strangers)}); {them}"
+        found.append(Finding("warning", "state files", problem, "MOOR-505"))
+    if known:
+        problem = f"hold entries of {_pods(known)} given with -f ({_named(known)}), which therefore run already"
+        found.append(Finding("warning", "state files", f"{problem}; running pods belong to --active", "MOOR-506"))
+    return found
+
+
+def _pods(uids: Collection[str]) -> str:
+    return f"{len(uids)} pod{'' if len(uids) == 1 else 's'}"
+
+
+def _named(uids: list[str]) -> str:
+    return ", ".join(uids[:NAMED]) + (", ..." if len(uids) > NAMED else "")

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.engine.core.decision import Rejection
+from mooring.engine.core.decision import Observer, Rejection
 from mooring.engine.core.moment import SECOND, Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resize.feasibility import DEFERRED, Resize, Waiting, retry_order

@@ -19,22 +19,26 @@ from functools import lru_cache
 from typing import cast
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import UnsupportedError
 from mooring.engine.core.gotext import UINT64_MAX, uint64
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.memorymanager import pod_partition
 from mooring.engine.memorymanager.facts import MemoryHintsAsked
-from mooring.engine.memorymanager.pod_partition import (
-    POD_RESTART,
-    is_served_as_a_whole,
-    keeps_pod,
-    restored_blocks,
-    shared_pool_error,
-    without_pod,
-)
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests, pod_requests
-from mooring.engine.memorymanager.reuse import NOTHING_LEFT, ContainerBlocks, Leftover, ReusableMemory, leftover_for
-from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState, account, free_in
+from mooring.engine.memorymanager.state import (
+    NOTHING_LEFT,
+    Block,
+    ContainerBlocks,
+    Leftover,
+    MemoryState,
+    MemoryTable,
+    NUMANodeState,
+    ReusableMemory,
+    account,
+    free_in,
+    leftover_for,
+)
 from mooring.engine.topologymanager.hints import IMPOSSIBLE, Hint, Hints
 from mooring.engine.topologymanager.wide import AnyHints, Demand, Family, ResourceHints, sets_of_size
 
@@ -281,7 +285,7 @@ def container_hints(
         if not _fits(container, existing, requests):
             return dict.fromkeys(requests, IMPOSSIBLE)
         return {block.type: Hints(preferred=(block.mask,)) for block in existing}
-    if is_served_as_a_whole(policy, state, pod):
+    if pod_partition.is_served_as_a_whole(policy, state, pod):
         return None
     return _calculated(policy, state, reusable, pod, container.name, requests, observer)
 
@@ -295,13 +299,13 @@ def pod_hints(
     requests = pod_requests(pod, policy.gates, policy.older)
     if isinstance(requests, str) or not requests:
         return None
-    if policy.gates.manages(pod) and shared_pool_error(pod, requests, policy.gates)[0]:
+    if policy.gates.manages(pod) and pod_partition.shared_pool_error(pod, requests, policy.gates)[0]:
         return dict.fromkeys(requests, IMPOSSIBLE)
-    if policy.gates.manages(pod) and POD_RESTART in policy.fixed_defects:
-        if restored_blocks(policy, state, pod, requests) is not None:
+    if policy.gates.manages(pod) and pod_partition.POD_RESTART in policy.fixed_defects:
+        if pod_partition.restored_blocks(policy, state, pod, requests) is not None:
             return hints_as_in_kubelet(state.pods[pod.uid], requests)
-        state = without_pod(state, pod.uid)
-    elif keeps_pod(policy, state, pod):
+        state = pod_partition.without_pod(state, pod.uid)
+    elif pod_partition.keeps_pod(policy, state, pod):
         return hints_as_in_kubelet(state.pods[pod.uid], requests)
     held = state.assignments.get(pod.uid, {})
     if any(container.name in held for container in pod.containers):

@@ -20,8 +20,7 @@ from collections.abc import Collection
 from mooring.engine.core.gotext import uint64
 from mooring.engine.core.pod import ContainerKind, Pod, PodLevelGates
 from mooring.engine.memorymanager.policy import MemoryPolicy, Requests, container_requests
-from mooring.engine.memorymanager.reuse import ContainerBlocks
-from mooring.engine.memorymanager.state import Block, MemoryState, release
+from mooring.engine.memorymanager.state import Block, ContainerBlocks, MemoryState, release
 from mooring.lazy import replace
 
 EMPTY_SHARED_POOL = "EmptyPodSharedPoolError"

@@ -24,9 +24,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from mooring.engine.core.bits import NUMAMask, mask_of, members
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.gotext import uint64
-from mooring.engine.core.observer import Observer
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MemoryPolicy
 from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge

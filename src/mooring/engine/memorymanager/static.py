@@ -1,6 +1,7 @@
-"""The static policy: which nodes serve a container, and what is written down.
+"""The static policy: which nodes serve a container or a whole pod, and what is written down.
 
-Source: kubelet v1.37.1, memorymanager policy_static.go; spec: memory-manager.md sections 5 and 6.
+Source: kubelet v1.37.1, memorymanager policy_static.go (Allocate, AllocatePod), KEP-5526; spec: memory-manager.md
+sections 5, 6 and 9, pod-level.md sections 2 and 4.
 """
 
 from __future__ import annotations
@@ -8,21 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, mask_of, members
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import KubeletCrashError
-from mooring.engine.core.observer import Observer
-from mooring.engine.core.pod import Container, Pod, QoS, with_entry
+from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS, with_entry
 from mooring.engine.core.release import NEWEST_RULES, ReleaseRules
-from mooring.engine.memorymanager.facts import (
-    MemoryAssigned,
-    MemoryPinningFailed,
-    MemoryPinningRequested,
-    MemoryReleased,
-)
+from mooring.engine.memorymanager import facts, pod_partition
 from mooring.engine.memorymanager.hints import best_hint, calculate_hints
-from mooring.engine.memorymanager.pod_partition import is_served_as_a_whole
-from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, container_requests
-from mooring.engine.memorymanager.reuse import NOTHING_LEFT, Leftover, ReusableMemory, leftover_for, take_over
-from mooring.engine.memorymanager.state import Block, MemoryState, NUMANodeState, charge, free_in, release
+from mooring.engine.memorymanager.policy import MEMORY, MemoryPolicy, Requests, container_requests, pod_requests
+from mooring.engine.memorymanager.state import (
+    NOTHING_LEFT,
+    Block,
+    Leftover,
+    MemoryState,
+    NUMANodeState,
+    ReusableMemory,
+    charge,
+    free_in,
+    leftover_for,
+    release,
+    take_over,
+)
 from mooring.engine.topologymanager.hints import Hint
 from mooring.lazy import dataclass, replace
 
@@ -80,17 +86,17 @@ def allocate(
         _report(observer, pod, container, affinity, (NO_NODES, ""), (), requests)
         # Up to v1.36 such a container is counted (rule memory-pinning-counted-first; spec: releases.md section 9).
         if observer is not None and policy.older.memory_pinning_counted_first:
-            observer(MemoryPinningRequested(pod.uid, container.name))
-            observer(MemoryPinningFailed(pod.uid, container.name, requests))
+            observer(facts.MemoryPinningRequested(pod.uid, container.name))
+            observer(facts.MemoryPinningFailed(pod.uid, container.name, requests))
         return MemoryRefusal(requests)
     if not requests and not policy.older.empty_memory_request_is_served:
         return MemoryAllocated(state, reusable)
     # 4. From here on every error counts as a failure to pin.
     if observer is not None:
-        observer(MemoryPinningRequested(pod.uid, container.name))
+        observer(facts.MemoryPinningRequested(pod.uid, container.name))
     answer = _pinned(policy, state, reusable, pod, container, requests, affinity, observer)
     if observer is not None and isinstance(answer, MemoryRefusal):
-        observer(MemoryPinningFailed(pod.uid, container.name, answer.message))
+        observer(facts.MemoryPinningFailed(pod.uid, container.name, answer.message))
     return answer
 
 
@@ -109,7 +115,7 @@ def _pinned(
     existing = state.assignments.get(pod.uid, {}).get(container.name)
     if existing is not None:
         return MemoryAllocated(state, reusable.after(pod.uid, container, existing))
-    if is_served_as_a_whole(policy, state, pod):
+    if pod_partition.is_served_as_a_whole(policy, state, pod):
         return MemoryAllocated(state, reusable)
     # 6-8. The nodes.
     held = state.assignments.get(pod.uid, {})
@@ -143,7 +149,7 @@ def _report(
     error: str,
 ) -> None:
     if observer is not None:
-        observer(MemoryAssigned(pod.uid, container.name, affinity.mask, *chosen, blocks, error))
+        observer(facts.MemoryAssigned(pod.uid, container.name, affinity.mask, *chosen, blocks, error))
 
 
 def choose_nodes(
@@ -232,5 +238,90 @@ def remove(
         if not rest:
             pods = {uid: held for uid, held in pods.items() if uid != pod}
     if observer is not None:
-        observer(MemoryReleased(pod, container, blocks))
+        observer(facts.MemoryReleased(pod, container, blocks))
     return replace(state, nodes=release(state.nodes, blocks), assignments=assignments, pods=pods)
+
+
+def allocate_pod(
+    policy: MemoryPolicy,
+    state: MemoryState,
+    reusable: ReusableMemory,
+    pod: Pod,
+    affinity: Hint,
+    observer: Observer | None = None,
+) -> MemoryAllocated | MemoryRefusal:
+    """Serve a pod as a whole; the machine is charged once, with the pod's numbers.
+
+    Args:
+        policy: the policy.
+        state: before.
+        reusable: passed through; nothing is reused here.
+        pod: a pod that takes the path of KEP-5526.
+        affinity: the hint stored for its first container.
+        observer: receives what was found.
+    """
+    # 1. Not Guaranteed, or requests that cannot be read (logged by the kubelet): nothing is allocated.
+    if pod.qos is not QoS.GUARANTEED:
+        return MemoryAllocated(state, reusable)
+    requests = pod_requests(pod, policy.gates, policy.older)
+    if isinstance(requests, str) or not requests:
+        return MemoryAllocated(state, reusable)
+    if pod_partition.keeps_pod(policy, state, pod):
+        return MemoryAllocated(state, reusable)
+    # 2. From here on every error counts as a failure to pin.
+    if observer is not None:
+        observer(facts.MemoryPinningRequested(pod.uid, ""))
+    answer = _partitioned(policy, state, pod, requests, affinity, observer)
+    if isinstance(answer, MemoryRefusal):
+        if observer is not None:
+            observer(facts.MemoryPinningFailed(pod.uid, "", answer.message))
+        return answer
+    return MemoryAllocated(answer, reusable)
+
+
+def _partitioned(
+    policy: MemoryPolicy, state: MemoryState, pod: Pod, requests: Requests, affinity: Hint, observer: Observer | None
+) -> MemoryState | MemoryRefusal:
+    """Return the state with the pod's memory divided among its containers, or the kubelet's error."""
+    # 2. Someone would share nothing.
+    empty, _ = pod_partition.shared_pool_error(pod, requests, policy.gates)
+    if empty:
+        return MemoryRefusal(empty, pod_partition.EMPTY_SHARED_POOL)
+    if pod_partition.POD_RESTART in policy.fixed_defects:
+        restored = pod_partition.restored_blocks(policy, state, pod, requests)
+        if restored is not None:
+            # The state with what containers missed; the very same one when they missed nothing
+            if restored == state.assignments.get(pod.uid):
+                return state
+            return replace(state, assignments=with_entry(state.assignments, pod.uid, restored))
+        state = pod_partition.without_pod(state, pod.uid)
+    # 3. The nodes.
+    chosen = choose_nodes(state.nodes, requests, affinity, older=policy.older)
+    if isinstance(chosen, MemoryRefusal):
+        return chosen
+    # 4-5. The pod's blocks, the machine, the containers' blocks.
+    cells = tuple(members(chosen[0]))
+    nodes: Mapping[int, NUMANodeState] = state.nodes
+    for resource in sorted(requests):
+        nodes = charge(nodes, cells, resource, requests[resource])
+    pods = with_entry(state.pods, pod.uid, pod_partition.blocks_of(cells, requests))
+    held = {
+        name: pod_partition.blocks_of(cells, share)
+        for name, share in pod_partition.partition(pod, requests, policy.gates).items()
+    }
+    assignments = with_entry(state.assignments, pod.uid, {**state.assignments.get(pod.uid, {}), **held})
+    if observer is not None:
+        blocks = pods[pod.uid]
+        observer(facts.MemoryAssigned(pod.uid, "", affinity.mask, *chosen, blocks, ""))
+        # Report who asked for a part: every init container, and the apps that have requests of their own
+        exclusive = tuple(
+            container.name
+            for container in pod.containers
+            if (own := container_requests(pod, container, policy.gates)) and not isinstance(own, str)
+        )
+        for container in pod.containers:
+            if container.kind is not ContainerKind.APP or container.name in exclusive:
+                observer(facts.MemoryPinningRequested(pod.uid, container.name))
+        shared = tuple(container.name for container in pod.containers if container.name not in exclusive)
+        observer(facts.MemoryPartitioned(pod.uid, exclusive, shared))
+    return replace(state, nodes=nodes, assignments=assignments, pods=pods)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from mooring.engine.core.decision import Endless, Rejection
+from mooring.engine.core.decision import Endless, Observer, Rejection
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager import pod_allocation as cpu_pod
 from mooring.engine.cpumanager.policy import AllocationError
@@ -19,20 +18,11 @@ from mooring.engine.devicemanager.allocation import DeviceError
 from mooring.engine.devicemanager.allocation import allocate as allocate_devices
 from mooring.engine.devicemanager.hints import pod_device_requests
 from mooring.engine.extensions.scale_down import resumed_resize
-from mooring.engine.memorymanager import pod_allocation as memory_pod
+from mooring.engine.memorymanager import static as memory_pod
 from mooring.engine.memorymanager.static import MemoryRefusal
 from mooring.engine.memorymanager.static import allocate as allocate_memory
-from mooring.engine.node.decision import NO_AFFINITY
-from mooring.engine.node.facts import (
-    AdmissionBegun,
-    AdmissionEndless,
-    ContainerAdmitted,
-    HintScored,
-    HintsGiven,
-    PodAdmitted,
-    PodRejected,
-)
-from mooring.engine.node.plugin_affinity import AffinityAsked, with_plugins
+from mooring.engine.node import facts
+from mooring.engine.node.decision import NO_AFFINITY, AffinityAsked, HintsAsked, with_plugins
 from mooring.engine.node.providers import (
     Providers,
     container_hints,
@@ -42,7 +32,6 @@ from mooring.engine.node.providers import (
     without_stale_devices,
     without_stale_memory,
 )
-from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, merge
@@ -103,7 +92,7 @@ class Admission:
         if self.settings.plugins is not None:
             self._bring_in_plugins(self.settings.plugins.among(self.active))
         if self.observer is not None:
-            self.observer(AdmissionBegun(self.pod.uid))
+            self.observer(facts.AdmissionBegun(self.pod.uid))
         if self.pod.uid in self.providers.devices.claimed:
             devices = self.providers.devices.with_claimed(self.pod.uid)
             self.providers = replace(self.providers, devices=devices)
@@ -183,7 +172,7 @@ class Admission:
             if verdict is not None:
                 return verdict
             if self.observer is not None:
-                self.observer(ContainerAdmitted(self.pod.uid, container.name))
+                self.observer(facts.ContainerAdmitted(self.pod.uid, container.name))
         return None
 
     def _aligned(self, container: Container, policy: str) -> Verdict:
@@ -234,13 +223,13 @@ class Admission:
     def _merged(self, given: tuple[ResourceHints | None, ...], container: str, policy: str) -> Hint | None:
         """Merge; None when the policy does not admit."""
         if self.observer is not None:
-            self.observer(HintsGiven(self.pod.uid, container, joined(given)))
+            self.observer(facts.HintsGiven(self.pod.uid, container, joined(given)))
         merged = merge(policy, merge_entries(given), self.settings.numa, self.observer)
         if not self.settings.release.rules.hints_without_score:
             of = HintsAsked(self.settings, self.providers, given, policy, None if container else self.pod)
             self.scored[container] = of
             if self.observer is not None:
-                self.observer(HintScored(self.pod.uid, container, of.merged(merged.hint)))
+                self.observer(facts.HintScored(self.pod.uid, container, of.merged(merged.hint)))
         plugins = self.settings.plugins
         if plugins is not None:
             settings = replace(self.settings, topology_policy=policy)
@@ -348,7 +337,7 @@ def _without_admissions(observer: Observer | None) -> Observer | None:
         return None
 
     def observe(fact: object) -> None:
-        if not isinstance(fact, ContainerAdmitted):
+        if not isinstance(fact, facts.ContainerAdmitted):
             observer(fact)
 
     return observe
@@ -362,13 +351,13 @@ def joined(given: tuple[ResourceHints | None, ...]) -> ResourceHints:
     return joined
 
 
-def _ended(pod: Pod, verdict: Verdict) -> PodAdmitted | PodRejected | AdmissionEndless:
+def _ended(pod: Pod, verdict: Verdict) -> facts.PodAdmitted | facts.PodRejected | facts.AdmissionEndless:
     """Return the fact with which an admission ends."""
     if isinstance(verdict, Rejection):
-        return PodRejected(pod.uid, verdict.reason, verdict.message)
+        return facts.PodRejected(pod.uid, verdict.reason, verdict.message)
     if isinstance(verdict, Endless):
-        return AdmissionEndless(pod.uid, verdict.defect)
-    return PodAdmitted(pod.uid, pod)
+        return facts.AdmissionEndless(pod.uid, verdict.defect)
+    return facts.PodAdmitted(pod.uid, pod)
 
 
 def _rejection(message: str, reason: str) -> Rejection:

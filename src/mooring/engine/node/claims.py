@@ -12,8 +12,7 @@ A claim has all of its shares or none. It never takes reserved CPUs and never th
 from __future__ import annotations
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
-from mooring.engine.core.decision import Endless, Rejection
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Endless, Observer, Rejection
 from mooring.engine.cpumanager.facts import CPUsAssigned
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus

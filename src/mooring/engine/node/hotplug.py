@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 
 from mooring.engine.core.bits import NO_CPUS, CPUMask, list_text
 from mooring.engine.core.config import CPU_HOTPLUG
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.observer import Observer
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.facts import CPUsBroken, CPUsCameOnline, CPUsReplaced, CPUsRestored, CPUsWentOffline

@@ -12,12 +12,11 @@ from typing import ClassVar, Protocol
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, Placement, Rejection, StartRefusal
+from mooring.engine.core.decision import Endless, Observer, Placement, Rejection, StartRefusal
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import ContainerKind, Pod, with_entry, without_entry
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device, DeviceState

@@ -13,11 +13,10 @@ from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Cause, Endless, Fault
-from mooring.engine.core.gates import EXTENSION_GATES, FeatureGates
 from mooring.engine.core.gotext import map_text, quote
 from mooring.engine.core.machineinfo import CPUFacts, MachineInfo
 from mooring.engine.core.pod import PodLevelGates, StatusSizes
-from mooring.engine.core.release import Release, ReleaseRules
+from mooring.engine.core.release import EXTENSION_GATES, FeatureGates, Release, ReleaseRules
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.options import (
     EXCLUSIVE_RESIZE_GATE,

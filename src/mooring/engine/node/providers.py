@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.cpumanager import hints as cpu_hints
 from mooring.engine.cpumanager.pod_allocation import without_orphans as without_orphaned_cpus
@@ -25,8 +25,7 @@ from mooring.engine.extensions.owners import OwnerKind, hidden_key, state_owner
 from mooring.engine.extensions.scale_down import is_resized, release
 from mooring.engine.memorymanager import hints as memory_hints
 from mooring.engine.memorymanager.pod_partition import without_orphans as without_orphaned_memory
-from mooring.engine.memorymanager.reuse import ReusableMemory
-from mooring.engine.memorymanager.state import MemoryState
+from mooring.engine.memorymanager.state import MemoryState, ReusableMemory
 from mooring.engine.memorymanager.static import remove as remove_memory
 from mooring.engine.memorymanager.static import remove_pods as remove_pods_memory
 from mooring.engine.node.facts import StaleStateRemoved

@@ -33,13 +33,10 @@ DEFAULT_EVICTION_HARD: Mapping[str, str] = {
 
 EVICTION_SIGNALS = frozenset(
     {
-        *DEFAULT_EVICTION_HARD,
-        "allocatableMemory.available",
-        "containerfs.available",
-        "containerfs.inodesFree",
+        *DEFAULT_EVICTION_HARD, "allocatableMemory.available", "containerfs.available", "containerfs.inodesFree",
         "pid.available",
-    }
-)
+    },
+)  # fmt: skip
 """What a threshold can be for (pkg/kubelet/eviction/types.go, OpForSignal)."""
 
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")

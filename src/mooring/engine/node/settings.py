@@ -18,11 +18,10 @@ from mooring.engine.core.config import (
 )
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Cause, Fault, StartRefusal
-from mooring.engine.core.gates import DECODE_PREFIX, FeatureGates, resolve_gates
 from mooring.engine.core.gotext import map_text, quote
 from mooring.engine.core.machineinfo import MachineInfo
 from mooring.engine.core.pod import PodLevelGates
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import DECODE_PREFIX, NEWEST, FeatureGates, Release, resolve_gates
 from mooring.engine.core.topology import Topology, TopologyError, discover_topology
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.memorymanager.policy import MemoryPolicy

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from mooring.engine.core.bits import NO_CPUS
-from mooring.engine.core.decision import Cause, Fault, StartRefusal
+from mooring.engine.core.decision import Cause, Fault, Observer, StartRefusal
 from mooring.engine.core.gotext import quote
-from mooring.engine.core.observer import Observer
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.cpumanager.static import start
 from mooring.engine.extensions.cpu_resize import why_not_fresh

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.decision import Fault
-from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.gotext import duration_text, float_text, quote
-from mooring.engine.core.release import ReleaseRules
+from mooring.engine.core.release import FeatureGates, ReleaseRules
 from mooring.engine.releases.rule import RELEASE_NAMES
 from mooring.lazy import dataclass
 

@@ -14,10 +14,9 @@ from typing import Final
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError, CPUTooLargeError
 from mooring.engine.core.decision import Cause, Fault
-from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.gotext import duration_text, float_text, quote
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import NEWEST, FeatureGates, Release
 from mooring.engine.node import start_checks as checks
 from mooring.engine.node.start_checks import Given, StartCheck, number_check, range_check
 from mooring.engine.topologymanager.merge import POLICIES

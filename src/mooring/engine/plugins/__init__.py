@@ -10,7 +10,7 @@ For authors: everything that a plugin needs is here, and what is here stays.
 
 A plugin is made of a mapping of settings by a class or function that an entry point of the group
 ``mooring.cpu_plugins`` names. It is asked at the extension points that it implements
-(:mod:`mooring.engine.plugins.rules`); it sees values (:mod:`mooring.engine.plugins.values`) and gives values.
+(:mod:`mooring.engine.plugins.values`); it sees values (:mod:`mooring.engine.plugins.values`) and gives values.
 Whatever it gives is
 checked before it counts (:mod:`mooring.engine.plugins.asking`, :mod:`mooring.engine.plugins.pipeline`).
 
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.plugins.rules import can_hold, hookimpl, is_whole, kubelet_choice, scored_choice
 from mooring.engine.plugins.values import (
     AffinityRequest,
     Change,
@@ -33,24 +32,14 @@ from mooring.engine.plugins.values import (
     Room,
     Selected,
     Withheld,
+    can_hold,
+    hookimpl,
+    is_whole,
+    kubelet_choice,
+    scored_choice,
 )
 
 __all__ = [
-    "AffinityRequest",
-    "CPURequest",
-    "CPUSet",
-    "Change",
-    "Holder",
-    "InputError",
-    "MachineView",
-    "NUMAChoice",
-    "PodView",
-    "Room",
-    "Selected",
-    "Withheld",
-    "can_hold",
-    "hookimpl",
-    "is_whole",
-    "kubelet_choice",
-    "scored_choice",
-]
+    "AffinityRequest", "CPURequest", "CPUSet", "Change", "Holder", "InputError", "MachineView", "NUMAChoice", "PodView",
+    "Room", "Selected", "Withheld", "can_hold", "hookimpl", "is_whole", "kubelet_choice", "scored_choice",
+]  # fmt: skip

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Literal, TypeVar, cast
 
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import UNWATCHED, ChosenPlugin, OutOfTimeError, PluginChoice
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.observer import Observer
-from mooring.engine.core.plugins import UNWATCHED, ChosenPlugin, OutOfTimeError, PluginChoice
+from mooring.engine.core.decision import Observer
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.plugins.facts import PluginFailed
 from mooring.engine.plugins.values import Change, Room, Selected, Withheld

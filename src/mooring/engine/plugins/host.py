@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of, members
+from mooring.engine.core.config import PluginChoice, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless
+from mooring.engine.core.decision import Endless, Observer
 from mooring.engine.core.machineinfo import CPUFacts
-from mooring.engine.core.observer import Observer
-from mooring.engine.core.plugins import PluginChoice, PluginPlacement
 from mooring.engine.core.pod import Container, Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked

@@ -15,9 +15,9 @@ from types import MappingProxyType
 
 import pluggy
 
+from mooring.engine.core.config import OutOfTimeError, Work
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.plugins import OutOfTimeError, Work
-from mooring.engine.plugins.rules import POINTS, PROJECT, CPUPluginPoints
+from mooring.engine.plugins.values import POINTS, PROJECT, CPUPluginPoints
 from mooring.lazy import dataclass
 
 GROUP = "mooring.cpu_plugins"

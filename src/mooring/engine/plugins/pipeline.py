@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from mooring.engine.core.bits import CPUMask
+from mooring.engine.core.config import PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.plugins import PluginPlacement
 from mooring.engine.cpumanager.options import TakeError
 from mooring.engine.cpumanager.policy import CPUsChosen, Purpose
 from mooring.engine.plugins.asking import Asking, BadAnswerError, as_room, as_score, as_scores, as_selected, as_withheld
 from mooring.engine.plugins.facts import Candidate, PluginFiltered, PluginMadeRoom, PluginsChose, PluginScored
-from mooring.engine.plugins.rules import is_whole, scored_choice
-from mooring.engine.plugins.values import CPURequest, Selected
+from mooring.engine.plugins.values import CPURequest, Selected, is_whole, scored_choice
 from mooring.lazy import dataclass, replace
 
 __all__ = ["Usable", "chosen", "usable"]

@@ -1,13 +1,30 @@
-"""What plugins see and give: values, made for them. Changing one changes nothing of the node."""
+"""What plugins see and give, and the extension points that they may implement.
+
+The values are made for them: changing one changes nothing of the node. A plugin takes those arguments of a point that
+it wants, by name.
+
+The eight points of the CPU Manager Plugin Model (proposal) in the order in which they are asked, and one more:
+``choose_affinity``, without which a preferred choice of CPUs cannot win against other providers. Whatever a plugin
+answers is checked; one that fails, answers wrongly or takes too long is named in a finding, and its answer is left out.
+
+The kubelet's own rules of taking are for plugins that only want to say from where.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+import pluggy
+
+from mooring.engine.core.bits import NO_CPUS, CPUMask
 from mooring.engine.core.cpuset import CPUSet
+from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.options import TakeRules
-from mooring.lazy import dataclass, field
+from mooring.engine.cpumanager.policy import Purpose
+from mooring.engine.cpumanager.take import take
+from mooring.engine.extensions.choosing import cores_of, whole_cores_in
+from mooring.lazy import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +75,7 @@ class MachineView:
     reserved: CPUSet
     """CPUs that are kept for the system; empty while these are being chosen."""
     topology: Topology = field(repr=False)
-    """For :func:`~mooring.engine.plugins.rules.kubelet_choice`."""
+    """For :func:`~mooring.engine.plugins.values.kubelet_choice`."""
     rules: TakeRules = field(repr=False)
 
     def whole_cores(self, cpus: CPUSet) -> CPUSet:
@@ -152,3 +169,183 @@ class AffinityRequest:
     """Of all providers together."""
     of_cpus: NUMAChoice
     """What the CPU manager alone would have."""
+
+
+PROJECT = "mooring"
+
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a plugin's method (or a module's function) as its answer at the extension point of the same name."""
+_hookspec = pluggy.HookspecMarker(PROJECT)
+
+
+class CPUPluginPoints:
+    """The extension points. ``None`` as an answer always means: no opinion."""
+
+    @_hookspec
+    def sort_pods(self, pods: tuple[PodView, ...]) -> Sequence[str] | None:
+        """Return the uids of pods that wait, in the order in which they are to be admitted.
+
+        Asked where several pods wait at once; running pods keep their order.
+        """
+
+    @_hookspec
+    def filter_cpus(self, request: CPURequest) -> CPUSet | Withheld | None:
+        """Return CPUs that this pod may not get. Hints do not count them either."""
+
+    @_hookspec
+    def post_filter(self, request: CPURequest, withheld: CPUSet) -> CPUSet | Room | None:
+        """Make room when too few CPUs are left: return withheld ones that may be given after all.
+
+        ``request.available`` has what is left, ``withheld`` what filters took.
+        """
+
+    @_hookspec
+    def pre_score(self, request: CPURequest) -> Mapping[int, float] | None:
+        """Return a score for each of the available CPUs, as a ``dict``; higher is better, a missing one counts 0."""
+
+    @_hookspec
+    def select_cpus(self, request: CPURequest, scores: Mapping[int, float]) -> CPUSet | Selected | None:
+        """Return the best set that the sums of all scores allow, of exactly ``request.need`` available CPUs."""
+
+    @_hookspec
+    def score_set(self, request: CPURequest, candidate: CPUSet) -> float | None:
+        """Return a score for one candidate set; higher is better."""
+
+    @_hookspec
+    def allocated(self, change: Change) -> None:
+        """Receive that a container got CPUs; what is returned or raised changes nothing."""
+
+    @_hookspec
+    def deallocated(self, change: Change) -> None:
+        """Receive that a container released CPUs; what is returned or raised changes nothing."""
+
+    @_hookspec
+    def choose_affinity(self, request: AffinityRequest) -> frozenset[int] | None:
+        """Return other NUMA nodes than the merged ones; only with the policy best-effort.
+
+        They must be those that the CPU manager alone would have.
+        """
+
+
+POINTS = (
+    "sort_pods",
+    "filter_cpus",
+    "post_filter",
+    "pre_score",
+    "select_cpus",
+    "score_set",
+    "allocated",
+    "deallocated",
+    "choose_affinity",
+)
+"""In the order in which they are asked."""
+
+
+MENDED = frozenset({"average-sizes", "claim-loop", "group-loop", "saved-combo"})
+"""Defects of v1.37.1 that give a CPU to two containers, miscount uneven cores or never return. A choice in which
+plugins took part is no kubelet's, so that there is nothing to be equal to."""
+
+
+def kubelet_choice(
+    request: CPURequest, cpus: CPUSet, need: int | None = None, *, kept: CPUSet | None = None, exact: bool = False
+) -> CPUSet | None:
+    """Return what the kubelet's rules of taking choose from some CPUs.
+
+    Args:
+        request: says for which machine and with which policy options.
+        cpus: to choose from.
+        need: how many; all that the request requests when it is left out.
+        kept: CPUs beside which they are chosen.
+        exact: with the defects of the kubelet, as it is configured.
+
+    Returns:
+        The set (without those kept); None when the rules find none.
+    """
+    machine = request.machine
+    rules = machine.rules if exact else replace(machine.rules, fixed_defects=machine.rules.fixed_defects | MENDED)
+    wanted = request.need if need is None else need
+    held = kept.mask if kept is not None else NO_CPUS
+    try:
+        taken = take(machine.topology, cpus.mask & ~held, wanted, rules, kept=held)
+    except KubeletCrashError:
+        return None
+    return CPUSet(taken) if isinstance(taken, int) else None
+
+
+def is_whole(request: CPURequest, cpus: CPUSet) -> bool:
+    """Tell whether CPUs are whole cores where the policy option full-pcpus-only requires it."""
+    if not _needs_whole_cores(request):
+        return True
+    topology = request.machine.topology
+    return not topology.core_siblings(cpus.mask) & ~(cpus.mask | request.siblings.mask)
+
+
+def _needs_whole_cores(request: CPURequest) -> bool:
+    """Tell whether the policy option full-pcpus-only holds for a request; for the system's own CPUs it does not."""
+    return request.machine.rules.whole_cores and request.purpose != Purpose.RESERVED.value
+
+
+def can_hold(request: CPURequest, cpus: CPUSet) -> bool:
+    """Tell whether some CPUs are enough for a request, in whole cores where the policy option requires it."""
+    if not _needs_whole_cores(request):
+        return len(cpus) >= request.need
+    return cores_of(_cores_within(request, cpus), request.need) is not None
+
+
+def _cores_within(request: CPURequest, cpus: CPUSet) -> list[int]:
+    """Return what whole cores give of some CPUs; siblings that are hidden belong to their core."""
+    cores = whole_cores_in(request.machine.topology, cpus.mask | request.siblings.mask)
+    return [core & cpus.mask for core in cores if core & cpus.mask]
+
+
+def scored_choice(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet] = ()) -> CPUSet | None:
+    """Return the set that takes the best scores first, by the kubelet's rules among equal ones.
+
+    Args:
+        request: what is wanted.
+        scores: of CPUs; a missing one counts 0.
+        places: from where to take first, one after another; then from all available CPUs.
+
+    Returns:
+        The set; None when the rules find none.
+    """
+    taken = _level_by_level(request, scores, places)
+    if not _needs_whole_cores(request) or (taken is not None and is_whole(request, taken)):
+        return taken
+    # The rules fill up with single threads where cores are uneven or scores go through cores.
+    return _in_whole_cores(request, scores, places)
+
+
+def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet]) -> CPUSet | None:
+    levels: dict[float, int] = {}
+    for cpu in request.available:
+        score = scores.get(cpu, 0.0)
+        levels[score] = levels.get(score, 0) | 1 << cpu
+    taken = CPUSet()
+    for place in (*places, request.available):
+        for _, mask in sorted(levels.items(), reverse=True):
+            missing = request.need - len(taken)
+            open_here = (CPUSet(CPUMask(mask)) & place) - taken
+            if not missing or not open_here:
+                continue
+            if len(open_here) <= missing:
+                taken |= open_here
+                continue
+            more = kubelet_choice(request, open_here, missing, kept=taken)
+            if more is None:
+                return None
+            taken |= more
+    return taken if len(taken) == request.need else None
+
+
+def _in_whole_cores(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet]) -> CPUSet | None:
+    """Return whole cores: of the first places first, then those with the best scores."""
+
+    def order(core: int) -> tuple[int, float]:
+        cpus = CPUSet(CPUMask(core))
+        place = next((index for index, place in enumerate(places) if cpus <= place), len(places))
+        return place, -sum(scores.get(cpu, 0.0) for cpu in cpus) / len(cpus)
+
+    cores = sorted(_cores_within(request, request.available), key=order)
+    found = cores_of(cores, request.need)
+    return None if found is None else CPUSet(CPUMask(found))

@@ -77,49 +77,31 @@ class KubeletField:
 
 FIELDS: Final = (
     KubeletField(
-        "cpuManagerPolicy", Holds.POLICY, "cpu-manager-policy", "cpu_manager_policy", frozenset({"none", "static"})
+        "cpuManagerPolicy", Holds.POLICY, "cpu-manager-policy", "cpu_manager_policy", frozenset({"none", "static"}),
     ),
     KubeletField(
-        CPU_OPTIONS,
-        Holds.OPTIONS,
-        "cpu-manager-policy-options",
-        "cpu_manager_policy_options",
+        CPU_OPTIONS, Holds.OPTIONS, "cpu-manager-policy-options", "cpu_manager_policy_options",
         gate="CPUManagerPolicyOptions",
     ),
     KubeletField(
-        "cpuManagerReconcilePeriod",
-        Holds.DURATION,
-        "cpu-manager-reconcile-period",
-        "cpu_manager_reconcile_period_ns",
+        "cpuManagerReconcilePeriod", Holds.DURATION, "cpu-manager-reconcile-period", "cpu_manager_reconcile_period_ns",
         zero_is_default=True,
     ),
     KubeletField(
-        "memoryManagerPolicy",
-        Holds.POLICY,
-        "memory-manager-policy",
-        "memory_manager_policy",
+        "memoryManagerPolicy", Holds.POLICY, "memory-manager-policy", "memory_manager_policy",
         frozenset({"None", "Static"}),
     ),
     KubeletField("reservedMemory", Holds.MEMORY, "reserved-memory", "reserved_memory"),
     KubeletField(
-        "topologyManagerPolicy",
-        Holds.POLICY,
-        "topology-manager-policy",
-        "topology_manager_policy",
+        "topologyManagerPolicy", Holds.POLICY, "topology-manager-policy", "topology_manager_policy",
         frozenset({"none", "best-effort", "restricted", "single-numa-node"}),
     ),
     KubeletField(
-        "topologyManagerScope",
-        Holds.POLICY,
-        "topology-manager-scope",
-        "topology_manager_scope",
+        "topologyManagerScope", Holds.POLICY, "topology-manager-scope", "topology_manager_scope",
         frozenset({"container", "pod"}),
     ),
     KubeletField(
-        TOPOLOGY_OPTIONS,
-        Holds.OPTIONS,
-        "topology-manager-policy-options",
-        "topology_manager_policy_options",
+        TOPOLOGY_OPTIONS, Holds.OPTIONS, "topology-manager-policy-options", "topology_manager_policy_options",
         gate="TopologyManagerPolicyOptions",
     ),
     KubeletField("reservedSystemCPUs", Holds.CPUS, "reserved-cpus", "reserved_system_cpus"),
@@ -128,10 +110,7 @@ FIELDS: Final = (
     KubeletField("kubeReservedCgroup", Holds.TEXT, "kube-reserved-cgroup", "kube_reserved_cgroup"),
     KubeletField("systemReservedCgroup", Holds.TEXT, "system-reserved-cgroup", "system_reserved_cgroup"),
     KubeletField(
-        "mergeDefaultEvictionSettings",
-        Holds.FLAG,
-        member="merge_default_eviction_settings",
-        since="1.33",
+        "mergeDefaultEvictionSettings", Holds.FLAG, member="merge_default_eviction_settings", since="1.33",
         defaults="1.33 false",
     ),
     KubeletField("cpuCFSQuota", Holds.FLAG, "cpu-cfs-quota", "cpu_cfs_quota"),
@@ -198,7 +177,7 @@ FIELDS: Final = (
     KubeletField("singleProcessOOMKill", Holds.OTHER, since="1.32"),
     KubeletField("tlsCurvePreferences", Holds.OTHER, since="1.36"),
     KubeletField("userNamespaces", Holds.OTHER, since="1.33"),
-)
+)  # fmt: skip
 """The fields; those that managers read come first (spec: configuration.md section 1)."""
 
 READ_FIELDS: Final[Mapping[str, KubeletField]] = {one.name: one for one in FIELDS if one.member}

@@ -1,7 +1,7 @@
 """The feature gates that a release of the kubelet recognises: default, stage, lock, and the gates that each needs.
 
 A name outside of a release's gates is refused as ``unrecognized feature gate``; a locked gate and, from 1.35 on, a
-missing need stop the kubelet whether or not a manager reads the gate (:mod:`mooring.engine.core.gates`).
+missing need stop the kubelet whether or not a manager reads the gate (:mod:`mooring.engine.core.release`).
 
 Source: the histories :mod:`mooring.engine.releases.gate_history` and :mod:`mooring.engine.releases.gates`.
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from mooring.engine.core.gates import FeatureGates, Gate, KnownGates, Stage
+from mooring.engine.core.release import FeatureGates, Gate, KnownGates, Stage
 from mooring.engine.releases.gate_history import GATE_HISTORY
 from mooring.engine.releases.rule import standing
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
-from mooring.engine.core.observer import Observer
+from mooring.engine.core.decision import Observer
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo, best_of_size, narrowest
 from mooring.engine.topologymanager.wide import WIDEST, Family, families_by_size, family_of, intersections

@@ -29,8 +29,7 @@ from mooring.inputs.configuration.sources import ConfigurationSource
 from mooring.inputs.machines.archive import archive_bytes
 from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.capture import Capture, capture_isolation, capture_machine
-from mooring.inputs.machines.process import KubeletProcess
-from mooring.inputs.machines.tree import Tree
+from mooring.inputs.machines.tree import KubeletProcess, Tree
 from mooring.lazy import dataclass, field
 
 ANONYMOUS_NODE: Final = "node-1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from mooring.inputs.configuration import clouds, distributions, openshift
+from mooring.inputs.configuration import clouds, distributions
 from mooring.inputs.configuration import kubelet_config as kubelet
 from mooring.inputs.configuration.layers import Layer, Tier
 from mooring.inputs.configuration.part import NamedVersion, VendorPart, strings_of
@@ -104,11 +104,11 @@ FORMATS: Final = (
     ),
     ConfigurationFormat(
         "OpenShift", _of_kind("KubeletConfig", group="machineconfiguration.openshift.io/"),
-        openshift.kubelet_config_object, "OpenShiftKubeletConfig", one_of=_OPENSHIFT, remedy=_CREATED_LAST,
+        distributions.kubelet_config_object, "OpenShiftKubeletConfig", one_of=_OPENSHIFT, remedy=_CREATED_LAST,
     ),
     ConfigurationFormat(
-        "OpenShift", _of_kind("PerformanceProfile", group=openshift.PROFILE_GROUP), openshift.performance_profile,
-        "PerformanceProfile", one_of=_OPENSHIFT, remedy=_CREATED_LAST,
+        "OpenShift", _of_kind("PerformanceProfile", group=distributions.PROFILE_GROUP),
+        distributions.performance_profile, "PerformanceProfile", one_of=_OPENSHIFT, remedy=_CREATED_LAST,
     ),
     ConfigurationFormat(
         "EKS", _of_kind("NodeConfig", group="node.eks.aws/"), clouds.node_config, "EKSNodeConfig", several=True

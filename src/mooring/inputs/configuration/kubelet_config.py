@@ -22,10 +22,9 @@ from typing import Any, Final
 from mooring.engine.core.config import CheckedFields, KubeletConfig, ReservedMemory, may_be_off
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.machine import Finding, SourcePlace
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import EXTENSION_GATES, NEWEST, SWITCHES, Release
 from mooring.engine.releases import config_fields
 from mooring.engine.releases.catalog import minor_of
 from mooring.engine.releases.config_fields import CHECKED_FIELDS, FIELDS, FIELDS_SINCE, READ_FIELDS, Holds, later_fields

@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from mooring.engine.core import config
-from mooring.engine.core.config import DeviceAlignment, DeviceAlignments, DeviceClass, MooringConfig
-from mooring.engine.core.dynamic import LocationAttributes
+from mooring.engine.core.config import (
+    BUDGET,
+    MILLISECOND,
+    ChosenPlugin,
+    DeviceAlignment,
+    DeviceAlignments,
+    DeviceClass,
+    MooringConfig,
+    PluginChoice,
+    PluginPlacement,
+)
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.plugins import BUDGET, MILLISECOND, ChosenPlugin, PluginChoice, PluginPlacement
+from mooring.engine.core.pod import LocationAttributes
 from mooring.engine.extensions.device_alignment import CLASSES
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import choice_at, list_at, mapping_at, name_at, text_at, within, wrong_kind

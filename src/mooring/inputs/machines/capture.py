@@ -24,8 +24,7 @@ from mooring.inputs.machines.cadvisor_probe import read_problem
 from mooring.inputs.machines.hardware.machine import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.isolation import words_of
-from mooring.inputs.machines.process import processes
-from mooring.inputs.machines.tree import Tree, live_tree
+from mooring.inputs.machines.tree import Tree, live_tree, processes
 from mooring.lazy import dataclass, field
 
 _CPU: Final = "sys/devices/system/cpu"
@@ -37,13 +36,10 @@ _INITIATOR_FILES: Final = ("read_bandwidth", "write_bandwidth", "read_latency", 
 
 MACHINE: Final = (
     *(f"{_CPU}/{name}" for name in ("online", "offline", "present", "possible", "isolated", "nohz_full", "smt/active")),
-    f"{_CPU}/cpu*[0-9]/online",
-    f"{_CPU}/cpu*[0-9]/cpu_capacity",
-    f"{_CPU}/cpu*[0-9]/topology/*",
+    f"{_CPU}/cpu*[0-9]/online", f"{_CPU}/cpu*[0-9]/cpu_capacity", f"{_CPU}/cpu*[0-9]/topology/*",
     *(f"{_CPU}/cpu*[0-9]/cache/index*/{name}" for name in _CACHE_FILES),
     *(f"{_CPU}/cpu*[0-9]/cpufreq/{name}" for name in ("base_frequency", "cpuinfo_max_freq")),
-    f"{_CPU}/cpu*[0-9]/acpi_cppc/nominal_freq",
-    f"{_CPU}/cpu*[0-9]/regs/identification/midr_el1",
+    f"{_CPU}/cpu*[0-9]/acpi_cppc/nominal_freq", f"{_CPU}/cpu*[0-9]/regs/identification/midr_el1",
     *(f"{_NODE}/{name}" for name in ("online", "possible")),
     *(f"{_NODE}/node*/{name}" for name in ("cpumap", "cpulist", "distance", "meminfo")),
     f"{_NODE}/node*/hugepages/*/nr_hugepages",
@@ -59,7 +55,7 @@ MACHINE: Final = (
     "proc/driver/nvidia/gpus/*/numa_status",
     *(f"proc/{name}" for name in ("cpuinfo", "meminfo", "cmdline", "mounts", "self/cpuset", "self/cgroup")),
     "proc/hwloc-nofile-info",
-)
+)  # fmt: skip
 """What the machine is, for both views of it."""
 
 NAMES: Final = (f"{_NODE}/node*/hugepages/*", "sys/kernel/mm/hugepages/*", f"{PCI_DEVICES}/*")

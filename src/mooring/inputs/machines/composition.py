@@ -18,8 +18,7 @@ from typing import Final
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.hardware import HardwarePages
-from mooring.engine.core.machine import Machine, PublishedNode
+from mooring.engine.core.machine import HardwarePages, Machine, PublishedNode
 from mooring.engine.core.machineinfo import HugePages, NUMANode
 from mooring.inputs.machines.compact import HUGEPAGES, MAX_DEVICES, OF_MEMORY, PAGE, count_of, refusal, size_of
 from mooring.inputs.machines.formats.description import OF_DISTANCES, OF_PART

@@ -22,8 +22,7 @@ from itertools import chain
 from typing import Final
 
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
-from mooring.engine.core.hardware import Hardware
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Hardware
 from mooring.engine.core.machineinfo import MachineInfo, NUMANode
 from mooring.inputs.machines import kubelet_view as views
 from mooring.inputs.machines.kubelet_view import KubeletView, regrouped

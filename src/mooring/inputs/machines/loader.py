@@ -16,15 +16,15 @@ from typing import Final
 
 from mooring.engine.core.cpuset import HIGHEST_CPU, CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.hardware import Hardware
-from mooring.engine.core.machine import Finding, Machine, MachineOrigin
+from mooring.engine.core.machine import Finding, Hardware, Machine, MachineOrigin
 from mooring.engine.core.machineinfo import HIGHEST_NODE, MachineInfo
 from mooring.lazy import lazily, replace
 
 with lazily():
     from mooring.inputs.decoding import files
-    from mooring.inputs.machines import cadvisor_machine, compact, composition, interrupts, machineinfo_json, shipped
+    from mooring.inputs.machines import compact, composition, interrupts, machineinfo_json, shipped
     from mooring.inputs.machines import differences as compared
+    from mooring.inputs.machines import kubelet_view as cadvisor_machine
     from mooring.inputs.machines import tree as trees
     from mooring.inputs.machines.formats import description, recognition
     from mooring.inputs.machines.hardware import machine as found_hardware

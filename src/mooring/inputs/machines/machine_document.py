@@ -11,8 +11,17 @@ from mooring.documents import machine as parts
 from mooring.documents.plan import finding_parts
 from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode, HardwarePages
-from mooring.engine.core.machine import SYSFS, Finding, Machine, MachineOrigin, PCIDevice
+from mooring.engine.core.machine import (
+    SYSFS,
+    Finding,
+    Hardware,
+    HardwareCPU,
+    HardwareNode,
+    HardwarePages,
+    Machine,
+    MachineOrigin,
+    PCIDevice,
+)
 from mooring.engine.core.machineinfo import Core, MachineInfo, NUMANode
 from mooring.inputs.machines.kubelet_view import KubeletView, kubelet_view
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from mooring.engine.core.bits import CPUMask, mask_of
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
+from mooring.engine.core.machine import CPUKind, Hardware, HardwareCPU, HardwareNode, HardwarePages
 from mooring.engine.core.machineinfo import Cache, Core, HugePages, MachineInfo, NUMANode
 from mooring.inputs.machines.cadvisor_topology import place_caches
 from mooring.lazy import dataclass

@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from mooring.engine.core.dynamic import AttributeValue, ClaimedDevice, DynamicDevice, ResourceClaim
-from mooring.engine.core.pod import ClaimUse, Container
+from mooring.engine.core.pod import AttributeValue, ClaimedDevice, ClaimUse, Container, DynamicDevice, ResourceClaim
 from mooring.inputs.decoding import fields as reading
 from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within
 from mooring.lazy import dataclass, replace

@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from mooring.engine.core.dynamic import ResourceClaim
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.pod import Pod, ResourceList
+from mooring.engine.core.pod import Pod, ResourceClaim, ResourceList
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import located

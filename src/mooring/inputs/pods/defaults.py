@@ -13,10 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
-from mooring.engine.core.gates import EXTENSION_GATES, SWITCHES
 from mooring.engine.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
-from mooring.engine.core.release import NEWEST, Release
+from mooring.engine.core.release import EXTENSION_GATES, NEWEST, SWITCHES, Release
 from mooring.engine.releases.gates import known_gates
 from mooring.inputs.decoding.quantities import HUGE_PAGES
 from mooring.lazy import dataclass

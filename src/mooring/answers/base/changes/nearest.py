@@ -113,7 +113,7 @@ def proposal_part(proposal: Proposal, question: Question) -> ProposalPart:
         containers={name: placement_part(place) for name, place in proposal.decision.containers.items()},
         pod=placement_part(proposal.decision.pod),
     )
-    part.given_up = tuple(given_up_words(proposal))
+    part.given_up, part.price = tuple(given_up_words(proposal)), price_words(proposal)
     return part
 
 

@@ -19,10 +19,10 @@ from mooring.answers.base.plan import Question, pods_in
 from mooring.engine.core.config import EXTENSIONS, KubeletConfig, with_defaults
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.gates import FeatureGates, resolve_gates
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS, ResourceList
 from mooring.engine.core.quantity import Quantity
+from mooring.engine.core.release import FeatureGates, resolve_gates
 from mooring.engine.cpumanager.options import GROUP_GATES
 from mooring.engine.cpumanager.policy import StaticPolicy, available_cpus, exclusive_cpus, whole_cpus
 from mooring.engine.kubelet.admit import admit

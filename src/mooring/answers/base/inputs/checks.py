@@ -32,7 +32,6 @@ with lazily():
     from mooring.inputs.archive import collect, reader
     from mooring.inputs.configuration import kubelet_config, kubelet_flags
     from mooring.inputs.decoding import api_fields
-    from mooring.inputs.machines import process as processes
     from mooring.inputs.machines import tree as trees
     from mooring.inputs.pods import cluster_objects, defaults, pod_files, pod_status, workloads
     from mooring.service import podresources
@@ -79,7 +78,7 @@ def with_running_kubelet(options: NodeOptions) -> NodeOptions:
         left_out=options.left_out | frozenset(off),
     )
     tree = None if options.node or options.machine not in _LIVE else computer()
-    found = None if tree is None else processes.kubelet_here(tree).process
+    found = None if tree is None else trees.kubelet_here(tree).process
     if tree is None or found is None:
         # Most questions name neither, and need nothing of what collects a node.
         names_one = options.node != NONE and (options.node or asks_pod(asked))

@@ -39,8 +39,7 @@ from mooring.inputs.configuration.sources import load_sources
 from mooring.inputs.decoding.documents import load_documents
 from mooring.inputs.machines.archive import ArchiveTree, read_archive
 from mooring.inputs.machines.machineinfo_json import machine_info_document
-from mooring.inputs.machines.process import kubelet_arguments
-from mooring.inputs.machines.tree import FolderTree, open_tree
+from mooring.inputs.machines.tree import FolderTree, kubelet_arguments, open_tree
 from mooring.published.facts_document import facts_of, kubelet_document, mooring_document
 from mooring.published.objects import FACTS, GROUP, PLURALS, STATE, state_of
 

@@ -26,7 +26,7 @@ from mooring.inputs.configuration.kubelet_flags import kubelet_flags
 from mooring.inputs.machines.archive import folders_above, read_archive
 from mooring.inputs.machines.capture import CPU_LINKS, GROUP_FILES, INITIATORS, ISOLATION, MACHINE, NAMES
 from mooring.inputs.machines.isolation import ROOT as GROUPS
-from mooring.inputs.machines.process import kubelet_arguments
+from mooring.inputs.machines.tree import kubelet_arguments
 
 IMAGE: Final = "busybox:stable"
 _START: Final = 120

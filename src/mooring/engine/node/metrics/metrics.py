@@ -19,8 +19,7 @@ from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted, PodAdmitted, PodRejected
-from mooring.engine.node.metrics import names as label
-from mooring.engine.node.metrics import names as name
+from mooring.engine.node.metrics import names
 from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, Labels, Metric, MetricType, labels
 from mooring.engine.node.metrics.rules import counted_per_numa, increments, state_after
 from mooring.engine.node.settings import Settings
@@ -82,7 +81,7 @@ class Metrics:
     >>> info = MachineInfo(2, 1, 2**30, (NUMANode(0, 2**30, cores=(Core(0, (0,), 0), Core(1, (1,), 0))),))
     >>> node = Node.fresh(info, KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0"))
     >>> metrics = Metrics.initial(node.settings, node.cpu)
-    >>> metrics.value(name.CPU_SHARED_POOL), metrics.value(name.CPU_PINNING_REQUESTS)
+    >>> metrics.value(names.CPU_SHARED_POOL), metrics.value(names.CPU_PINNING_REQUESTS)
     (1000, 0)
     """
 
@@ -111,12 +110,12 @@ class Metrics:
         histograms = {_series(metric): Histogram.of(metric) for metric in single if metric.type is MetricType.HISTOGRAM}
         counts_at_start = not settings.release.rules.alignment_not_counted_at_start
         if settings.topology_policy != NONE and counts_at_start:
-            for metric in (name.ALIGNED, name.ALIGNED_FAILURE):
-                values |= {_series(metric, boundary): 0 for boundary in (label.CONTAINER_NUMA, label.POD_NUMA)}
+            for metric in (names.ALIGNED, names.ALIGNED_FAILURE):
+                values |= {_series(metric, boundary): 0 for boundary in (names.CONTAINER_NUMA, names.POD_NUMA)}
         if settings.cpu is not None:
             values |= _of_start(settings, settings.cpu, cpu)
         if cpu.pre_assignments:
-            values[_series(name.SCALE_DOWN_PENDING)] = pending_cpus(cpu)
+            values[_series(names.SCALE_DOWN_PENDING)] = pending_cpus(cpu)
         return Metrics(settings, values, histograms)
 
     def after(self, fact: object) -> Metrics:
@@ -181,14 +180,14 @@ def _of_start(settings: Settings, policy: StaticPolicy, cpu: CPUState) -> dict[S
     if older.exclusive_cpus_summed_at_start:
         held = sum(cpus.bit_count() for containers in cpu.assignments.values() for cpus in containers.values())
     gauges = {
-        _series(name.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
-        _series(name.CPU_EXCLUSIVE): held,
+        _series(names.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
+        _series(names.CPU_EXCLUSIVE): held,
     }
     values = gauges if older.gauges_by_difference else _gauges(settings, cpu)
     if not older.alignment_not_counted_at_start:
-        values[_series(name.ALIGNED, label.WHOLE_CORES)] = 0
-        values[_series(name.ALIGNED, label.ONE_UNCORE)] = 0
-        values[_series(name.ALIGNED_FAILURE, label.WHOLE_CORES)] = 0
+        values[_series(names.ALIGNED, names.WHOLE_CORES)] = 0
+        values[_series(names.ALIGNED, names.ONE_UNCORE)] = 0
+        values[_series(names.ALIGNED_FAILURE, names.WHOLE_CORES)] = 0
     return _with_numa(settings, values, cpu.held) if older.gauges_by_difference else values
 
 
@@ -202,10 +201,10 @@ def _gauges(settings: Settings, cpu: CPUState) -> dict[Series, int]:
         held |= cpus
     per_node = policy.topology.numa.items()
     return {
-        _series(name.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
-        _series(name.CPU_EXCLUSIVE): held.bit_count(),
+        _series(names.CPU_SHARED_POOL): 1000 * (cpu.default & ~policy.reserved).bit_count(),
+        _series(names.CPU_EXCLUSIVE): held.bit_count(),
         **{
-            _series(name.CPU_PER_NUMA, labels(numa_node=str(node))): (held & inside).bit_count()
+            _series(names.CPU_PER_NUMA, labels(numa_node=str(node))): (held & inside).bit_count()
             for node, inside in per_node
         },
     }
@@ -228,7 +227,7 @@ def _with_numa(settings: Settings, values: dict[Series, int], held: int) -> dict
     if settings.cpu is None:
         return values
     for node, inside in settings.cpu.topology.numa.items():
-        series = _series(name.CPU_PER_NUMA, labels(numa_node=str(node)))
+        series = _series(names.CPU_PER_NUMA, labels(numa_node=str(node)))
         count = (held & inside).bit_count()
         if count or (series in values and NUMA_GAUGE in settings.fixed_defects):
             values[series] = count
@@ -245,7 +244,7 @@ def observe_duration(metrics: Metrics, milliseconds: int) -> Metrics:
 
     The engine has no clock: its callers measure admissions.
     """
-    series = _series(name.ADMISSION_DURATION)
+    series = _series(names.ADMISSION_DURATION)
     observed = metrics.histograms[series].with_observation(milliseconds)
     return replace(metrics, histograms={**metrics.histograms, series: observed})
 
@@ -272,7 +271,7 @@ def with_devices(metrics: Metrics, devices: Mapping[str, tuple[Device, ...]]) ->
     for resource, registered in devices.items():
         healthy = sum(device.healthy for device in registered)
         for state, count in (("healthy", healthy), ("unhealthy", len(registered) - healthy)):
-            values[_series(name.DEVICES, labels(resource_name=resource, health_state=state))] = count
+            values[_series(names.DEVICES, labels(resource_name=resource, health_state=state))] = count
     return replace(metrics, values=values)
 
 

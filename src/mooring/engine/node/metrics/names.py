@@ -5,7 +5,7 @@ Source: kubelet v1.37.1, pkg/kubelet/metrics and kubelet.go; spec: metrics.md se
 The kubelet's metrics of its resource managers: names, types, labels, and when they are registered.
 
 Names, labels, buckets and conditions are the kubelet's, so that one dashboard serves a kubelet and Mooring; the helps
-are our own words. All are ALPHA in v1.37.1. What a label can say is in :mod:`mooring.engine.node.metrics.names`.
+are our own words. All are ALPHA in v1.37.1.
 
 Source: kubelet v1.37.1, pkg/kubelet/metrics; spec: metrics.md section 1.
 """
@@ -16,8 +16,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from mooring.engine.core.decision import OUT_OF
-from mooring.engine.core.gates import FeatureGates
 from mooring.engine.core.pod import Pod
+from mooring.engine.core.release import FeatureGates
 from mooring.lazy import dataclass
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -69,29 +69,14 @@ def assignment(resource: str, kind: str) -> Labels:
 
 REASONS = frozenset(
     {
-        "AppArmor",
-        "PodOSSelectorNodeLabelDoesNotMatch",
-        "PodOSNotSupported",
-        "InvalidNodeInfo",
-        "InitContainerRestartPolicyForbidden",
-        "SupplementalGroupsPolicyNotSupported",
-        "UnexpectedAdmissionError",
-        "UnknownReason",
-        "UnexpectedPredicateFailureType",
-        "OutOfcpu",
-        "OutOfmemory",
-        "OutOfephemeral-storage",
-        "OutOfpods",
-        "PodLevelResourcesNotSupported",
-        "PodFeatureUnsupported",
-        "node(s) had taints that the pod didn't tolerate",
-        "Evicted",
-        "SysctlForbidden",
-        "TopologyAffinityError",
-        "NodeShutdown",
-        "VolumeAttachmentLimitExceeded",
-    }
-)
+        "AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo",
+        "InitContainerRestartPolicyForbidden", "SupplementalGroupsPolicyNotSupported", "UnexpectedAdmissionError",
+        "UnknownReason", "UnexpectedPredicateFailureType", "OutOfcpu", "OutOfmemory", "OutOfephemeral-storage",
+        "OutOfpods", "PodLevelResourcesNotSupported", "PodFeatureUnsupported",
+        "node(s) had taints that the pod didn't tolerate", "Evicted", "SysctlForbidden", "TopologyAffinityError",
+        "NodeShutdown", "VolumeAttachmentLimitExceeded",
+    },
+)  # fmt: skip
 """Reasons of a rejection that are counted under their own name."""
 
 
@@ -152,180 +137,130 @@ class Metric:
         return not self.gate or gates[self.gate]
 
 
+# fmt: off
 CPU_PINNING_REQUESTS = Metric(
-    "kubelet_cpu_manager_pinning_requests_total",
-    MetricType.COUNTER,
+    "kubelet_cpu_manager_pinning_requests_total", MetricType.COUNTER,
     "Containers with a claim to exclusive CPUs for which the CPU manager was asked.",
 )
 CPU_PINNING_ERRORS = Metric(
-    "kubelet_cpu_manager_pinning_errors_total",
-    MetricType.COUNTER,
+    "kubelet_cpu_manager_pinning_errors_total", MetricType.COUNTER,
     "Requests for exclusive CPUs that the CPU manager could not serve.",
 )
 CPU_SHARED_POOL = Metric(
-    "kubelet_cpu_manager_shared_pool_size_millicores",
-    MetricType.GAUGE,
+    "kubelet_cpu_manager_shared_pool_size_millicores", MetricType.GAUGE,
     "CPUs of the shared pool without the reserved ones, in thousandths of a CPU.",
 )
 CPU_EXCLUSIVE = Metric(
-    "kubelet_cpu_manager_exclusive_cpu_allocation_count",
-    MetricType.GAUGE,
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count", MetricType.GAUGE,
     "CPUs that are assigned exclusively; CPUs reused from init containers count again.",
 )
 CPU_PER_NUMA = Metric(
-    "kubelet_cpu_manager_allocation_per_numa",
-    MetricType.GAUGE,
-    "CPUs of a NUMA node that containers hold exclusively.",
-    ("numa_node",),
+    "kubelet_cpu_manager_allocation_per_numa", MetricType.GAUGE,
+    "CPUs of a NUMA node that containers hold exclusively.", ("numa_node",),
 )
 ALIGNED = Metric(
-    "kubelet_container_aligned_compute_resources_count",
-    MetricType.COUNTER,
-    "Containers, or pods as a whole, whose resources respect a boundary of the hardware.",
-    ("boundary", "scope"),
+    "kubelet_container_aligned_compute_resources_count", MetricType.COUNTER,
+    "Containers, or pods as a whole, whose resources respect a boundary of the hardware.", ("boundary", "scope"),
 )
 ALIGNED_FAILURE = Metric(
-    "kubelet_container_aligned_compute_resources_failure_count",
-    MetricType.COUNTER,
+    "kubelet_container_aligned_compute_resources_failure_count", MetricType.COUNTER,
     "Containers, or pods as a whole, that could not be given resources inside a requested boundary.",
     ("boundary", "scope"),
 )
 MEMORY_PINNING_REQUESTS = Metric(
-    "kubelet_memory_manager_pinning_requests_total",
-    MetricType.COUNTER,
+    "kubelet_memory_manager_pinning_requests_total", MetricType.COUNTER,
     "Times that the memory manager was asked for memory of a container or a pod.",
 )
 MEMORY_PINNING_ERRORS = Metric(
-    "kubelet_memory_manager_pinning_errors_total",
-    MetricType.COUNTER,
+    "kubelet_memory_manager_pinning_errors_total", MetricType.COUNTER,
     "Requests for memory that the memory manager could not serve.",
 )
 ADMISSION_REQUESTS = Metric(
-    "kubelet_topology_manager_admission_requests_total",
-    MetricType.COUNTER,
+    "kubelet_topology_manager_admission_requests_total", MetricType.COUNTER,
     "Admissions for which the topology manager was asked.",
 )
 ADMISSION_ERRORS = Metric(
-    "kubelet_topology_manager_admission_errors_total",
-    MetricType.COUNTER,
+    "kubelet_topology_manager_admission_errors_total", MetricType.COUNTER,
     "Admissions that failed because the policy rejected the merged hint or a provider had an error.",
 )
 ADMISSION_DURATION = Metric(
-    "kubelet_topology_manager_admission_duration_ms",
-    MetricType.HISTOGRAM,
+    "kubelet_topology_manager_admission_duration_ms", MetricType.HISTOGRAM,
     "How long admissions took in the topology manager, in whole milliseconds.",
     buckets=tuple(0.05 * 2**i for i in range(15)),
 )
 REJECTIONS = Metric(
-    "kubelet_admission_rejections_total",
-    MetricType.COUNTER,
-    "Pods that were not admitted to the node, by reason.",
+    "kubelet_admission_rejections_total", MetricType.COUNTER, "Pods that were not admitted to the node, by reason.",
     ("reason",),
 )
 ALLOCATIONS = Metric(
-    "kubelet_resource_manager_allocations_total",
-    MetricType.COUNTER,
-    "Allocations by a manager, from the node or from a pod's partition.",
-    ("resource_name", "source"),
+    "kubelet_resource_manager_allocations_total", MetricType.COUNTER,
+    "Allocations by a manager, from the node or from a pod's partition.", ("resource_name", "source"),
     POD_LEVEL_MANAGERS,
 )
 ALLOCATION_ERRORS = Metric(
-    "kubelet_resource_manager_allocation_errors_total",
-    MetricType.COUNTER,
-    "Allocations by a manager that failed.",
-    ("resource_name", "source"),
-    POD_LEVEL_MANAGERS,
+    "kubelet_resource_manager_allocation_errors_total", MetricType.COUNTER, "Allocations by a manager that failed.",
+    ("resource_name", "source"), POD_LEVEL_MANAGERS,
 )
 ASSIGNMENTS = Metric(
-    "kubelet_resource_manager_container_assignments_total",
-    MetricType.COUNTER,
+    "kubelet_resource_manager_container_assignments_total", MetricType.COUNTER,
     "Containers that were given resources of the node, resources of their pod, or what their pod shares.",
-    ("assignment_type", "resource_name"),
-    POD_LEVEL_MANAGERS,
+    ("assignment_type", "resource_name"), POD_LEVEL_MANAGERS,
 )
 POD_LEVEL_ADMISSIONS = Metric(
-    "kubelet_pod_level_resources_admission_total",
-    MetricType.COUNTER,
-    "Admitted pods by where their resources are declared, and by QoS class.",
-    ("config_mode", "qos_class"),
+    "kubelet_pod_level_resources_admission_total", MetricType.COUNTER,
+    "Admitted pods by where their resources are declared, and by QoS class.", ("config_mode", "qos_class"),
     POD_LEVEL_RESOURCES,
 )
-
 RESIZES_REQUESTED = Metric(
-    "kubelet_container_requested_resizes_total",
-    MetricType.COUNTER,
-    "Changes of a container's requests or limits by in-place resize.",
-    ("operation", "requirement", "resource"),
-    RESIZE,
+    "kubelet_container_requested_resizes_total", MetricType.COUNTER,
+    "Changes of a container's requests or limits by in-place resize.", ("operation", "requirement", "resource"), RESIZE,
 )
 RESIZE_DURATION = Metric(
-    "kubelet_pod_resize_duration_milliseconds",
-    MetricType.HISTOGRAM,
-    "How long it took to carry out a resize, in milliseconds.",
-    ("success",),
-    RESIZE,
+    "kubelet_pod_resize_duration_milliseconds", MetricType.HISTOGRAM,
+    "How long it took to carry out a resize, in milliseconds.", ("success",), RESIZE,
     (10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000),
 )
 RESIZES_PENDING = Metric(
-    "kubelet_pod_pending_resizes",
-    MetricType.GAUGE,
-    "Pods whose resize is not allocated.",
-    ("priority_bucket", "reason"),
-    RESIZE,
+    "kubelet_pod_pending_resizes", MetricType.GAUGE, "Pods whose resize is not allocated.",
+    ("priority_bucket", "reason"), RESIZE,
 )
 RESIZES_INFEASIBLE = Metric(
-    "kubelet_pod_infeasible_resizes_total",
-    MetricType.COUNTER,
-    "Evaluations of a resize that found it infeasible.",
-    ("reason_detail",),
-    RESIZE,
+    "kubelet_pod_infeasible_resizes_total", MetricType.COUNTER, "Evaluations of a resize that found it infeasible.",
+    ("reason_detail",), RESIZE,
 )
 RESIZES_IN_PROGRESS = Metric(
-    "kubelet_pod_in_progress_resizes",
-    MetricType.GAUGE,
-    "Pods whose resize is allocated and not carried out yet.",
+    "kubelet_pod_in_progress_resizes", MetricType.GAUGE, "Pods whose resize is allocated and not carried out yet.",
     gate=RESIZE,
 )
 RESIZES_DEFERRED_ACCEPTED = Metric(
-    "kubelet_pod_deferred_accepted_resizes_total",
-    MetricType.COUNTER,
-    "Deferred resizes that were accepted later.",
-    ("retry_trigger",),
-    RESIZE,
+    "kubelet_pod_deferred_accepted_resizes_total", MetricType.COUNTER, "Deferred resizes that were accepted later.",
+    ("retry_trigger",), RESIZE,
 )
 RESIZE_DEFERRED_DURATION = Metric(
-    "kubelet_pod_deferred_resize_duration_seconds",
-    MetricType.HISTOGRAM,
-    "How long a resize was deferred, in seconds.",
-    ("priority_bucket", "resolution"),
-    RESIZE,
+    "kubelet_pod_deferred_resize_duration_seconds", MetricType.HISTOGRAM, "How long a resize was deferred, in seconds.",
+    ("priority_bucket", "resolution"), RESIZE,
     (5, 10, 15, 20, 30, 45, 60, 90, 120, 150, 180, 300, 600, 1200, 1800, 3600),
 )
-
 DEVICES = Metric(
-    "kubelet_device_plugin_devices",
-    MetricType.GAUGE,
-    "Devices that the plugin of a resource has registered, healthy and unhealthy.",
-    ("health_state", "resource_name"),
+    "kubelet_device_plugin_devices", MetricType.GAUGE,
+    "Devices that the plugin of a resource has registered, healthy and unhealthy.", ("health_state", "resource_name"),
 )
+# fmt: on
 METRICS: tuple[Metric, ...] = tuple(one for one in dict(globals()).values() if isinstance(one, Metric))
 """All metrics of the newest release and of the preview, which stand above in the order of the specification. Of those
 of resize the infeasible ones are counted."""
 
 SCALE_DOWN_STARTED = Metric(
-    "kubelet_cpu_manager_scale_down_delay_started_total",
-    MetricType.COUNTER,
+    "kubelet_cpu_manager_scale_down_delay_started_total", MetricType.COUNTER,
     "Containers that release CPUs when a delay is over.",
-)
+)  # fmt: skip
 SCALE_DOWN_COMPLETED = Metric(
-    "kubelet_cpu_manager_scale_down_delay_completed_total",
-    MetricType.COUNTER,
+    "kubelet_cpu_manager_scale_down_delay_completed_total", MetricType.COUNTER,
     "Containers whose delay was over, so that their CPUs are free.",
-)
+)  # fmt: skip
 SCALE_DOWN_PENDING = Metric(
-    "kubelet_cpu_manager_scale_down_pending_cpu_count",
-    MetricType.GAUGE,
+    "kubelet_cpu_manager_scale_down_pending_cpu_count", MetricType.GAUGE,
     "CPUs that containers still hold and will release.",
-)
+)  # fmt: skip
 SCALE_DOWN_METRICS: tuple[Metric, ...] = (SCALE_DOWN_STARTED, SCALE_DOWN_COMPLETED, SCALE_DOWN_PENDING)
 """Metrics of KEP-6122, which a kubelet with the extension scale-down-delay has besides."""

@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mooring.engine.core.topology import Topology
-from mooring.engine.cpumanager.facts import (
-    CPUPinningFailed,
-    CPUPinningRequested,
-    CPUsAssigned,
-    CPUsReleased,
-    ExistingCPUsKept,
-    PodPartitioned,
-    PodShareCut,
-)
+from mooring.engine.cpumanager import facts as cpu_facts
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.facts import (
     CPUsMoved,
@@ -27,23 +19,9 @@ from mooring.engine.extensions.facts import (
     ScaleDownDropped,
     ScaleDownStarted,
 )
-from mooring.engine.memorymanager.facts import (
-    MemoryAssigned,
-    MemoryPartitioned,
-    MemoryPinningFailed,
-    MemoryPinningRequested,
-)
-from mooring.engine.node.facts import (
-    AdmissionBegun,
-    ContainerAdmitted,
-    PodAdmitted,
-    PodNotSupported,
-    PodRejected,
-    PodWithdrawn,
-    ResizeRefused,
-)
-from mooring.engine.node.metrics import names as label
-from mooring.engine.node.metrics import names as name
+from mooring.engine.memorymanager import facts as memory_facts
+from mooring.engine.node import facts as node_facts
+from mooring.engine.node.metrics import names
 from mooring.engine.node.metrics.names import Labels, Metric, allocation, assignment
 from mooring.engine.node.resize.feasibility import INFEASIBLE
 from mooring.engine.node.settings import Settings
@@ -74,29 +52,29 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
     policy = settings.cpu
     whole_cores = policy is not None and policy.rules.whole_cores
     match fact:
-        case CPUPinningRequested():
-            yield Increment(name.CPU_PINNING_REQUESTS)
-        case CPUPinningFailed():
-            yield Increment(name.CPU_PINNING_ERRORS)
-            yield Increment(name.ALLOCATION_ERRORS, allocation(label.CPU, _source(fact.container)))
+        case cpu_facts.CPUPinningRequested():
+            yield Increment(names.CPU_PINNING_REQUESTS)
+        case cpu_facts.CPUPinningFailed():
+            yield Increment(names.CPU_PINNING_ERRORS)
+            yield Increment(names.ALLOCATION_ERRORS, allocation(names.CPU, _source(fact.container)))
             if whole_cores and fact.container:
-                yield Increment(name.ALIGNED_FAILURE, label.WHOLE_CORES)
-        case ExistingCPUsKept():
+                yield Increment(names.ALIGNED_FAILURE, names.WHOLE_CORES)
+        case cpu_facts.ExistingCPUsKept():
             if whole_cores and fact.container:
-                yield Increment(name.ALIGNED, label.WHOLE_CORES)
-        case CPUsAssigned():
+                yield Increment(names.ALIGNED, names.WHOLE_CORES)
+        case cpu_facts.CPUsAssigned():
             yield from _moved(settings, fact.cpus.bit_count())
             # Up to v1.32 uncore caches do not count (rule uncore-alignment-not-counted; spec: releases.md section 9).
             counts_uncore = policy is not None and not settings.release.rules.uncore_alignment_not_counted
             if policy is not None and counts_uncore and is_in_one_uncore(policy.topology, fact.cpus):
-                yield Increment(name.ALIGNED, label.ONE_UNCORE)
+                yield Increment(names.ALIGNED, names.ONE_UNCORE)
             if not fact.container:
                 return
             if whole_cores:
-                yield Increment(name.ALIGNED, label.WHOLE_CORES)
-            yield Increment(name.ALLOCATIONS, allocation(label.CPU, label.NODE))
-            yield Increment(name.ASSIGNMENTS, assignment(label.CPU, label.NODE_EXCLUSIVE))
-        case CPUsReleased():
+                yield Increment(names.ALIGNED, names.WHOLE_CORES)
+            yield Increment(names.ALLOCATIONS, allocation(names.CPU, names.NODE))
+            yield Increment(names.ASSIGNMENTS, assignment(names.CPU, names.NODE_EXCLUSIVE))
+        case cpu_facts.CPUsReleased():
             yield from _moved(settings, -fact.cpus.bit_count())
 
 
@@ -108,8 +86,8 @@ def _moved(settings: Settings, count: int) -> Iterator[Increment]:
     """
     if not settings.release.rules.gauges_by_difference:
         return
-    yield Increment(name.CPU_EXCLUSIVE, amount=count)
-    yield Increment(name.CPU_SHARED_POOL, amount=-1000 * count)
+    yield Increment(names.CPU_EXCLUSIVE, amount=count)
+    yield Increment(names.CPU_SHARED_POOL, amount=-1000 * count)
 
 
 def is_in_one_uncore(topology: Topology, cpus: int) -> bool:
@@ -119,83 +97,83 @@ def is_in_one_uncore(topology: Topology, cpus: int) -> bool:
 
 def _of_pod_cpus(fact: object) -> Iterator[Increment]:
     match fact:
-        case PodShareCut():
-            kind = label.POD_EXCLUSIVE if fact.exclusive else label.POD_SHARED
-            yield Increment(name.ASSIGNMENTS, assignment(label.CPU, kind))
-        case PodPartitioned():
-            yield Increment(name.ALLOCATIONS, allocation(label.CPU, label.POD), len(fact.containers))
+        case cpu_facts.PodShareCut():
+            kind = names.POD_EXCLUSIVE if fact.exclusive else names.POD_SHARED
+            yield Increment(names.ASSIGNMENTS, assignment(names.CPU, kind))
+        case cpu_facts.PodPartitioned():
+            yield Increment(names.ALLOCATIONS, allocation(names.CPU, names.POD), len(fact.containers))
 
 
 def _of_memory(fact: object) -> Iterator[Increment]:
     match fact:
-        case MemoryPinningRequested():
-            yield Increment(name.MEMORY_PINNING_REQUESTS)
-        case MemoryPinningFailed():
-            yield Increment(name.MEMORY_PINNING_ERRORS)
-            yield Increment(name.ALLOCATION_ERRORS, allocation(label.MEMORY, _source(fact.container)))
-        case MemoryAssigned(error="") if fact.container:
+        case memory_facts.MemoryPinningRequested():
+            yield Increment(names.MEMORY_PINNING_REQUESTS)
+        case memory_facts.MemoryPinningFailed():
+            yield Increment(names.MEMORY_PINNING_ERRORS)
+            yield Increment(names.ALLOCATION_ERRORS, allocation(names.MEMORY, _source(fact.container)))
+        case memory_facts.MemoryAssigned(error="") if fact.container:
             # One allocation for each type of memory, one assignment for the container.
-            yield Increment(name.ALLOCATIONS, allocation(label.MEMORY, label.NODE), len(fact.blocks))
-            yield Increment(name.ASSIGNMENTS, assignment(label.MEMORY, label.NODE_EXCLUSIVE))
-        case MemoryPartitioned():
+            yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.NODE), len(fact.blocks))
+            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.NODE_EXCLUSIVE))
+        case memory_facts.MemoryPartitioned():
             served = len(fact.exclusive) + len(fact.shared)
-            yield Increment(name.ALLOCATIONS, allocation(label.MEMORY, label.POD), served)
-            yield Increment(name.ASSIGNMENTS, assignment(label.MEMORY, label.POD_EXCLUSIVE), len(fact.exclusive))
-            yield Increment(name.ASSIGNMENTS, assignment(label.MEMORY, label.POD_SHARED), len(fact.shared))
+            yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.POD), served)
+            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_EXCLUSIVE), len(fact.exclusive))
+            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_SHARED), len(fact.shared))
 
 
 def _source(container: str) -> str:
     """Return where CPUs or memory should have come from; without a container a whole pod was to be served."""
-    return label.NODE if container else label.POD
+    return names.NODE if container else names.POD
 
 
 def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
     single = settings.topology_policy == SINGLE_NUMA_NODE
-    boundary = label.POD_NUMA if settings.pod_scope else label.CONTAINER_NUMA
+    boundary = names.POD_NUMA if settings.pod_scope else names.CONTAINER_NUMA
     match fact:
-        case AdmissionBegun():
-            yield Increment(name.ADMISSION_REQUESTS)
+        case node_facts.AdmissionBegun():
+            yield Increment(names.ADMISSION_REQUESTS)
         case HintsMerged(admitted=False) if single:
-            yield Increment(name.ALIGNED_FAILURE, boundary)
-        case ContainerAdmitted() if single:
-            yield Increment(name.ALIGNED, boundary)
-        case PodAdmitted():
+            yield Increment(names.ALIGNED_FAILURE, boundary)
+        case node_facts.ContainerAdmitted() if single:
+            yield Increment(names.ALIGNED, boundary)
+        case node_facts.PodAdmitted():
             if single and settings.pod_scope:
-                yield Increment(name.ALIGNED, boundary)
-            yield Increment(name.POD_LEVEL_ADMISSIONS, label.pod_admission(fact.declared))
-        case PodRejected():
+                yield Increment(names.ALIGNED, boundary)
+            yield Increment(names.POD_LEVEL_ADMISSIONS, names.pod_admission(fact.declared))
+        case node_facts.PodRejected():
             # The scope of policy none returns a provider's error without counting it.
             if settings.topology_policy != NONE:
-                yield Increment(name.ADMISSION_ERRORS)
-            yield Increment(name.REJECTIONS, label.rejection(fact.reason))
-        case PodNotSupported():
-            yield Increment(name.REJECTIONS, label.rejection(fact.reason))
-        case PodWithdrawn():
+                yield Increment(names.ADMISSION_ERRORS)
+            yield Increment(names.REJECTIONS, names.rejection(fact.reason))
+        case node_facts.PodNotSupported():
+            yield Increment(names.REJECTIONS, names.rejection(fact.reason))
+        case node_facts.PodWithdrawn():
             # The kubelet counts an admitted pod after its last handler; here the managers have spoken before it.
-            yield Increment(name.POD_LEVEL_ADMISSIONS, label.pod_admission(fact.declared), -1)
-            yield Increment(name.REJECTIONS, label.rejection(fact.reason))
+            yield Increment(names.POD_LEVEL_ADMISSIONS, names.pod_admission(fact.declared), -1)
+            yield Increment(names.REJECTIONS, names.rejection(fact.reason))
 
 
 def _of_resize(fact: object, settings: Settings) -> Iterator[Increment]:
     match fact:
-        case ResizeRefused(reason=reason) if reason == INFEASIBLE:
-            yield Increment(name.RESIZES_INFEASIBLE, label.labels(reason_detail=fact.detail))
+        case node_facts.ResizeRefused(reason=reason) if reason == INFEASIBLE:
+            yield Increment(names.RESIZES_INFEASIBLE, names.labels(reason_detail=fact.detail))
         case CPUsMoved():
             yield from _moved(settings, fact.after.bit_count() - fact.before.bit_count())
         case ScaleDownStarted():
-            yield Increment(name.SCALE_DOWN_STARTED)
-            yield Increment(name.SCALE_DOWN_PENDING, amount=(fact.current & ~fact.result).bit_count())
+            yield Increment(names.SCALE_DOWN_STARTED)
+            yield Increment(names.SCALE_DOWN_PENDING, amount=(fact.current & ~fact.result).bit_count())
         case ScaleDownDropped():
-            yield Increment(name.SCALE_DOWN_PENDING, amount=-fact.pending.bit_count())
+            yield Increment(names.SCALE_DOWN_PENDING, amount=-fact.pending.bit_count())
         case ScaleDownCompleted():
-            yield Increment(name.SCALE_DOWN_COMPLETED)
-            yield Increment(name.SCALE_DOWN_PENDING, amount=-fact.released.bit_count())
+            yield Increment(names.SCALE_DOWN_COMPLETED)
+            yield Increment(names.SCALE_DOWN_PENDING, amount=-fact.released.bit_count())
 
 
 def state_after(fact: object) -> CPUState | None:
     """Return the CPU manager's state after a step with which its gauges change; None after any other."""
     match fact:
-        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored() | CPUsReleased():
+        case cpu_facts.CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored() | cpu_facts.CPUsReleased():
             return fact.state
     return None
 
@@ -207,8 +185,8 @@ def counted_per_numa(fact: object) -> int | None:
     two owners (defect average-sizes).
     """
     match fact:
-        case CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
+        case cpu_facts.CPUsAssigned() | CPUsMoved() | CPUsReplaced() | CPUsRestored():
             return fact.held
-        case CPUsReleased():
+        case cpu_facts.CPUsReleased():
             return fact.held & ~fact.cpus
     return None

@@ -22,10 +22,9 @@ from collections.abc import Collection, Mapping
 
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.decision import Endless, Placement, Rejection
+from mooring.engine.core.decision import Endless, Observer, Placement, Rejection
 from mooring.engine.core.errors import KubeletCrashError
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.observer import Observer
 from mooring.engine.core.pod import Container, Pod, with_entry
 from mooring.engine.cpumanager.policy import AllocationError
 from mooring.engine.cpumanager.static import near
@@ -41,24 +40,12 @@ from mooring.engine.node.admission import (
     Admission,
     joined,
 )
-from mooring.engine.node.decision import NO_AFFINITY, Decision
+from mooring.engine.node.decision import NO_AFFINITY, Decision, HintsAsked
 from mooring.engine.node.facts import ResizeAccepted, ResizeRefused
 from mooring.engine.node.node import Node, made_decision, numa_of_blocks
 from mooring.engine.node.providers import Providers, hints_of_devices, policy_of
-from mooring.engine.node.resize.feasibility import (
-    DEFERRED,
-    IN_PROGRESS,
-    INFEASIBLE,
-    PENDING,
-    Infeasible,
-    Resize,
-    Waiting,
-    check_feasible,
-    releases_of,
-    retry_order,
-)
+from mooring.engine.node.resize import feasibility
 from mooring.engine.node.resources import check_fit
-from mooring.engine.node.scores import HintsAsked
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
 from mooring.engine.topologymanager.merge import NONE, RESTRICTED, SINGLE_NUMA_NODE, merge
@@ -215,7 +202,7 @@ _DEEDS = (CPUsMoved, ScaleDownDropped, ScaleDownStarted)
 """Facts about what was done; all others are about what was found."""
 
 
-def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node, Resize]:
+def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node, feasibility.Resize]:
     """Decide about other resources for an active pod.
 
     A refused resize leaves everything as it was, except that it waits; a pod has one request at most, and a new one
@@ -238,21 +225,21 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
         for old, new in zip(before.containers, pod.containers, strict=True)
     ):
         return idle, _answer(idle, pod.uid, accepted=False)
-    infeasible = check_feasible(node.settings, node.cpu, before, pod)
+    infeasible = feasibility.check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
         rejection = Rejection(infeasible.detail, infeasible.message, infeasible.shortage)
-        return _refused(idle, pod, rejection, INFEASIBLE, waiting, observer)
+        return _refused(idle, pod, rejection, feasibility.INFEASIBLE, waiting, observer)
     done: list[object] = []
     told = _without_deeds(observer, done)
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, told, active=node.active)
     refused = admission.run()
     if refused is not None:
-        reason = INFEASIBLE if _is_extended(node.settings) else DEFERRED
+        reason = feasibility.INFEASIBLE if _is_extended(node.settings) else feasibility.DEFERRED
         return _refused(idle, pod, refused, reason, waiting, observer)
     others = [one for uid, one in node.active.items() if uid != pod.uid]
     short = check_fit(pod, others, node.settings.reservation, node.settings.max_pods)
     if short is not None:
-        return _refused(idle, pod, short, DEFERRED, waiting, observer)
+        return _refused(idle, pod, short, feasibility.DEFERRED, waiting, observer)
     stored = with_entry(node.stored_hints, pod.uid, admission.stored) if admission.stored else node.stored_hints
     active = {uid: pod if uid == pod.uid else one for uid, one in node.active.items()}
     after = replace(idle, providers=admission.providers, active=active, stored_hints=stored)
@@ -264,7 +251,7 @@ def resize(node: Node, pod: Pod, observer: Observer | None = None) -> tuple[Node
     return after, replace(_answer(after, pod.uid, accepted=True), events=events)
 
 
-def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, Infeasible | None]:
+def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, feasibility.Infeasible | None]:
     """Decide about other resources by the check of what is feasible and by the managers alone, as for a recording.
 
     What the node has free, and which resizes wait, is not looked at; nothing waits afterwards.
@@ -273,9 +260,9 @@ def ask_managers(node: Node, pod: Pod) -> tuple[Node, Decision, Infeasible | Non
         The node, the decision, and what the check refused, before any manager was asked.
     """
     before = node.active[pod.uid]
-    infeasible = check_feasible(node.settings, node.cpu, before, pod)
+    infeasible = feasibility.check_feasible(node.settings, node.cpu, before, pod)
     if infeasible is not None:
-        verdict = Rejection(INFEASIBLE, infeasible.message)
+        verdict = Rejection(feasibility.INFEASIBLE, infeasible.message)
         return node, made_decision(node.providers, pod, None, node.stored_hints, verdict), infeasible
     node = node.settled()
     admission = ResizeAdmission(node.settings, before, pod, node.providers, node.moment, active=node.active)
@@ -310,21 +297,26 @@ def _is_extended(settings: Settings) -> bool:
 
 
 def _refused(
-    node: Node, pod: Pod, rejection: Rejection, reason: str, before: Waiting | None, observer: Observer | None
-) -> tuple[Node, Resize]:
+    node: Node,
+    pod: Pod,
+    rejection: Rejection,
+    reason: str,
+    before: feasibility.Waiting | None,
+    observer: Observer | None,
+) -> tuple[Node, feasibility.Resize]:
     is_new = before is None or before.reason != reason
     since = node.moment if before is None or is_new else before.since
-    after = replace(node, waiting={**node.waiting, pod.uid: Waiting(pod, rejection, reason, since)})
+    after = replace(node, waiting={**node.waiting, pod.uid: feasibility.Waiting(pod, rejection, reason, since)})
     if observer is not None:
         observer(ResizeRefused(pod.uid, reason, rejection.reason, rejection.message))
     events = (f"Resize{reason}",) if is_new or (before is not None and before.pod != pod) else ()
     return after, replace(_answer(after, pod.uid, accepted=False), events=events)
 
 
-def retry(node: Node, observer: Observer | None = None) -> tuple[Node, tuple[Resize, ...]]:
+def retry(node: Node, observer: Observer | None = None) -> tuple[Node, tuple[feasibility.Resize, ...]]:
     """Try the deferred resizes again, as the kubelet does when a pod came, went or changed, and every few minutes."""
     answers = []
-    for one in retry_order(node.waiting.values(), node.active):
+    for one in feasibility.retry_order(node.waiting.values(), node.active):
         node, answer = resize(node, one.pod, observer)
         answers.append(answer)
     return node, tuple(answers)
@@ -342,17 +334,17 @@ def reconcile(node: Node, observer: Observer | None = None, spared: Collection[t
     return node if cpu is node.cpu else replace(node, providers=replace(node.providers, cpu=cpu))
 
 
-def resize_state(node: Node, uid: str) -> Resize:
+def resize_state(node: Node, uid: str) -> feasibility.Resize:
     """Return the state of the resize of an active pod, without asking a manager."""
     return _answer(node, uid, accepted=False)
 
 
-def _answer(node: Node, uid: str, *, accepted: bool) -> Resize:
+def _answer(node: Node, uid: str, *, accepted: bool) -> feasibility.Resize:
     pod, cpu, waiting = node.active[uid], node.cpu, node.waiting.get(uid)
     sets, blocks = cpu.assignments.get(uid, {}), node.memory.assignments.get(uid, {})
-    releases = releases_of(cpu, uid)
-    condition = PENDING if waiting is not None else IN_PROGRESS if releases else ""
-    return Resize(
+    releases = feasibility.releases_of(cpu, uid)
+    condition = feasibility.PENDING if waiting is not None else feasibility.IN_PROGRESS if releases else ""
+    return feasibility.Resize(
         uid=uid,
         accepted=accepted,
         condition=condition,

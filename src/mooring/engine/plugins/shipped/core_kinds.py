@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.rules import can_hold, hookimpl
 from mooring.engine.plugins.shipped.reading import annotated, check_fields, flag, nothing_for, outside, word
-from mooring.engine.plugins.values import CPURequest, MachineView, Withheld
+from mooring.engine.plugins.values import CPURequest, MachineView, Withheld, can_hold, hookimpl
 
 ANNOTATION = "mooring/core-kind"
 PERFORMANCE, EFFICIENCY, ANY = "performance", "efficiency", "any"

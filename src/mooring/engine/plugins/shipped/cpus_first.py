@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.engine.plugins.rules import hookimpl
 from mooring.engine.plugins.shipped.reading import check_fields
-from mooring.engine.plugins.values import AffinityRequest
+from mooring.engine.plugins.values import AffinityRequest, hookimpl
 
 
 class CPUsFirst:

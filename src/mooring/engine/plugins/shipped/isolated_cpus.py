@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.engine.plugins.rules import hookimpl
 from mooring.engine.plugins.shipped.reading import annotated, check_fields, nothing_for, outside, word
-from mooring.engine.plugins.values import CPURequest, Withheld
+from mooring.engine.plugins.values import CPURequest, Withheld, hookimpl
 
 ANNOTATION = "mooring/isolated-cpus"
 PREFER, REQUIRE, AVOID, ANY = "prefer", "require", "avoid", "any"

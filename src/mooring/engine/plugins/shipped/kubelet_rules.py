@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
-from mooring.engine.plugins.rules import hookimpl, kubelet_choice
-from mooring.engine.plugins.values import CPURequest
+from mooring.engine.plugins.values import CPURequest, hookimpl, kubelet_choice
 
 
 class KubeletRules:

@@ -17,7 +17,7 @@ from typing import Final
 
 from mooring.engine.core.bits import CPUMask, members
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import CPUKind
+from mooring.engine.core.machine import CPUKind
 from mooring.inputs.machines.hardware.cores import CPUS
 from mooring.inputs.machines.hardware.kernelfiles import Quirks, read_list, read_uint
 from mooring.inputs.machines.tree import Tree

@@ -24,8 +24,7 @@ from typing import Final
 
 from mooring.engine.core.bits import CPUMask, list_text, mask_of, members
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import Hardware, HardwareCPU, HardwareNode
-from mooring.engine.core.machine import Finding
+from mooring.engine.core.machine import Finding, Hardware, HardwareCPU, HardwareNode
 from mooring.inputs.machines.hardware.cores import CPUS, find_cpus, place_caches, place_cpu
 from mooring.inputs.machines.hardware.cpukinds import read_kinds
 from mooring.inputs.machines.hardware.kernelfiles import parse_list, read_list, read_mask, read_quirks

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.hardware import HardwareNode
+from mooring.engine.core.machine import HardwareNode
 from mooring.inputs.machines.hardware import numanodes
 from mooring.inputs.machines.hardware.kernelfiles import Quirks, read_uint
 from mooring.inputs.machines.hardware.numanodes import NODES, MemoryNode, Nest, read_distances

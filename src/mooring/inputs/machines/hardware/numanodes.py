@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from mooring.engine.core.bits import list_text, members
-from mooring.engine.core.hardware import HardwarePages
+from mooring.engine.core.machine import HardwarePages
 from mooring.inputs.machines.hardware.kernelfiles import HIGHEST_ID, Quirks, c_number, read_list, read_mask
 from mooring.inputs.machines.tree import Tree
 from mooring.lazy import dataclass, field

@@ -1,7 +1,4 @@
-"""``mooring fleet``: what would a whole cluster do?
-
-The options that the questions of ``mooring fleet`` share, and reading what they name.
-"""
+"""``mooring fleet``: what would a whole cluster do? The options of its questions, and reading what they name."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ with lazily():
     from mooring.inputs.decoding import documents
     from mooring.inputs.pods import pod_relations
     from mooring.published import cluster_access as access
-    from mooring.views.html.document import plot_page_text
+    from mooring.views.html import document as pages
     from mooring.views.svg import plot as plots
 
 if TYPE_CHECKING:
@@ -79,8 +76,7 @@ class _Questions(click.Group):
         """Import one question."""
         if cmd_name not in QUESTIONS:
             return None
-        module = "simulation" if cmd_name in {"compare", "simulate", "size"} else "relocation"
-        command = getattr(import_module(f"mooring.fleet.commands.{module}"), f"{cmd_name}_command")
+        command = getattr(import_module("mooring.fleet.commands"), f"{cmd_name}_command")
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
@@ -270,7 +266,7 @@ def print_answer(
 ) -> None:
     """Print an answer in a form, or write it to a file: its document, its drawing, or its text."""
     if plot is not None and form in ("html", "svg"):
-        emit_document(plot_page_text(plot) if form == "html" else plots.plot_svg(plot), to)
+        emit_document(pages.plot_page_text(plot) if form == "html" else plots.plot_svg(plot), to)
     else:
         terminal.print_answer(form, to, answer, parts)
 

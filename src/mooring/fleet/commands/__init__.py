@@ -1,1 +1,0 @@
-"""The verbs of ``mooring fleet``: each answers one question about a cluster."""
