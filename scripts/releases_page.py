@@ -27,12 +27,13 @@ UNKNOWN = "–"
 
 
 def rules_table() -> list[str]:
-    """Return the named rules, one a line."""
-    return [
-        f"* `{rule.name}` ({rule.span}): {rule.says}."
-        + (f" With {', '.join(f'`{option}`' for option in rule.options)}." if rule.options else "")
-        for rule in RULES
-    ]
+    """Return the named rules below the releases that have them, with options that their text does not name."""
+    rows: dict[str, list[str]] = {}
+    for rule in RULES:
+        unnamed = ", ".join(f"`{option}`" for option in rule.options if option not in rule.says)
+        options = f" With {unnamed}." if unnamed else ""
+        rows.setdefault(rule.span, ["", f"**{rule.span}**", ""]).append(f"* `{rule.name}`: {rule.says}.{options}")
+    return [row for of_span in rows.values() for row in of_span]
 
 
 def gates_table() -> list[str]:

@@ -124,20 +124,22 @@ def policies() -> list[Policy]:
 
 
 def rights_table() -> list[str]:
-    """Return the rows: what each account may do, and which policies confine its writes."""
-    rows = ["| account | may | confined by |", "|---|---|---|"]
+    """Return a list: what each account may do, and which policies confine its writes."""
+    rows = []
     for role in sorted(roles(), key=lambda one: (one.account, one.name)):
         account = f"`{role.account}` (`{accounts()[role.account]}`)" if role.is_bound else f"with role `{role.name}`"
         verbs: dict[str, list[str]] = {}
         for right in role.rights:
             resource = f"`{right.resource}`" + (f" of `{right.name}`" if right.name else "")
             verbs.setdefault(resource, []).append(right.verb)
-        if role.is_local:
-            account = f"{account}, in its namespace"
-        may = "; ".join(f"{resource}: {', '.join(each)}" for resource, each in verbs.items())
+        alike: dict[str, list[str]] = {}
+        for resource, each in verbs.items():
+            alike.setdefault(", ".join(each), []).append(resource)
+        may = "; ".join(f"{', '.join(resources)}: {each}" for each, resources in alike.items())
         written = {(right.group, right.resource) for right in role.rights if right.verb not in READING}
         names = [one.name for one in policies() if one.account == role.account and one.resources & written]
-        rows.append(f"| {account} | {may} | {', '.join(f'`{name}`' for name in names) or '–'} |")
+        confined = f" (confined by {', '.join(f'`{name}`' for name in names)})" if names else ""
+        rows.append(f"* {account}{', in its namespace' if role.is_local else ''}: {may}{confined}")
     return rows
 
 

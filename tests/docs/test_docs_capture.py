@@ -75,7 +75,9 @@ def test_the_tables_of_the_page_are_those_of_the_data(releases_page: ModuleType)
 
 def test_every_rule_and_every_release_is_on_the_page(releases_page: ModuleType) -> None:
     page = releases_page.PAGE.read_text(encoding="utf-8")
-    assert all(f"* `{rule.name}` ({rule.span}): " in page for rule in RULES)
+    for rule in RULES:
+        _, _, of_span = page.partition(f"\n**{rule.span}**\n")
+        assert f"* `{rule.name}`: " in of_span.partition("\n**")[0], rule.name
     assert all(release in page for release in RELEASE_NAMES)
 
 

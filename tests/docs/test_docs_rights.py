@@ -162,7 +162,7 @@ def test_the_page_lists_what_pods_open_of_their_node(rights: ModuleType) -> None
     _, _, section = page.partition("## Files of a node")
     for name, what in OPENED.items():
         [line] = [
-            one for one in section.splitlines() if what and one.startswith(f"| `{name.replace(' ', '`, `')}` |")
+            one for one in section.splitlines() if what and one.startswith(f"* `{name.replace(' ', '`, `')}`: ")
         ] or [""]
         assert all(f"`{one.strip('-').removesuffix(' +w')}`" in line for one in what), name
 
