@@ -52,26 +52,8 @@ POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 OPTIONS = ("", "full-pcpus-only", "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache")
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A pod is admitted."""
-
-    pod: Pod
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """One of those that run ends; counted from the oldest, around and around."""
-
-    which: int
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletRestart:
-    """The kubelet, or the agent, starts again on its own state."""
-
-
-Step = Arrival | Departure | KubeletRestart
+Step = Pod | int | None
+"""A pod that is admitted; which of those that run ends, counted from the oldest, around and around; or a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +89,10 @@ def courses(draw: st.DrawFn, machines: Mapping[str, MachineInfo], annotations: M
     steps: list[Step] = []
     for number, kind in enumerate(kinds):
         if kind < 6:
-            steps.append(Arrival(draw(_pods(f"pod-{number}", annotations))))
+            steps.append(draw(_pods(f"pod-{number}", annotations)))
         else:
-            steps.append(Departure(number) if kind < 9 else KubeletRestart())
-    return Course(name, machines[name], config, (*steps, KubeletRestart()))
+            steps.append(number if kind < 9 else None)
+    return Course(name, machines[name], config, (*steps, None))
 
 
 @st.composite
@@ -264,20 +246,18 @@ class _Check:
     def run(self) -> None:
         """Take every step, and hold the plugin to the rules."""
         node = self._started()
-        waiting = [step.pod for step in self.course.steps if isinstance(step, Arrival)]
+        waiting = [step for step in self.course.steps if isinstance(step, Pod)]
         self._order(node, waiting)
         for step in self.course.steps:
             match step:
-                case Arrival(pod):
-                    node = self._admitted(node, pod)
-                case Departure(which) if node.active:
+                case Pod():
+                    node = self._admitted(node, step)
+                case None:
+                    node = self._restarted(node)
+                case which if node.active:
                     uid = list(node.active)[which % len(node.active)]
                     self.done.append(f"{uid} ends")
                     node = node.remove(uid)[0]
-                case Departure():
-                    pass
-                case _:
-                    node = self._restarted(node)
 
     def _started(self) -> Node:
         """Start a node with a new instance of the plugin, which was not asked anything yet."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -30,15 +30,6 @@ MOST_SEQUENCES = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A pod that is bound to the node, and that no state of it has named."""
-
-    pod: Pod
-    leaving: bool = False
-    """Whether it is deleted or has finished: then it is there still, or gone again, or was never admitted."""
-
-
-@dataclass(frozen=True, slots=True)
 class _EventSequence:
     """One way that things can have gone."""
 
@@ -49,7 +40,7 @@ class _EventSequence:
 
 
 def after_sequences(
-    digest: str, base: Kubelet, leaving: Collection[str], pending: Sequence[Pending], most: int = MOST_SEQUENCES
+    digest: str, base: Kubelet, leaving: Collection[str], pending: Sequence[Pod], most: int = MOST_SEQUENCES
 ) -> tuple[Kubelet, ...] | None:
     """Return every node that the state can have become, without those that are equal; None when there are too many.
 
@@ -58,7 +49,8 @@ def after_sequences(
     Args:
         digest: of the node's facts.
         base: the node on its state.
-        leaving: uids of pods of the state that are gone or on their way.
+        leaving: uids of pods that are deleted or have finished: each is there still, or gone again, or was never
+            admitted.
         pending: pods bound since, in the order in which the node gets to see them.
         most: sequences followed at once.
     """
@@ -66,17 +58,18 @@ def after_sequences(
     found = _with_departures(digest, [_EventSequence(base, tied)], most)
     if len(found) > most:
         return None
-    for entry in pending:
-        after = _distinct(digest, [step for sequence in found for step in _admitted(sequence, entry)])
+    for pod in pending:
+        steps = (step for sequence in found for step in _admitted(sequence, pod, leaves=pod.uid in leaving))
+        after = _distinct(digest, steps)
         found = _with_departures(digest, after, most)
         if len(found) > most:
             return None
     return tuple(sequence.kubelet for sequence in found)
 
 
-def _admitted(sequence: _EventSequence, entry: Pending) -> list[_EventSequence]:
+def _admitted(sequence: _EventSequence, pod: Pod, *, leaves: bool) -> list[_EventSequence]:
     """Return what the node can be when it has come to a pod that was bound to it."""
-    kubelet, pod = sequence.kubelet, entry.pod
+    kubelet = sequence.kubelet
     if pod.uid in kubelet.node.active:
         return [sequence]
     after, result = admit(kubelet, pod, AdmitMode.MANAGERS)
@@ -91,9 +84,9 @@ def _admitted(sequence: _EventSequence, entry: Pending) -> list[_EventSequence]:
     if holds(after.node, pod.uid) is None:
         # It changes sums only, and these count it as long as it may be there.
         return [_EventSequence(after, sequence.leaving)]
-    there = _EventSequence(after, sequence.leaving | {pod.uid} if entry.leaving else sequence.leaving)
+    there = _EventSequence(after, sequence.leaving | {pod.uid} if leaves else sequence.leaving)
     # The sums count those too that may have left, so that a refusal by them is not certain.
-    return [there, sequence] if entry.leaving or refused is not None else [there]
+    return [there, sequence] if leaves or refused is not None else [there]
 
 
 def _with_departures(digest: str, begun: list[_EventSequence], most: int) -> list[_EventSequence]:
@@ -116,7 +109,7 @@ def _with_departures(digest: str, begun: list[_EventSequence], most: int) -> lis
     return found
 
 
-def _distinct(digest: str, found: list[_EventSequence]) -> list[_EventSequence]:
+def _distinct(digest: str, found: Iterable[_EventSequence]) -> list[_EventSequence]:
     kept: dict[object, _EventSequence] = {}
     for sequence in found:
         kept.setdefault(_identity(digest, sequence), sequence)
@@ -245,15 +238,15 @@ def possible_kubelets(knowledge: NodeKnowledge) -> tuple[Kubelet, ...] | str:
     if plain:
         base = replace(base, node=base.node.adopt(plain))
         base = base.counting(base.used)
-    pending = [Pending(pod, pod.uid in knowledge.leaving) for pod in new if pod.uid in tied]
+    pending = [pod for pod in new if pod.uid in tied]
     # Where a state names pods without uids, every member has to be described, or the name can mean it.
     is_clear = members <= knowledge.pods.keys()
     # Names of the state without a uid
     nameless = {(key.namespace, key.name) for key in state.pods if not key.uid} if is_clear else frozenset()
-    for pod in (entry.pod for entry in pending):
+    for pod in pending:
         if pod.uid in knowledge.unsure and (pod.namespace, pod.name) not in nameless:
             return BEFORE_US
-    gone = [uid for uid in members if uid in knowledge.leaving or uid not in knowledge.pods]
+    gone = {uid for uid in members if uid not in knowledge.pods}.union(knowledge.leaving)
     kubelets = after_sequences(kind.digest, base, gone, pending)
     if kubelets is None:
         return UNSETTLED

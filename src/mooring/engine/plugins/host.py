@@ -74,7 +74,7 @@ class PluginHost:
             return wanted.pool
         request = self._request(state, wanted)
         left = asking.within_budget(lambda: pipeline.usable(asking, request))
-        return wanted.pool if left is None else left.request.available.mask
+        return wanted.pool if left is None else left[0].available.mask
 
     def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
         """Run the pipeline inside the CPU manager."""

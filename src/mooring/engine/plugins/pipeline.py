@@ -19,25 +19,19 @@ from mooring.engine.cpumanager.policy import CPUsChosen, Purpose
 from mooring.engine.plugins.asking import Asking, BadAnswerError, as_room, as_score, as_scores, as_selected, as_withheld
 from mooring.engine.plugins.facts import Candidate, PluginFiltered, PluginMadeRoom, PluginsChose, PluginScored
 from mooring.engine.plugins.values import CPURequest, Selected, is_whole, scored_choice
-from mooring.lazy import dataclass, replace
+from mooring.lazy import replace
 
-__all__ = ["Usable", "chosen", "usable"]
+__all__ = ["chosen", "usable"]
 
 HOST = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Usable:
-    """What filters left."""
+def usable(asking: Asking, request: CPURequest) -> tuple[CPURequest, bool]:
+    """Let plugins withhold CPUs, and make room where too few are left.
 
-    request: CPURequest
-    """With ``available`` as it is now."""
-    took_part: bool
-    """Whether anything was withheld."""
-
-
-def usable(asking: Asking, request: CPURequest) -> Usable:
-    """Let plugins withhold CPUs, and make room where too few are left."""
+    Returns:
+        The request with what is available then, and whether anything was withheld.
+    """
     pool = request.available
     withheld = CPUSet()
     siblings = CPUSet()
@@ -63,7 +57,7 @@ def usable(asking: Asking, request: CPURequest) -> Usable:
         request = _left(request, pool - withheld)
         if asking.observer is not None:
             asking.observer(PluginMadeRoom(asking.pod, asking.container, plugin.name, cpus.mask, room.because))
-    return Usable(replace(request, siblings=siblings & withheld), took_part=bool(withheld))
+    return replace(request, siblings=siblings & withheld), bool(withheld)
 
 
 def _left(request: CPURequest, available: CPUSet) -> CPURequest:
@@ -77,9 +71,8 @@ def chosen(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None
         The choice; a refusal in the kubelet's words when filters left too few CPUs; None when no plugin has an opinion.
     """
     pool = request.available
-    left = usable(asking, request)
-    request = left.request
-    if left.took_part and len(request.available) < request.need:
+    request, took_part = usable(asking, request)
+    if took_part and len(request.available) < request.need:
         count = len(request.available)
         return TakeError(f"not enough cpus available to satisfy request: requested={request.need}, available={count}")
     if len(request.available) < request.need or request.need < 1:
@@ -104,11 +97,11 @@ def chosen(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None
             proposed.append(Candidate(plugin.name, selected.cpus.mask, selected.hidden.mask))
     judges = asking.of("score_set")
     if not proposed or judges:
-        proposed += _of_host(request, scores, took_part=left.took_part, alternatives=bool(judges))
+        proposed += _of_host(request, scores, took_part=took_part, alternatives=bool(judges))
     if not proposed:
         # Filters are kept: what they withheld is not taken after all because the rest was awkward. Neither is a core
         # torn apart by the kubelet's average where CPUs were distinguished.
-        return TakeError("failed to allocate cpus") if left.took_part or scores else None
+        return TakeError("failed to allocate cpus") if took_part or scores else None
     proposed = [replace(one, hidden=one.hidden | _siblings(request, one.cpus)) for one in proposed]
     best = _best(asking, request, proposed)
     return CPUsChosen(CPUMask(best.cpus), CPUMask(best.hidden))
