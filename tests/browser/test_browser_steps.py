@@ -37,7 +37,7 @@ def test_every_step_shows_every_cpu_as_decided_and_outlines_what_changed(visit: 
         states = cpu_states(seen.report, step)
         assert styles(seen) == {cpu: style_of(state, seen.report) for cpu, state in states.items()}
         changed = changes_between(cpu_states(seen.report, step - 1), states) if step else ()
-        expected = {cpu for change in changed for cpu in change.cpus}
+        expected = {cpu for cpus, _ in changed for cpu in cpus}
         assert set(seen.page.evaluate(CHANGED)) == expected
 
 

@@ -91,7 +91,7 @@ def test_a_step_names_only_what_became_different() -> None:
     report = report_of(started_plan(question("ai")))
     for step in range(1, len(report.steps)):
         before, after = cpu_states(report, step - 1), cpu_states(report, step)
-        changed = {cpu for change in report.steps[step].cpus for cpu in change.cpus}
+        changed = {cpu for cpus, _ in report.steps[step].cpus for cpu in cpus}
         assert changed == {cpu for cpu in after if after[cpu] != before[cpu]}
 
 

@@ -10,6 +10,6 @@ from mooring.views.report import ReportCPU, ReportView
 def cpu_states(report: ReportView, step: int) -> Mapping[int, ReportCPU]:
     """Return every CPU's use and owners after a step, by adding up the changes."""
     found: dict[int, ReportCPU] = {}
-    for change in (change for done in report.steps[: step + 1] for change in done.cpus):
-        found.update(dict.fromkeys(change.cpus, change.state))
+    for cpus, state in (change for done in report.steps[: step + 1] for change in done.cpus):
+        found.update(dict.fromkeys(cpus, state))
     return found

@@ -32,14 +32,6 @@ class ReportCPU:
 
 
 @dataclass(frozen=True, slots=True)
-class CPUChange:
-    """CPUs that got another use or other owners, all the same ones."""
-
-    cpus: CPUSet
-    state: ReportCPU
-
-
-@dataclass(frozen=True, slots=True)
 class Account:
     """Memory of one type on one NUMA node, in bytes: what no step changes."""
 
@@ -69,7 +61,8 @@ class ReportStep:
 
     pod: int | None
     """Index of the pod that was asked; None at the start."""
-    cpus: tuple[CPUChange, ...] = ()
+    cpus: tuple[tuple[CPUSet, ReportCPU], ...] = ()
+    """CPUs that got another use or other owners, and those: all with the same ones together."""
     accounts: tuple[tuple[int, AccountState], ...] = ()
     devices: tuple[tuple[int, str], ...] = ()
     """Device and its holder now; the empty text when no container holds it."""
@@ -135,19 +128,21 @@ class ReportView:
     """Configuration and circumstances, as names and values."""
 
 
-def changes_between(before: Mapping[int, ReportCPU], after: Mapping[int, ReportCPU]) -> tuple[CPUChange, ...]:
+def changes_between(
+    before: Mapping[int, ReportCPU], after: Mapping[int, ReportCPU]
+) -> tuple[tuple[CPUSet, ReportCPU], ...]:
     """Return what became different, CPUs with the same state together, in the order of their first CPU.
 
     >>> from mooring.views.view import CPUUse
     >>> free, held = ReportCPU(CPUUse.FREE), ReportCPU(CPUUse.EXCLUSIVE, (0,))
-    >>> [str(change.cpus) for change in changes_between({0: free, 1: free, 2: free}, {0: free, 1: held, 2: held})]
+    >>> [str(cpus) for cpus, _ in changes_between({0: free, 1: free, 2: free}, {0: free, 1: held, 2: held})]
     ['1-2']
     """
     found: dict[ReportCPU, list[int]] = {}
     for cpu, state in after.items():
         if before.get(cpu) != state:
             found.setdefault(state, []).append(cpu)
-    return tuple(CPUChange(CPUSet.from_ids(cpus), state) for state, cpus in found.items())
+    return tuple((CPUSet.from_ids(cpus), state) for state, cpus in found.items())
 
 
 _LARGEST_SCALE = 1.25
@@ -283,8 +278,8 @@ def _step(step: ReportStep) -> dict[str, Any]:
     return {
         "pod": step.pod,
         "cpus": [
-            {"cpus": str(change.cpus), "use": use_numbers[change.state.use], "owners": list(change.state.owners)}
-            for change in step.cpus
+            {"cpus": str(cpus), "use": use_numbers[state.use], "owners": list(state.owners)}
+            for cpus, state in step.cpus
         ],
         "accounts": [
             {"account": index, "assigned": state.assigned, "free": state.free, "group": list(state.group)}

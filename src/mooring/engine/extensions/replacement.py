@@ -22,21 +22,12 @@ from mooring.engine.extensions.choosing import usable_cpus
 from mooring.engine.extensions.cpu_resize import taken_around
 from mooring.engine.extensions.offline import backwards, effective_pool, exchanged, sets_of, with_exchange
 from mooring.engine.extensions.owners import OwnerKind, state_owner
-from mooring.lazy import dataclass, replace
+from mooring.lazy import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """What became of an owner's broken sets."""
-
-    state: CPUState
-    pairs: Mapping[int, int]
-    """A CPU that the owner had, and the one that it has instead."""
-    refused: Mapping[str, str]
-    """Container -> why nothing replaces what it lost; the partition of a pod is under the empty name."""
-
-
-def replaced(policy: StaticPolicy, state: CPUState, owner: str, rule: str, pod: Pod | None = None) -> Replaced:
+def replaced(
+    policy: StaticPolicy, state: CPUState, owner: str, rule: str, pod: Pod | None = None
+) -> tuple[CPUState, dict[int, int], dict[str, str]]:
     """Return the state with the offline CPUs of one owner replaced, as far as that can be.
 
     Args:
@@ -45,6 +36,10 @@ def replaced(policy: StaticPolicy, state: CPUState, owner: str, rule: str, pod: 
         owner: uid of a pod, or a claim's name in the state.
         rule: ``never``, ``same-nodes`` or ``anywhere``.
         pod: the owner, where it is known: plugins may withhold CPUs from it.
+
+    Returns:
+        The state, the CPUs that the owner had with those that it has instead, and by container why nothing replaces
+        what it lost; the partition of a pod is under the empty name.
     """
     sets = sets_of(state, owner)
     # What is inside a pod's partition follows it.
@@ -65,7 +60,7 @@ def replaced(policy: StaticPolicy, state: CPUState, owner: str, rule: str, pod: 
             continue
         state = _with_stand_ins(state, owner, found)
         pairs |= found
-    return Replaced(state, pairs, refused)
+    return state, pairs, refused
 
 
 def nodes_of(policy: StaticPolicy, state: CPUState, owner: str, container: str) -> NUMAMask:

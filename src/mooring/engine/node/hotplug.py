@@ -231,9 +231,9 @@ def _replaced(
     for owner in dict.fromkeys(one.pod for one in broken_sets(node.cpu)):
         had = sets_of(node.cpu, owner)
         nodes = {name: nodes_of(policy, node.cpu, owner, name) for name in had}
-        answer = replaced(policy, node.cpu, owner, rule, node.active.get(owner))
-        if answer.pairs:
-            node = _moved(node, answer.state, owner, answer.pairs)
+        state, pairs, refused = replaced(policy, node.cpu, owner, rule, node.active.get(owner))
+        if pairs:
+            node = _moved(node, state, owner, pairs)
         for container, cpus in sets_of(node.cpu, owner).items():
             was = had[container]
             if cpus != was:
@@ -245,7 +245,7 @@ def _replaced(
             ):
                 # Newly broken, or with some of its CPUs back and others not. What is inside a partition is refused with
                 # it.
-                why = answer.refused.get(container, answer.refused.get("", ""))
+                why = refused.get(container, refused.get("", ""))
                 found.append(Broken(owner, container, was, was & node.cpu.offline, why=why))
                 if observer is not None:
                     observer(CPUsBroken(owner, container, was, was & node.cpu.offline, why))

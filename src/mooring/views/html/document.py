@@ -129,7 +129,7 @@ _MOST_NODES = 64
 def _legend_rows(report: ReportView) -> Iterator[dict[str, object]]:
     """Yield for every use that some step has what its cells mean, and how many there are after the last step."""
     final = {entry.use: entry for entry in report.node.legend}
-    seen = {change.state.use for step in report.steps for change in step.cpus} | set(final)
+    seen = {state.use for step in report.steps for _, state in step.cpus} | set(final)
     marks = [owner.mark for owner in report.node.owners]
     for use in (use for use in CPUUse if use in seen):
         sign = MARKS.get(use) or "–".join(dict.fromkeys((marks[0], marks[-1])) if marks else ())
