@@ -68,7 +68,7 @@ def mooring(
         stdin: what standard input holds; None when it is closed.
         columns: width of the terminal.
         encoding: of standard output.
-        code: the exit code that is expected, where one is; with code 2 nothing is on standard output.
+        code: the exit code that is expected, where one is; with code 2 there is no answer on standard output.
     """
     out, err = _stream(encoding), _stream("utf-8")
     given = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")

@@ -138,72 +138,67 @@ def pool(**fields: Any) -> dict[str, Any]:
     return {"kubeletConfig": kubelet, **fields}
 
 
+MANAGED_BY_GKE = {"kubeletConfig": {"cpuManagerPolicy": "static", "memoryManager": {"policy": "static"}}}
+IN_A_FLAG = {
+    "spec": {"kubelet": {"config": {**STATIC, "reservedMemory": reserved("575Mi")}, "flags": ["--max-pods=20"]}}
+}
+AUTOMATIC = {**STATIC, "reservedMemory": reserved("4Gi"), "reservedSystemCPUs": "0"}
+OPENSHIFT = {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig"}
+
+
 class TestWhatAVendorReserves:
-    def test_eks_with_known_pods_starts_with_what_its_formula_gives(self, write: Write) -> None:
-        config = write("node.json", eks(maxPods=58, reservedMemory=reserved("993Mi")))
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (eks(maxPods=58, reservedMemory=reserved("993Mi")), ""),
+            (eks() | IN_A_FLAG, ""),
+            (eks(reservedMemory=reserved("993Mi")), "kubeReserved.memory is 893Mi (assumed)"),
+            (MANAGED_BY_GKE, "(assumed)"),
+            (
+                OPENSHIFT | {"spec": {"autoSizingReserved": True, "kubeletConfig": AUTOMATIC}},
+                "systemReserved.memory is 3996Mi (assumed)",
+            ),
+        ],
+        ids=["EKS, known pods", "EKS, pods in a flag", "EKS, unknown pods", "GKE", "OpenShift, automatic sizes"],
+    )
+    def test_a_node_starts_with_what_its_formula_gives(self, write: Write, content: dict[str, Any], said: str) -> None:
+        config = write("config.json", content)
         answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
         assert answered.code == 0, answered.out
+        assert said in messages(answered)
 
-    def test_eks_with_another_amount_is_advised_by_the_formula(self, write: Write) -> None:
-        config = write("node.json", eks(maxPods=110, reservedMemory=reserved("993Mi")))
-        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config, code=1)
-        assert "Reserve 1565Mi of memory on NUMA node 0" in answered.out
+    def test_gke_takes_an_amount_that_its_formula_rounds_to(self, write: Write, tmp_path: Path) -> None:
+        (tmp_path / "conf.d").mkdir()
+        kind = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+        write("conf.d/10.conf", kind | {"reservedMemory": reserved("5711Mi")})
+        words = ("--config", write("gke.json", MANAGED_BY_GKE), "--config", str(tmp_path / "conf.d"))
+        assert planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, *words).code == 0
 
-    def test_eks_with_pods_in_a_flag_counts_them(self, write: Write) -> None:
-        content = eks(reservedMemory=reserved("575Mi"))
-        content["spec"]["kubelet"]["flags"] = ["--max-pods=20"]
-        config = write("node.json", content)
-        answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
-        assert answered.code == 0, answered.out
-
-    def test_eks_with_unknown_pods_is_assumed_to_add_up(self, write: Write) -> None:
-        config = write("node.json", eks(reservedMemory=reserved("993Mi")))
-        answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
-        assert answered.code == 0
-        assert "kubeReserved.memory is 893Mi (assumed)" in messages(answered)
-
-    @pytest.mark.parametrize("amount", ["100Mi", "50Mi"])
-    def test_no_remedy_rests_on_a_reservation_that_is_not_known(self, write: Write, amount: str) -> None:
-        config = write("node.json", eks(reservedMemory=reserved(amount)))
-        answered = mooring("plan", "-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", config, code=1)
-        assert "What decides is not known" in answered.out
-        assert "run here" not in answered.out
+    @pytest.mark.parametrize(
+        ("fields", "said", "unsaid"),
+        [
+            (
+                {"maxPods": 110, "reservedMemory": reserved("993Mi")},
+                "Reserve 1565Mi of memory on NUMA node 0",
+                "assumed",
+            ),
+            ({"reservedMemory": reserved("100Mi")}, "What decides is not known", "run here"),
+            ({"reservedMemory": reserved("50Mi")}, "What decides is not known", "run here"),
+        ],
+        ids=["known pods", "unknown pods", "less than the threshold"],
+    )
+    def test_another_amount_is_advised_by_a_formula_that_is_known(
+        self, write: Write, fields: dict[str, Any], said: str, unsaid: str
+    ) -> None:
+        given = ("-f", write("pod.json", a_pod(cpu="2")), *SIXTEEN_CPUS, "--config", write("node.json", eks(**fields)))
+        told = mooring("plan", *given, code=1).out
+        assert (said in told, unsaid in told) == (True, False)
 
     def test_a_rejection_for_memory_that_a_vendor_may_reserve_says_so(self, write: Write) -> None:
         config = write("node.json", eks(reservedMemory=reserved("993Mi")))
         answered = planned(write, a_pod(cpu="2", memory="64Gi"), *SIXTEEN_CPUS, "--config", config)
         assert "(assumed)" in why_of(answered)
         assert answered.document["pods"][0]["assumed"] == ["reservation"]
-
-    def test_gke_with_static_memory_starts(self, write: Write) -> None:
-        content = {"kubeletConfig": {"cpuManagerPolicy": "static", "memoryManager": {"policy": "static"}}}
-        config = write("gke.json", content)
-        answered = planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", config)
-        assert answered.code == 0, answered.out
-        assert "(assumed)" in messages(answered)
-
-    def test_gke_takes_an_amount_that_its_formula_rounds_to(self, write: Write, tmp_path: Path) -> None:
-        content = {"kubeletConfig": {"cpuManagerPolicy": "static", "memoryManager": {"policy": "static"}}}
-        drop_ins = tmp_path / "conf.d"
-        drop_ins.mkdir()
-        fields = {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "reservedMemory": reserved("5711Mi"),
-        }
-        (drop_ins / "10.conf").write_text(json.dumps(fields), "utf-8")
-        words = ("--config", write("gke.json", content), "--config", str(drop_ins))
-        assert planned(write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, *words).code == 0
-
-    def test_openshift_with_automatic_sizes_is_assumed_to_add_up(self, write: Write) -> None:
-        spec = {"autoSizingReserved": True, "kubeletConfig": {**STATIC, "reservedMemory": reserved("4Gi")}}
-        content = {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig", "spec": spec}
-        spec["kubeletConfig"]["reservedSystemCPUs"] = "0"  # type: ignore[index]
-        answered = planned(
-            write, a_pod(cpu="2", memory="1Gi"), *SIXTEEN_CPUS, "--config", write("config.json", content)
-        )
-        assert answered.code == 0, answered.out
-        assert "systemReserved.memory is 3996Mi (assumed)" in messages(answered)
 
 
 class TestNodePoolsOfAKS:

@@ -225,6 +225,11 @@ def test_a_restart_keeps_what_is_broken_and_remembers_the_rest() -> None:
     assert remembered(forgetful, 0, odd).cpu.displaced == {"p": {8: 1}}
 
 
+def test_cpus_that_the_machine_lacks_or_that_are_there_change_nothing() -> None:
+    node = with_pods(hotpluggable(), pod(3))
+    assert offline(node, "99")[0] == online(node, "5")[0] == node
+
+
 @pytest.mark.parametrize("change", [went_offline, came_online])
 def test_without_the_extension_it_is_bad_input(change: object) -> None:
     with pytest.raises(InputError, match=r"extensions: .*cpu-hotplug.*add cpu-hotplug"):

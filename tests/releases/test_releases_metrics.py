@@ -77,6 +77,8 @@ def test_up_to_1_32_alignment_is_counted_without_caches_and_not_from_the_start(r
     assert metrics.value(name.ALIGNED, **cores) == (None if is_old else 0)
     assert metrics.value(name.ALIGNED, **caches) == (None if is_old else 0)
     assert later.value(name.ALIGNED, **caches) == (None if is_old else 1)
+    _, aligning = started(release, replace(STATIC, topology_manager_policy="restricted"))
+    assert aligning.value(name.ALIGNED, boundary="numa_node", scope="container") == (None if is_old else 0)
 
 
 @pytest.mark.parametrize("release", RELEASE_NAMES)

@@ -307,12 +307,7 @@ class PublisherThread:
     """A publisher in a thread."""
 
     def __init__(
-        self,
-        kubelet: Callable[[], Kubelet],
-        connect: Callable[[], Cluster],
-        node: str,
-        report: Report,
-        rhythm: Rhythm | None = None,
+        self, kubelet: Callable[[], Kubelet], connect: Callable[[], Cluster], node: str, report: Report
     ) -> None:
         """Start.
 
@@ -321,10 +316,9 @@ class PublisherThread:
             connect: opens the way to the API server.
             node: name of the node.
             report: receives outages and recoveries.
-            rhythm: when to write.
         """
         self._stopping = threading.Event()
-        self._publisher = Publisher(LiveSource(kubelet, node).observe, connect, node, rhythm=rhythm, report=report)
+        self._publisher = Publisher(LiveSource(kubelet, node).observe, connect, node, report=report)
         self._metrics = PublisherMetrics(self._publisher.counts, time.monotonic)
         self._thread = threading.Thread(
             target=self._publisher.run, args=(self._stopping,), name="mooring-publisher", daemon=True

@@ -79,9 +79,7 @@ _PATIENCE = 5.0
 class GRPCSocket:
     """Serves until it is closed."""
 
-    def __init__(
-        self, path: str, service: str, methods: Methods, log: Log, *, limits: CallLimits | None = None
-    ) -> None:
+    def __init__(self, path: str, service: str, methods: Methods, log: Log) -> None:
         """Begin to serve.
 
         Args:
@@ -89,13 +87,11 @@ class GRPCSocket:
             service: full name of the service.
             methods: by name.
             log: of the daemon.
-            limits: of requests at once.
 
         Raises:
             InputError: there can be no such socket.
         """
         self._path, self._service, self._methods, self._log = path, service, methods, log
-        self._limits = limits or CallLimits()
         self._serving = ExitStack()
         self._listener = daemon.listening(path)
         self._closing, self._close = socket.socketpair()
@@ -119,7 +115,7 @@ class GRPCSocket:
         from mooring.service.grpc_server import serve  # noqa: PLC0415 - late, as the module says
 
         try:
-            end = serve(self._path, self._service, self._methods, self._log, self._limits)
+            end = serve(self._path, self._service, self._methods, self._log, CallLimits())
         except (InputError, OSError, RuntimeError) as error:
             self._log.error("a gRPC service cannot be served", service=self._service, problem=str(error))
             self._listener.close()

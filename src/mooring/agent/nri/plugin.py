@@ -175,12 +175,7 @@ def run_given_plugin(
 
 
 def update_by_synchronizing(
-    connect: Callable[[], socket.socket],
-    updates: Updates,
-    options: PluginOptions,
-    observer: types.SessionObserver | None = None,
-    *,
-    linger: float = 0.25,
+    connect: Callable[[], socket.socket], updates: Updates, options: PluginOptions, *, linger: float = 0.25
 ) -> None:
     """Update containers by a second connection whose Synchronize is answered with the updates.
 
@@ -192,14 +187,13 @@ def update_by_synchronizing(
         connect: makes a connection.
         updates: decides; called in this thread.
         options: of the plugin, which may be connected itself; this connection adds ``-update`` to its name.
-        observer: receives what happens on the second connection.
         linger: seconds to stay after the answer, so that the runtime does not find the connection closed before it has
             taken the answer in.
 
     Raises:
         NRIError: when the runtime was not reached or did not synchronize.
     """
-    session = Session(connect(), _UpdatesOnly(updates), replace(options, name=f"{options.name}-update"), observer)
+    session = Session(connect(), _UpdatesOnly(updates), replace(options, name=f"{options.name}-update"))
     try:
         session.register()
         while not session.synchronized:

@@ -207,7 +207,7 @@ class Pod:
         """Tell whether ``spec.resources`` names cpu, memory or huge pages (spec: README.md glossary)."""
         if self.resources is None:
             return False
-        return any(_is_supported(name) for part in (self.resources.requests, self.resources.limits) for name in part)
+        return any(is_supported(name) for part in (self.resources.requests, self.resources.limits) for name in part)
 
     def container(self, name: str) -> Container | None:
         """Return the container of a name; None when there is none."""
@@ -221,7 +221,8 @@ def without_status(pod: Pod) -> Pod:
     return replace(pod, containers=tuple(replace(one, allocated=None) for one in pod.containers))
 
 
-def _is_supported(resource: str) -> bool:
+def is_supported(resource: str) -> bool:
+    """Tell whether a resource can be set for a whole pod (KEP-2837)."""
     return resource in {"cpu", "memory"} or resource.startswith("hugepages-")
 
 

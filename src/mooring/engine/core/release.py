@@ -96,12 +96,7 @@ class ReleaseRules:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the rules that are on, with hyphens."""
-        return tuple(name.replace("_", "-") for name in self._on())
-
-    def _on(self) -> Iterator[str]:
-        for field in fields(self):
-            if getattr(self, field.name):
-                yield field.name
+        return tuple(field.name.replace("_", "-") for field in fields(self) if getattr(self, field.name))
 
 
 NEWEST_RULES = ReleaseRules()

@@ -210,12 +210,7 @@ def pod_level_gates(gates: FeatureGates, older: ReleaseRules) -> PodLevelGates:
     """
     is_on = gates["PodLevelResources"]
     unknown = older.pod_level_pods_by_containers or (older.pod_level_pods_by_containers_without_gate and not is_on)
-    return PodLevelGates(
-        is_on, gates["PodLevelResourceManagers"], unknown_to_managers=unknown, statuses=_statuses(gates, older)
-    )
-
-
-def _statuses(gates: FeatureGates, older: ReleaseRules) -> StatusSizes:
-    if not (older.status_resources_decide_size and gates["InPlacePodVerticalScaling"]):
-        return StatusSizes.NONE
-    return StatusSizes.APPS if older.status_of_init_containers_ignored else StatusSizes.APPS_AND_SIDECARS
+    statuses = StatusSizes.NONE
+    if older.status_resources_decide_size and gates["InPlacePodVerticalScaling"]:
+        statuses = StatusSizes.APPS if older.status_of_init_containers_ignored else StatusSizes.APPS_AND_SIDECARS
+    return PodLevelGates(is_on, gates["PodLevelResourceManagers"], unknown_to_managers=unknown, statuses=statuses)

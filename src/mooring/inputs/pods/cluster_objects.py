@@ -18,14 +18,14 @@ from typing import Any, Final, TypeAlias
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
 from mooring.engine.core.machine import Finding
-from mooring.engine.core.pod import Pod, ResourceClaim, ResourceList
+from mooring.engine.core.pod import Pod, ResourceClaim, ResourceList, is_supported
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import located
 from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mapping_at, text_at, within
 from mooring.inputs.decoding.quantities import resource_list
 from mooring.inputs.pods.claims import CLAIM, SLICE, ResourceSlice, claim_of, slice_of
-from mooring.inputs.pods.defaults import is_supported, total_limits, total_requests
+from mooring.inputs.pods.defaults import total_limits, total_requests
 from mooring.lazy import dataclass
 
 KINDS: Final = frozenset({CLAIM, SLICE})

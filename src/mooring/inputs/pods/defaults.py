@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
-from mooring.engine.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList
+from mooring.engine.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList, is_supported
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import EXTENSION_GATES, NEWEST, SWITCHES, Release
 from mooring.engine.releases.gates import known_gates
@@ -209,11 +209,6 @@ def qos_of(containers: Iterable[Container], resources: PodResources | None, gate
             return QoS.BURSTABLE
         found = own
     return found or QoS.BEST_EFFORT
-
-
-def is_supported(resource: str) -> bool:
-    """Tell whether a resource can be set for a whole pod (KEP-2837)."""
-    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
 def _decides(resources: PodResources, gates: PodGates) -> bool:

@@ -27,11 +27,11 @@ from functools import lru_cache
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Container, ContainerKind, PodResources, ResourceList
+from mooring.engine.core.pod import Container, ContainerKind, PodResources, ResourceList, is_supported
 from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
 from mooring.inputs.decoding.fields import count_at, each_at, list_at, mapping_at, name_at, nearest, text_at, within
 from mooring.inputs.decoding.quantities import HUGE_PAGES, resource_list
-from mooring.inputs.pods.defaults import DELAY_GATE, PodGates, is_supported, total_limits, total_requests
+from mooring.inputs.pods.defaults import DELAY_GATE, PodGates, total_limits, total_requests
 from mooring.lazy import replace
 
 STATUSES: Final = {ContainerKind.APP: "containerStatuses", ContainerKind.SIDECAR: "initContainerStatuses"}

@@ -320,10 +320,6 @@ def _report_unknown(unknown: Sequence[UnknownField], document: Document, report:
         report(finding)
 
 
-def _misspelt(field: UnknownField) -> str:
-    return f"{field.type} has no field {field.name:.60} ({field.paths[0]:.200}); {field.hint}".removesuffix("; ")
-
-
 def _pods(found: PodObject, source: str, gates: PodGates, admission: APIServerAdmission) -> Iterator[Pod]:
     with within(found.field):
         pod = admission.new_pod(found, source, gates)
