@@ -73,6 +73,17 @@ def test_capacity_counts_what_fits_beside_devices(node: list[str]) -> None:
     assert found == {"kubelet": 1, "follow": 0}
 
 
+def test_what_needs_several_numa_nodes_is_not_aligned_and_what_needs_several_sockets_is(
+    node: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pods.yaml").write_text(POD.format("train", 10, ", vendor.example/gpu: 2"))
+    told = mooring("whatif", *node, "--set", "topologyManagerPolicy=restricted", columns=160, code=0).out.splitlines()
+    place = next(line.rindex("aligned") for line in told if "aligned" in line)
+    column = " ".join(line[place:].strip() for line in told)
+    assert "2 NUMA nodes, 2 needed 2 NUMA nodes with its devices, 2 needed" in column
+    assert "socket" not in column
+
+
 def test_a_change_that_holds_other_devices_has_a_document_with_a_schema(node: list[str]) -> None:
     held = ["--hold", "train:vendor.example/gpu=gpu-1"]
     answer = mooring("whatif", *node, "--devices", "follow", *held, "-o", "json", code=0)
