@@ -57,14 +57,14 @@ def lived(*given: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("world", ["node", "cluster"])
+@pytest.mark.parametrize("world", ["node", pytest.param("cluster", marks=pytest.mark.long)])
 def test_a_seed_lives_the_same_lives_each_time(world: str) -> None:
     first, second = (lived("--world", world, "--lives", "1", "--seed", "7")[1] for _ in range(2))
     traces = [[line for line in one.splitlines() if line.startswith("trace:")] for one in (first, second)]
     assert traces[0] == traces[1] != []
 
 
-@pytest.mark.parametrize(("world", "lives"), [("node", 10), ("cluster", 2)])
+@pytest.mark.parametrize(("world", "lives"), [("node", 10), pytest.param("cluster", 2, marks=pytest.mark.long)])
 def test_all_laws_hold_in_the_first_lives(world: str, lives: int) -> None:
     status, said = lived("--world", world, "--lives", str(lives), "--seed", "1")
     assert (status, f"{lives} lives" in said) == (0, True), said
