@@ -60,8 +60,7 @@ def after_sequences(
         return None
     for pod in pending:
         steps = (step for sequence in found for step in _admitted(sequence, pod, leaves=pod.uid in leaving))
-        after = _distinct(digest, steps)
-        found = _with_departures(digest, after, most)
+        found = _with_departures(digest, steps, most)
         if len(found) > most:
             return None
     return tuple(sequence.kubelet for sequence in found)
@@ -89,10 +88,12 @@ def _admitted(sequence: _EventSequence, pod: Pod, *, leaves: bool) -> list[_Even
     return [there, sequence] if leaves or refused is not None else [there]
 
 
-def _with_departures(digest: str, begun: list[_EventSequence], most: int) -> list[_EventSequence]:
-    """Return the sequences, and those in which any of the leaving pods are gone."""
-    found = list(begun)
-    known = {_identity(digest, sequence) for sequence in found}
+def _with_departures(digest: str, begun: Iterable[_EventSequence], most: int) -> list[_EventSequence]:
+    """Return the sequences without equal ones, and those in which any of the leaving pods are gone."""
+    known: dict[object, _EventSequence] = {}
+    for sequence in begun:
+        known.setdefault(_identity(digest, sequence), sequence)
+    found = list(known.values())
     position = 0
     while position < len(found) and len(found) <= most:
         sequence = found[position]
@@ -104,16 +105,9 @@ def _with_departures(digest: str, begun: list[_EventSequence], most: int) -> lis
             )
             identity = _identity(digest, less)
             if identity not in known:
-                known.add(identity)
+                known[identity] = less
                 found.append(less)
     return found
-
-
-def _distinct(digest: str, found: Iterable[_EventSequence]) -> list[_EventSequence]:
-    kept: dict[object, _EventSequence] = {}
-    for sequence in found:
-        kept.setdefault(_identity(digest, sequence), sequence)
-    return list(kept.values())
 
 
 def _identity(digest: str, sequence: _EventSequence) -> object:
