@@ -145,7 +145,7 @@ class ClusterPodAPI:
 
 
 _BINDING = 2.0
-"""Seconds for which a Lease must be held still when a bind is sent; nobody takes it over for two more."""
+"""Seconds for which a Lease must be held still when a bind is sent; no other replica takes it over for two more."""
 _WAIT = 5.0
 """Seconds for which a node is waited for to which another pod is just being bound."""
 

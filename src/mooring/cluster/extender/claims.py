@@ -199,7 +199,7 @@ def asked_node(kubelet: Kubelet, shape: PodShape) -> Kubelet:
 def _held(
     found: Mapping[str, Mapping[str, frozenset[str]]], devices: Mapping[str, tuple[Device, ...]]
 ) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    """Return container, driver and NUMA nodes of devices; those that the node has not published tie nobody."""
+    """Return container, driver and NUMA nodes of devices; those that the node has not published tie no container."""
     held = []
     for container, drivers in found.items():
         for driver, ids in drivers.items():

@@ -53,7 +53,7 @@ class ClaimedDevice:
     pool: str
     name: str
     admin_access: bool = False
-    """Given for administration: whoever uses it keeps it, and nobody is tied to it."""
+    """Given for administration (adminAccess): its holder has it beside others, and no pod is placed near it."""
     share: str = ""
     """Id of the share of a device that several claims have."""
 

@@ -217,6 +217,8 @@ _DECLARED: Mapping[str, str] = {
 def declared_features(release: str, gates: FeatureGates) -> tuple[str, ...]:
     """Return what a node declares; its container runtime is taken to do its part.
 
+    Kubelet 1.35, with its alpha gate on, declares GuaranteedQoSPodCPUResize too, which no scheduler asks for.
+
     >>> declared_features("1.36", FeatureGates({"NodeDeclaredFeatures": True, "ExtendWebSocketsToKubelet": True}))
     ('ExtendWebSocketsToKubelet',)
     """

@@ -72,7 +72,7 @@ def obstacle(nodes: Nodes, place: int, asked: PodDemand) -> tuple[str, str] | No
     member = table.members[place]
     if not table.open[place]:
         return (member.now.closed if member.now is not None else "") or "drained", ""
-    if undeclared := asked.fields.features - member.group.declared:
+    if (needed := asked.fields.features) and (undeclared := needed - member.group.declared):
         return f"does not declare {', '.join(sorted(undeclared))}", ""
     if not table.allowed(asked.fields)[place]:
         return _CONSTRAINTS, ""
