@@ -10,14 +10,15 @@ from tests.node.metered import Metered
 from tests.node.resizable import SIXTEEN, pod
 from tests.releases.flipped import flipped
 
-import mooring.engine.node.metrics.names as name
+import mooring.engine.node.metric_names as name
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.metrics.metrics import Metrics, exposition, fold, with_devices
-from mooring.engine.node.metrics.names import METRICS
+from mooring.engine.node.metric_names import METRICS
+from mooring.engine.node.metrics import (Metrics, fold, with_devices,)
+from mooring.engine.node.metric_names import exposition
 from mooring.engine.releases.catalog import RELEASES
 from mooring.engine.releases.flags import METRIC_HISTORY, metric_name
 from mooring.engine.releases.rule import RELEASE_NAMES

@@ -26,7 +26,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, ContainerKind
 from mooring.engine.node.isolation import Isolation, cpu_isolation
-from mooring.engine.node.metrics.metrics import Metrics
+from mooring.engine.node.metrics import Metrics
 
 
 def overlaps(state: AgentState, effective: Mapping[str, CPUSet]) -> tuple[tuple[str, str, CPUSet], ...]:

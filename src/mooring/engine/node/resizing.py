@@ -3,7 +3,7 @@
 In v1.37.1 the CPU and memory manager have no opinion about a resize and change nothing; devices are asked as ever.
 With the extension exclusive-resize they answer by the rules of KEP-5554. Up to v1.36 they answer as for a new pod
 (rule resize-asks-like-admission; spec: releases.md section 5). Nothing is kept of a resize that fails: it
-works on values of its own. What can never be resized is refused before (:mod:`mooring.engine.node.resize.feasibility`).
+works on values of its own. What can never be resized is refused before (:mod:`mooring.engine.node.feasibility`).
 
 Source: kubelet v1.37.1, topologymanager scope_*.go with operation resize; KEP-1287, KEP-5554; spec: resize.md
 sections 1 and 4.
@@ -33,6 +33,7 @@ from mooring.engine.extensions.facts import CPUsMoved, ScaleDownDropped, ScaleDo
 from mooring.engine.extensions.scale_down import reconciled as releases_applied
 from mooring.engine.extensions.scale_down import taken_over
 from mooring.engine.memorymanager.static import MemoryRefusal
+from mooring.engine.node import feasibility
 from mooring.engine.node.admission import (
     AFFINITY_MESSAGE,
     TOPOLOGY_AFFINITY_ERROR,
@@ -44,7 +45,6 @@ from mooring.engine.node.decision import NO_AFFINITY, Decision, HintsAsked
 from mooring.engine.node.facts import ResizeAccepted, ResizeRefused
 from mooring.engine.node.node import Node, made_decision, numa_of_blocks
 from mooring.engine.node.providers import Providers, hints_of_devices, policy_of
-from mooring.engine.node.resize import feasibility
 from mooring.engine.node.resources import check_fit
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.hints import Hint
