@@ -11,8 +11,11 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources,
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.node import Decision, Node
-from mooring.engine.node.metrics import (Metrics, observe_duration,)
 from mooring.engine.node.metric_names import samples
+from mooring.engine.node.metrics import (
+    Metrics,
+    observe_duration,
+)
 
 GIB = 2**30
 PAGES = "hugepages-2Mi"

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from tests.faults import read_text, text_of
 
-from mooring.engine.releases.flags import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
+from mooring.engine.releases.config_fields import KNOWN_FLAGS, LASTING_FLAGS, flags_of, is_lasting, unknown_flag
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 GONE = {

@@ -16,11 +16,14 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
-from mooring.engine.node.metric_names import METRICS
-from mooring.engine.node.metrics import (Metrics, fold, with_devices,)
-from mooring.engine.node.metric_names import exposition
+from mooring.engine.node.metric_names import METRICS, exposition
+from mooring.engine.node.metrics import (
+    Metrics,
+    fold,
+    with_devices,
+)
 from mooring.engine.releases.catalog import RELEASES
-from mooring.engine.releases.flags import METRIC_HISTORY, metric_name
+from mooring.engine.releases.gates import METRIC_HISTORY, metric_name
 from mooring.engine.releases.rule import RELEASE_NAMES
 
 STATIC = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0", topology_manager_policy="best-effort")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mooring.engine.core.decision import OUT_OF
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import FeatureGates
-from mooring.engine.releases.flags import metric_name
+from mooring.engine.releases.gates import metric_name
 from mooring.lazy import dataclass, replace
 
 if TYPE_CHECKING:

@@ -299,8 +299,8 @@ def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
         case cpu_facts.CPUsAssigned():
             yield from _moved(settings, fact.cpus.bit_count())
             # Up to v1.32 uncore caches do not count (rule uncore-alignment-not-counted; spec: releases.md section 9).
-            counted = policy is not None and not settings.release.rules.uncore_alignment_not_counted
-            uncores = policy.topology.uncores.values() if counted else ()
+            counts_uncores = not settings.release.rules.uncore_alignment_not_counted
+            uncores = policy.topology.uncores.values() if policy is not None and counts_uncores else ()
             if any(not fact.cpus & ~inside for inside in uncores):
                 yield names.ALIGNED, names.ONE_UNCORE, 1
             if not fact.container:

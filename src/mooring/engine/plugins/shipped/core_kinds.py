@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.plugins.shipped.reading import annotated, check_fields, flag, nothing_for, outside, word
+from mooring.engine.plugins.shipped import annotated, check_fields, flag, nothing_for, outside, word
 from mooring.engine.plugins.values import CPURequest, MachineView, Withheld, can_hold, hookimpl
 
 ANNOTATION = "mooring/core-kind"
