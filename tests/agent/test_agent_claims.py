@@ -48,7 +48,7 @@ from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
 from mooring.agent.status.document import status_document
 from mooring.agent.status.snapshot import Snapshot, exclusive_cpus, overlaps
-from mooring.answers.status.text import status_text
+from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig

@@ -28,7 +28,7 @@ from mooring.agent.state_holder import StateHolder
 from mooring.agent.status.api import ALL, device_gauges
 from mooring.agent.status.document import devices_of_pod, status_document
 from mooring.agent.status.snapshot import Snapshot
-from mooring.answers.status.text import status_text
+from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig
