@@ -13,7 +13,7 @@ from mooring.lazy import lazily
 
 with lazily():
     from mooring.answers.status import text
-    from mooring.monitoring.shadow import tally
+    from mooring.monitoring.shadow import judge
     from mooring.monitoring.shadow import text as shadow_text
     from mooring.service import agent_status
 
@@ -51,10 +51,10 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
 
 
 def _counted(folder: Path, form: str, to: str) -> int:
-    found = tally.read_counts(folder)
+    found = judge.read_counts(folder)
     if found is None:
         remedy = "name the folder that mooring shadow --folder writes"
-        raise InputError(f"there is no {tally.COUNTS}", source=str(folder), remedy=remedy)
+        raise InputError(f"there is no {judge.COUNTS}", source=str(folder), remedy=remedy)
     if form == "json":
         emit_document(json_text(found), to)
     else:
