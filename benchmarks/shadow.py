@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from shapes import config, machine
 
-from mooring.agent.pod_resources import serve_pod_resources
+from mooring.service.podresources import serve_pod_resources
 from mooring.agent.state import AgentState
 from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, device_text
