@@ -27,7 +27,7 @@ from shapes import config, machine
 
 from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.state import AgentState
-from mooring.agent.status.snapshot import Snapshot
+from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, device_text
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.machine import Machine

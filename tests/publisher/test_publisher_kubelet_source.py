@@ -15,7 +15,7 @@ from tests.values import not_none
 
 from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.state import AgentState
-from mooring.agent.status.snapshot import Snapshot
+from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError

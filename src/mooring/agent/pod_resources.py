@@ -22,7 +22,10 @@ from mooring.agent.reactor.create_container import prepare_claim, unprepare_clai
 from mooring.agent.reactor.response import Refused
 from mooring.agent.state import variables
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.snapshot import Published, Snapshot
+from mooring.agent.status import (
+    Published,
+    Snapshot,
+)
 from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
