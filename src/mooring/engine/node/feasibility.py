@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Placement, Rejection, Shortage
 from mooring.engine.core.moment import Moment
-from mooring.engine.core.pod import Container, ContainerKind, Pod, QoS
+from mooring.engine.core.pod import ContainerKind, Pod, QoS
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.cpu_resize import check_feasible as check_cpus
 from mooring.engine.extensions.memory_resize import check_feasible as check_memory
@@ -119,7 +119,7 @@ def _raises(before: Pod, after: Pod) -> bool:
 ANY_RESIZE = "InPlacePodVerticalScaling"
 EXCLUSIVE_CPUS = "InPlacePodVerticalScalingExclusiveCPUs"
 EXCLUSIVE_MEMORY = "InPlacePodVerticalScalingExclusiveMemory"
-POD_LEVEL = "InPlacePodLevelResourcesVerticalScaling"
+POD_LEVEL_RESIZE = "InPlacePodLevelResourcesVerticalScaling"
 BY_CPU_POLICY = "guaranteed_pod_cpu_manager_static_policy"
 BY_MEMORY_POLICY = "guaranteed_pod_memory_manager_static_policy"
 BEYOND_NODE = "insufficient_node_allocatable"
@@ -155,8 +155,8 @@ def check_feasible(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -
     gates = settings.gates
     if not gates[ANY_RESIZE]:
         return Infeasible(f"{ANY_RESIZE} is disabled", "feature_gate_off")
-    if before.resources != after.resources and not gates[POD_LEVEL]:
-        return Infeasible(f"{POD_LEVEL} is disabled", "plr_feature_gate_off")
+    if before.resources != after.resources and not gates[POD_LEVEL_RESIZE]:
+        return Infeasible(f"{POD_LEVEL_RESIZE} is disabled", "plr_feature_gate_off")
     refused = _by_policy(settings, before, after) or _beyond_node(settings, after)
     return refused or _extended(settings, cpu, before, after)
 
@@ -226,10 +226,8 @@ def _extended(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Inf
 
 
 def _changes(before: Pod, after: Pod, resource: str) -> bool:
-    old = {container.name: container for container in before.containers}
-    return any(_amount(container, resource) != _amount(old[container.name], resource) for container in after.containers)
-
-
-def _amount(container: Container, resource: str) -> int:
-    quantity = container.requests.get(resource)
-    return quantity.nano if quantity is not None else 0
+    old, new = (
+        {one.name: quantity.nano if (quantity := one.requests.get(resource)) else 0 for one in pod.containers}
+        for pod in (before, after)
+    )
+    return any(amount != old[name] for name, amount in new.items())
