@@ -23,8 +23,8 @@ from mooring.engine.core.moment import SECOND, Moment
 from mooring.engine.core.pod import Pod, PodResources, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.node import Node
-from mooring.engine.node.feasibility import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 from mooring.engine.node.resizing import reconcile, resize, resize_state, retry
+from mooring.engine.node.resources import DEFERRED, IN_PROGRESS, INFEASIBLE, PENDING, Waiting, retry_order
 
 
 def test_two_four_two() -> None:

@@ -35,10 +35,10 @@ from mooring.engine.core.pod import Container, ContainerKind, Pod
 from mooring.engine.extensions.offline import backwards, effective_pool, exchanged
 from mooring.engine.extensions.owners import claims_of
 from mooring.engine.kubelet.kubelet import Kubelet, free_cpus, reserved_cpus
-from mooring.engine.node.feasibility import releases_of
 from mooring.engine.node.isolation import Isolation, cpu_isolation
 from mooring.engine.node.metrics import Metrics
 from mooring.engine.node.node import numa_of_blocks
+from mooring.engine.node.resources import releases_of
 from mooring.engine.node.settings import policies
 from mooring.explanations.alignment import are_near
 

@@ -35,7 +35,7 @@ from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.extensions.scale_down import is_resized
 from mooring.engine.kubelet.admit import decide
 from mooring.engine.kubelet.kubelet import Kubelet
-from mooring.engine.node.feasibility import DEFERRED
+from mooring.engine.node.resources import DEFERRED
 
 _PHASES = {ContainerState.CREATED: Phase.CREATED, ContainerState.STOPPED: Phase.ENDED}
 

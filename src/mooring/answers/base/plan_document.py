@@ -26,9 +26,9 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.extensions.offline import broken_sets, displaced_sets, effective_pool
 from mooring.engine.kubelet.kubelet import StateTexts, read, reserved_cpus
 from mooring.engine.node import Decision, Node
-from mooring.engine.node.feasibility import Resize
 from mooring.engine.node.hotplug import hotplug_findings
 from mooring.engine.node.isolation import mixed_containers
+from mooring.engine.node.resources import Resize
 from mooring.lazy import lazily
 from mooring.views.view import NodeView, PlacementRow
 

@@ -28,7 +28,7 @@ from mooring.lazy import dataclass, field, lazily, replace
 
 if TYPE_CHECKING:
     from mooring.engine.checkpoint.cpu_file import ContainerIDs
-    from mooring.engine.node.feasibility import Infeasible, Resize
+    from mooring.engine.node.resources import Infeasible, Resize
 
 with lazily():
     from mooring.engine.checkpoint import cpu_file as cpu_checkpoint

@@ -20,7 +20,6 @@ from mooring.engine.extensions import facts as extension_facts
 from mooring.engine.memorymanager import facts as memory_facts
 from mooring.engine.node import facts as node_facts
 from mooring.engine.node import metric_names as names
-from mooring.engine.node.feasibility import INFEASIBLE
 from mooring.engine.node.metric_names import (
     METRICS,
     SCALE_DOWN_METRICS,
@@ -33,6 +32,7 @@ from mooring.engine.node.metric_names import (
     assignment,
     labels,
 )
+from mooring.engine.node.resources import INFEASIBLE
 from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE

@@ -27,8 +27,8 @@ from mooring.engine.memorymanager.static import remove as remove_memory
 from mooring.engine.node.admission import Admission, Verdict
 from mooring.engine.node.decision import NO_AFFINITY, Decision, Readmission, Removal
 from mooring.engine.node.facts import KubeletStarted, PodWithdrawn
-from mooring.engine.node.feasibility import Waiting
 from mooring.engine.node.providers import Providers, after_removal, without_stale_devices
+from mooring.engine.node.resources import Waiting
 from mooring.engine.node.settings import Settings, build_settings
 from mooring.engine.node.start import RestoredStates, start_managers, written
 from mooring.engine.topologymanager.hints import Hint
