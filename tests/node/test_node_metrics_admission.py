@@ -7,17 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.node.metered import (
-    Metered,
-    Numbers,
-    amounts,
-    config,
-    container,
-    machine,
-    pod,
-    pod_level,
-    shared,
-)
+from tests.node.metered import Metered, Numbers, amounts, config, container, machine, pod, pod_level, shared
 
 import mooring.engine.node.metric_names as name
 from mooring.engine.core.bits import CPUMask
@@ -28,12 +18,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.node import Node
 from mooring.engine.node.facts import AdmissionBegun, AdmissionEndless, KubeletStarted
 from mooring.engine.node.metric_names import labels, pod_admission, rejection, samples
-from mooring.engine.node.metrics import (
-    Histogram,
-    Metrics,
-    fold,
-    observe_duration,
-)
+from mooring.engine.node.metrics import Histogram, Metrics, fold, observe_duration
 
 REQUESTS = "topology_manager_admission_requests_total"
 ERRORS = "topology_manager_admission_errors_total"

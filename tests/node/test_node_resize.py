@@ -6,17 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.node.nodes import GIB, machine
-from tests.node.resizable import (
-    SIXTEEN,
-    TEN_CORES,
-    config,
-    cpus,
-    pod,
-    refused_with,
-    resized,
-    started,
-    with_pods,
-)
+from tests.node.resizable import SIXTEEN, TEN_CORES, config, cpus, pod, refused_with, resized, started, with_pods
 
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.moment import SECOND, Moment
