@@ -282,15 +282,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _candidate(one: plugins.Candidate) -> CandidatePart:
-    scores = dict(one.scores) if one.scores else {}
-    return CandidatePart(one.plugin, list_text(one.cpus), list_text(one.hidden), scores)
-
-
-def _requests(pod: Pod) -> dict[str, dict[str, str]]:
-    return {one.name: {name: str(amount) for name, amount in one.requests.items()} for one in pod.containers}
-
-
 _FORMS: Final[Mapping[Any, _Form]] = {
     str: _Form(_same, str),
     bool: _Form(_same, bool),
@@ -302,6 +293,12 @@ _FORMS: Final[Mapping[Any, _Form]] = {
     Hint: _Form(hint_part, HintPart),
     ResourceHints: _Form(hint_lists, ResourceHintLists),
     Block: _Form(lambda block: BlockPart(list(block.numa), block.type, block.size), BlockPart),
-    plugins.Candidate: _Form(_candidate, CandidatePart),
-    Pod: _Form(_requests, Annotated[dict[str, dict[str, str]], told("Container -> resource -> quantity.")]),
+    plugins.Candidate: _Form(
+        lambda one: CandidatePart(one.plugin, list_text(one.cpus), list_text(one.hidden), dict(one.scores or {})),
+        CandidatePart,
+    ),
+    Pod: _Form(
+        lambda pod: {one.name: {name: str(held) for name, held in one.requests.items()} for one in pod.containers},
+        Annotated[dict[str, dict[str, str]], told("Container -> resource -> quantity.")],
+    ),
 }

@@ -216,13 +216,11 @@ class Lines:
                         data = data[os.write(self._descriptor, data) :]
                     except BlockingIOError:
                         select.select((), (self._descriptor,), ())
-            if self._waiting.empty() and (count := self._counted()):
-                self._report(count)
-
-    def _counted(self) -> int:
-        with self._lock:
-            count, self._left_out = self._left_out, 0
-            return count
+            if self._waiting.empty():
+                with self._lock:
+                    count, self._left_out = self._left_out, 0
+                if count:
+                    self._report(count)
 
 
 Attribute: TypeAlias = str | int | float | bool

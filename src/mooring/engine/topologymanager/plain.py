@@ -75,7 +75,7 @@ def merge_hints(
     grouped = _grouped_for_single if policy == SINGLE_NUMA_NODE else _grouped
     asked = [_provider_hints(provider, position, grouped) for position, provider in enumerate(providers)]
     merged = merge(policy, merge_entries(asked), info)
-    return _result(merged.hint.mask, preferred=merged.hint.preferred, admitted=merged.admitted)
+    return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
 
 
 # Merging small lists takes microseconds, and making each of these frozen values one of them; few differ.
@@ -83,10 +83,6 @@ _without_distances = lru_cache(maxsize=64)(NUMAInfo)
 
 
 @lru_cache(maxsize=1024)
-def _result(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> MergeResult:
-    return MergeResult(Hint(mask, preferred).numa, preferred, admitted)
-
-
 def _parsed(options: Mapping[str, str]) -> TopologyOptions:
     parsed = parse_options(options)
     if isinstance(parsed, Fault):
@@ -148,17 +144,14 @@ def _listed(hints: Any, position: int, resource: str, grouped: _Grouping) -> Hin
         try:
             return grouped(listed)
         except TypeError:  # a Hint has attributes in place of keys
-            return grouped([_in_fields(hint) for hint in listed])
+            fields = [{"numa": h.numa, "preferred": h.preferred} if isinstance(h, Hint) else h for h in listed]
+            return grouped(fields)
     except (TypeError, KeyError, ValueError, AttributeError):
         raise InputError(
             "hints are null or a list of hints",
             field=f"providers[{position}].{resource}",
             remedy='write {"numa": [0], "preferred": true} for each',
         ) from None
-
-
-def _in_fields(hint: Any) -> Any:
-    return {"numa": hint.numa, "preferred": hint.preferred} if isinstance(hint, Hint) else hint
 
 
 def _grouped(hints: Sequence[Mapping[str, Any]]) -> Hints:
