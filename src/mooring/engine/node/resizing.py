@@ -152,7 +152,8 @@ class ResizeAdmission:
         policy = self.settings.cpu
         if policy is None or not policy.resizes:
             return None
-        if not self._asks_for_other_cpus(container):
+        before = next(one for one in self.before.containers if one.name == container.name)
+        if before.requests.get("cpu") == container.requests.get("cpu"):
             # A delay that runs for it continues: only a request for this container begins it again.
             return None
         hint, state = self.stored.get(container.name, NO_AFFINITY), self.providers.cpu
@@ -177,10 +178,6 @@ class ResizeAdmission:
             return False
         new = cpus & ~self.providers.cpu.assignments[self.pod.uid][container]
         return new & ~near(policy, new, hint.mask) != 0
-
-    def _asks_for_other_cpus(self, container: Container) -> bool:
-        before = next(one for one in self.before.containers if one.name == container.name)
-        return before.requests.get("cpu") != container.requests.get("cpu")
 
     def _resize_memory(self, container: Container) -> Rejection | None:
         policy = self.settings.memory

@@ -311,7 +311,11 @@ def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
     older, reservation = settings.release.rules, settings.reservation
     if not older.resize_beyond_node_refused:
         return None
-    requests = pod_requests(_with_sidecars_alone(pod) if older.resize_counts_sidecars_alone else pod)
+    if older.resize_counts_sidecars_alone:
+        # The pod as v1.33 counts it: each init container by itself, sidecars too
+        kinds = {ContainerKind.SIDECAR: ContainerKind.INIT}
+        pod = replace(pod, containers=tuple(replace(one, kind=kinds.get(one.kind, one.kind)) for one in pod.containers))
+    requests = pod_requests(pod)
     node = allocatable(reservation)
     if not older.resize_leaves_eviction_threshold:
         node = {name: reservation.allocatable_absolute(name) for name in ("cpu", "memory")}
@@ -321,14 +325,6 @@ def _beyond_node(settings: Settings, pod: Pod) -> Infeasible | None:
             message = f"Node didn't have enough capacity: {resource}, requested: {asked}, capacity: {has}"
             return Infeasible(message, BEYOND_NODE, Shortage(resource, asked, 0, has))
     return None
-
-
-def _with_sidecars_alone(pod: Pod) -> Pod:
-    """Return the pod as v1.33 counts it: each init container by itself, sidecars too."""
-    alone = (
-        replace(one, kind=ContainerKind.INIT) if one.kind is ContainerKind.SIDECAR else one for one in pod.containers
-    )
-    return replace(pod, containers=tuple(alone))
 
 
 def _extended(settings: Settings, cpu: CPUState, before: Pod, after: Pod) -> Infeasible | None:

@@ -75,7 +75,7 @@ def merge_hints(
     grouped = _grouped_for_single if policy == SINGLE_NUMA_NODE else _grouped
     asked = [_provider_hints(provider, position, grouped) for position, provider in enumerate(providers)]
     merged = merge(policy, merge_entries(asked), info)
-    return MergeResult(merged.hint.numa, merged.hint.preferred, merged.admitted)
+    return _result(merged.hint.mask, preferred=merged.hint.preferred, admitted=merged.admitted)
 
 
 # Merging small lists takes microseconds, and making each of these frozen values one of them; few differ.
@@ -83,6 +83,10 @@ _without_distances = lru_cache(maxsize=64)(NUMAInfo)
 
 
 @lru_cache(maxsize=1024)
+def _result(mask: NUMAMask | None, *, preferred: bool, admitted: bool) -> MergeResult:
+    return MergeResult(Hint(mask, preferred).numa, preferred, admitted)
+
+
 def _parsed(options: Mapping[str, str]) -> TopologyOptions:
     parsed = parse_options(options)
     if isinstance(parsed, Fault):
