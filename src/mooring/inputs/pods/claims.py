@@ -223,19 +223,21 @@ def with_claims(obj: Mapping[str, Any], spec: Mapping[str, Any], containers: lis
     for field in ("initContainers", "containers"):
         for index, item in enumerate(list_at(spec, field)):
             with within(f"spec.{field}[{index}].resources"):
-                for use in _uses(reading.as_mapping(item), names):
-                    uses[item["name"]].append(use)
-    for name, use in _extended_uses(extended):
-        uses.setdefault(name, []).append(use)
+                asked = mapping_at(reading.as_mapping(item), "resources")
+                used = each_at(asked, "claims", lambda one: (text_at(one, "name"), text_at(one, "request")))
+                uses[item["name"]] += (ClaimUse(names[name], request) for name, request in used if names.get(name))
+    # What a driver serves of extended resources.
+    with within(f"status.{_EXTENDED}"):
+        claim = text_at(extended, "resourceClaimName")
+        for item in list_at(extended, "requestMappings"):
+            fields = reading.as_mapping(item)
+            if claim:
+                use = ClaimUse(claim, text_at(fields, "requestName"))
+                uses.setdefault(text_at(fields, "containerName"), []).append(use)
     return [
         replace(container, claims=tuple(dict.fromkeys(uses[container.name]))) if uses[container.name] else container
         for container in containers
     ]
-
-
-def _uses(item: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[ClaimUse]:
-    used = each_at(mapping_at(item, "resources"), "claims", lambda one: (text_at(one, "name"), text_at(one, "request")))
-    return (ClaimUse(names[name], request) for name, request in used if names.get(name))
 
 
 def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -244,16 +246,6 @@ def _extended(obj: Mapping[str, Any]) -> Mapping[str, Any]:
         found = mapping_at(status, _EXTENDED) if status.get(_EXTENDED) else {}
         text_at(found, "resourceClaimName")
     return found
-
-
-def _extended_uses(extended: Mapping[str, Any]) -> Iterator[tuple[str, ClaimUse]]:
-    """Yield container and use for each resource that a driver serves."""
-    with within(f"status.{_EXTENDED}"):
-        claim = text_at(extended, "resourceClaimName")
-        for item in list_at(extended, "requestMappings"):
-            fields = reading.as_mapping(item)
-            if claim:
-                yield text_at(fields, "containerName"), ClaimUse(claim, text_at(fields, "requestName"))
 
 
 def _names(obj: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, str]:

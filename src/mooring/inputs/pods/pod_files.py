@@ -272,18 +272,17 @@ def _pods_of(
                 yield pod, origin
     except InputError as error:
         raise _at_misspelt(error, document, objects, report) from None
-    for finding in filter(None, map(_launched, objects)):
-        report(finding)
+    for found in objects:
+        if found.launched and found.replicas:
+            report(_computed(found))
     for found in objects:
         for finding in large_quantities(found.content, found.field, partial(places_of, document)):
             report(finding)
     _report_unknown(_unknown(objects), document, report)
 
 
-def _launched(found: PodObject) -> Finding | None:
+def _computed(found: PodObject) -> Finding:
     """Return what is said of a pod that is computed from fields of another kind."""
-    if not found.launched or not found.replicas:
-        return None
     resources = found.content["spec"]["containers"][0]["resources"]
     amounts = ", ".join(f"{name} {amount}" for name, amount in resources["requests"].items())
     what, by = (

@@ -154,15 +154,13 @@ def left_out_finding(pods: Sequence[tuple[Pod, Mapping[str, Any]]], kinds: Colle
     for standing in (one for one in Standing if one in kinds):
         found = [(pod, content) for pod, content in pods if standing_of(content) is standing]
         if found:
-            named = [_named(pod, content) for pod, content in found[:_MOST_NAMED]]
+            named = [
+                f"{pod.namespace}/{pod.name}{f': {failure.reason}' if (failure := recorded_failure(content)) else ''}"
+                for pod, content in found[:_MOST_NAMED]
+            ]
             more = ", ..." if len(found) > len(named) else ""
             parts.append(f"{len(found)} {standing.value} ({', '.join(named)}{more})")
     what = "1 pod is" if len(pods) == 1 else f"{len(pods)} pods are"
     return Finding(
         "info", "pods", f"{what} left out: {', '.join(parts)}; mooring explain NAMESPACE/POD asks about one", LEFT_OUT
     )
-
-
-def _named(pod: Pod, content: Mapping[str, Any]) -> str:
-    failure = recorded_failure(content)
-    return f"{pod.namespace}/{pod.name}{f': {failure.reason}' if failure is not None else ''}"
