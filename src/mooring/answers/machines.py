@@ -13,7 +13,7 @@ with lazily():
     from rich.table import Table
     from rich.text import Text
 
-    from mooring.inputs.machines.shipped import SHIPPED
+    from mooring.inputs.machines.loader import SHIPPED
 
 EPILOG = """\b
 Examples:

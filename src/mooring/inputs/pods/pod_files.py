@@ -15,9 +15,8 @@ from mooring.inputs.decoding.documents import load_documents, places_of
 from mooring.inputs.decoding.fields import Document, Report, ignore, within
 from mooring.inputs.decoding.files import Paths, paths_of
 from mooring.inputs.pods import admission as admitting
-from mooring.inputs.pods import cluster_objects, pod_status
-from mooring.inputs.pods.admission import APIServerAdmission
-from mooring.inputs.pods.cluster_objects import large_quantities
+from mooring.inputs.pods import claims, pod_status
+from mooring.inputs.pods.admission import APIServerAdmission, large_quantities
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import LABEL, SUBDOMAIN, check_containers_fit, check_name
 from mooring.inputs.pods.pod_status import HOLDS_NOTHING, Standing, node_of, standing_of
@@ -31,7 +30,7 @@ MOST_PODS = 100_000
 WITHOUT_PODS = "MOOR-503"
 LAUNCHER = "MOOR-516"
 _MOST_NAMED = 3
-READ_ELSEWHERE = frozenset({"Node", *cluster_objects.KINDS, *admitting.READ})
+READ_ELSEWHERE = frozenset({"Node", *claims.KINDS, *admitting.READ})
 """Nodes are read for their kubelet's release, claims and slices for devices, others for what admission does."""
 _NO_TEMPLATE = "no pod template found; --pod-template-path {}=PATH names one"
 _HOOKS = "Helm hooks that do not run on installation"

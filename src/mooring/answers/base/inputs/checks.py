@@ -33,7 +33,7 @@ with lazily():
     from mooring.inputs.configuration import kubelet_config, kubelet_flags
     from mooring.inputs.decoding import api_fields
     from mooring.inputs.machines import tree as trees
-    from mooring.inputs.pods import cluster_objects, defaults, pod_files, pod_status, workloads
+    from mooring.inputs.pods import admission, defaults, pod_files, pod_status, workloads
     from mooring.service import podresources
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def check_strict(noticed: Sequence[Finding]) -> None:
         api_fields.UNKNOWN_CONFIGURATION_FIELD,
         api_fields.UNKNOWN_POD_FIELD,
         kubelet_config.UNKNOWN_VALUE,
-        cluster_objects.TOO_LARGE,
+        admission.TOO_LARGE,
     )
     unknown = [one for one in noticed if one.code in refused]
     if unknown:

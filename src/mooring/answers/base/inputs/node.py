@@ -35,7 +35,7 @@ with lazily():
     from mooring.inputs.machines import loader
     from mooring.inputs.pods import (
         admission,
-        cluster_objects,
+        claims,
         defaults,
         pod_files,
         pod_status,
@@ -108,7 +108,7 @@ class NodeInputs:
             )
         for one in self.resources:
             facts = replace(facts, allocatable={**facts.allocatable, **one.devices})
-        listed = cluster_objects.dynamic_objects((*self.listed, *self.manifests))
+        listed = claims.dynamic_objects((*self.listed, *self.manifests))
         if listed.claims or listed.slices:
             name = self.options.node_name or facts.node
             facts = replace(facts, dynamic=listed, node=name)
