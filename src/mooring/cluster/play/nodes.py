@@ -49,8 +49,8 @@ from mooring.engine.kubelet.events import (
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.fleet.cluster import Member
 from mooring.inputs.decoding.quantities import nanoseconds
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import cpu_list, pod_from_object
 from mooring.published.objects import NodeFacts, NodeState
 from mooring.published.restored import NodeKind, restored

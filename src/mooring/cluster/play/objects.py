@@ -17,7 +17,7 @@ from mooring.engine.core.decision import Rejection
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.gates import declared_features
 from mooring.fleet.cluster import Member, offered
-from mooring.inputs.pods.pod_status import REJECTED
+from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.scheduling_fields import Taint
 
 PLAYED: Final = "mooring.dev/played"

@@ -22,7 +22,8 @@ from mooring.engine.extensions.device_alignment import LocationRules, claimed_de
 from mooring.engine.extensions.owners import pci_address
 from mooring.inputs.configuration.devices import Declared, offered_devices
 from mooring.inputs.decoding.fields import only, part_at
-from mooring.inputs.pods.claims import CLAIM, KINDS, DynamicObjects, claims_of_pod, current_devices, objects_of
+from mooring.inputs.pods.claims import CLAIM, KINDS, claims_of_pod, current_devices, objects_of
+from mooring.inputs.pods.cluster_objects import DynamicObjects
 from mooring.lazy import dataclass, field, replace
 
 _RESULT: Final = ("request", "driver", "pool", "device", "adminAccess", "shareID")

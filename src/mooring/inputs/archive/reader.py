@@ -32,7 +32,7 @@ from mooring.inputs.decoding.fields import Document, within
 from mooring.inputs.machines.loader import machine_in, machine_of
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.machines.tree import Tree, open_tree
-from mooring.inputs.pods.claims import dynamic_objects
+from mooring.inputs.pods.cluster_objects import dynamic_objects
 from mooring.inputs.pods.pod_fields import SUBDOMAIN, check_name
 from mooring.lazy import dataclass, replace
 

@@ -6,8 +6,6 @@ Pods that the API server has stored already have all of it.
 
 Source: API server v1.37.1; documentation of the injectors, Multus (k8snetworkplumbingwg, net-attach-def specification
 v1.3) and the network resources injector.
-
-Amounts that do not fit into 64 bits: the API server takes them, and the kubelet computes with what is left.
 """
 
 from __future__ import annotations
@@ -18,14 +16,11 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.core.gotext import INT64_MAX
 from mooring.engine.core.machine import Finding
 from mooring.engine.core.pod import Pod
-from mooring.engine.core.quantity import Quantity, QuantitySyntaxError
-from mooring.inputs.decoding.api_fields import Places
 from mooring.inputs.decoding.documents import NotJSONError, read_json
 from mooring.inputs.decoding.fields import Document, part_at
-from mooring.inputs.pods import defaults
+from mooring.inputs.pods import cluster_objects
 from mooring.inputs.pods.claims import objects_of
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_fields import with_allocated
@@ -36,7 +31,7 @@ from mooring.lazy import dataclass, field
 LIMITED: Final = "MOOR-541"
 INJECTED: Final = "MOOR-542"
 NETWORK: Final = "NetworkAttachmentDefinition"
-READ: Final = frozenset({defaults.LIMIT_RANGE, NETWORK})
+READ: Final = frozenset({cluster_objects.LIMIT_RANGE, NETWORK})
 """Kinds without pods that admission reads; Namespaces, too, but only their labels and annotations."""
 _NETWORKS: Final = ("k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network")
 _RESOURCE: Final = "k8s.v1.cni.cncf.io/resourceName"
@@ -129,7 +124,7 @@ def _containers(content: Any, *, init: bool = False) -> Iterator[tuple[bool, Map
 class APIServerAdmission:
     """What admission does to the pods of some documents; what it did is noted for :meth:`findings`."""
 
-    limits: Mapping[str, Sequence[defaults.LimitRange]]
+    limits: Mapping[str, Sequence[cluster_objects.LimitRange]]
     """By namespace."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Name -> labels and annotations."""
@@ -155,7 +150,7 @@ class APIServerAdmission:
                     networks[namespace, name] = keys.get(_RESOURCE, "")
                 else:
                     namespaces[name] = keys
-        return APIServerAdmission(defaults.limit_ranges(documents), namespaces, networks, fragment)
+        return APIServerAdmission(cluster_objects.limit_ranges(documents), namespaces, networks, fragment)
 
     def new_pod(self, found: PodObject, source: str, gates: PodGates) -> Pod:
         """Return a pod as the API server stores it, as far as that is known.
@@ -175,7 +170,7 @@ class APIServerAdmission:
         _, namespace, _ = _metadata(found.content)
         ranges, by = self.limits.get(namespace, ()), []
         for one in ranges:
-            spec, said = defaults.with_defaults(spec, one)
+            spec, said = cluster_objects.with_defaults(spec, one)
             if said:
                 by.append(f"LimitRange {namespace}/{one.name}")
                 self._note(found, "info", LIMITED, f"LimitRanger plugin set: {said} ({by[-1]})")
@@ -186,7 +181,7 @@ class APIServerAdmission:
                 raise
             remedy = "; ".join((*filter(None, [error.remedy]), f"amounts that the pod lacks come from {', '.join(by)}"))
             raise InputError(error.problem, source=error.source, field=error.field, remedy=remedy) from None
-        defaults.check_limits(pod, ranges)
+        cluster_objects.check_limits(pod, ranges)
         return pod
 
     def findings(self) -> Iterator[Finding]:
@@ -308,51 +303,3 @@ def _network_names(text: str, namespace: str) -> list[tuple[str, str]]:
         ]
     parts = [part.strip().partition("@")[0] for part in text.split(",") if part.strip()]
     return [(part.rpartition("/")[0] or namespace, part.rpartition("/")[2]) for part in parts]
-
-
-TOO_LARGE: Final = "MOOR-518"
-_CONTAINERS: Final = ("containers", "initContainers")
-_SHORT: Final = 15
-"""Characters of a quantity that can only be too large with a suffix that caps it (``Ei``)."""
-
-
-def large_quantities(content: Mapping[str, Any], place: str, places: Places) -> Iterator[Finding]:
-    """Yield a warning for each request or limit of a pod that does not fit into 64 bits.
-
-    Args:
-        content: a v1 Pod that was read without an error.
-        place: where it is in its document; empty for the document itself.
-        places: names the lines and columns of fields.
-    """
-    found = dict(_large(content["spec"], f"{place}.spec" if place else "spec"))
-    lines = places(list(found)) if found else {}
-    for path, problem in found.items():
-        yield Finding("warning", path, f"{lines[path]}: {problem}", TOO_LARGE, lines[path])
-
-
-def _large(spec: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
-    holders = [(place, spec)]
-    for kind in _CONTAINERS:
-        holders += [(f"{place}.{kind}[{index}]", one) for index, one in enumerate(spec.get(kind) or ())]
-    for where, holder in holders:
-        resources = holder.get("resources") or {}
-        for amounts in ("requests", "limits"):
-            for name, value in (resources.get(amounts) or {}).items():
-                text = str(value)
-                if len(text) > _SHORT and (problem := _problem(name, text)):
-                    yield f"{where}.resources.{amounts}.{name}", problem
-
-
-def _problem(name: str, text: str) -> str:
-    try:
-        quantity = Quantity.parse(text)
-    except QuantitySyntaxError:
-        return ""
-    unit, scale = ("thousandths", 10**6) if name == "cpu" else ("units", 10**9)
-    if abs(quantity.nano) // scale <= INT64_MAX:
-        return ""
-    left = quantity.milli if name == "cpu" else quantity.units
-    return (
-        f"an amount of {len(text)} characters does not fit into 64 bits: the API server takes it, and the kubelet "
-        f"computes with {left} {unit}"
-    )

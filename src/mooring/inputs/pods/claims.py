@@ -23,8 +23,7 @@ from typing import Any, Final
 
 from mooring.engine.core.pod import AttributeValue, ClaimedDevice, ClaimUse, Container, DynamicDevice, ResourceClaim
 from mooring.inputs.decoding import fields as reading
-from mooring.inputs.decoding.documents import located
-from mooring.inputs.decoding.fields import Document, each_at, list_at, mapping_at, name_at, text_at, within
+from mooring.inputs.decoding.fields import each_at, list_at, mapping_at, name_at, text_at, within
 from mooring.lazy import dataclass, replace
 
 CLAIM: Final = "ResourceClaim"
@@ -265,33 +264,6 @@ def _entries(parent: Mapping[str, Any], field: str, place: str) -> Iterable[tupl
 KINDS: Final = frozenset({CLAIM, SLICE})
 _DEEPEST: Final = 8
 """Lists inside lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicObjects:
-    """What is known of dynamic resource allocation."""
-
-    claims: tuple[ResourceClaim, ...] = ()
-    slices: tuple[ResourceSlice, ...] = ()
-
-
-def dynamic_objects(documents: Iterable[Document]) -> DynamicObjects:
-    """Return the claims and slices of documents; other objects are passed over.
-
-    Raises:
-        InputError: one of them cannot be understood.
-    """
-    claims: list[ResourceClaim] = []
-    slices: list[ResourceSlice] = []
-    for document in documents:
-        with located(document):
-            for place, content in objects_of(document.content, KINDS):
-                with within(place):
-                    if content.get("kind") == CLAIM:
-                        claims.append(claim_of(content, source=document.source))
-                    else:
-                        slices.append(slice_of(content, source=document.source))
-    return DynamicObjects(tuple(claims), tuple(slices))
 
 
 def objects_of(

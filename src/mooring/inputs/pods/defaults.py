@@ -5,30 +5,19 @@ DefaultPodLevelResources; spec: configuration.md section 6. The fix moved the po
 admission webhooks, where the kubelet does not apply it to static pods, and taught it to fill limits.
 Huge pages of pods in v1.32 and v1.33: spec: releases.md section 8.
 QoS class: kubelet v1.37.1, pkg/apis/core/v1/helper/qos; spec: configuration.md section 6.
-
-LimitRange: what the API server's LimitRanger adds to the containers of a new pod, and the pods that it refuses.
-Source: API server v1.37.1, plugin/pkg/admission/limitranger/admission.go (PodMutateLimitFunc, PodValidateLimitFunc)
-and SetDefaults_LimitRangeItem. Limits have become requests before (SetDefaults_Pod). The API server takes several
-LimitRanges of a namespace, and the resources of one, in random order; here they are taken as the files have them, and
-resources by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MIXED_CPUS, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
-from mooring.engine.core.errors import InputError
-from mooring.engine.core.pod import Container, ContainerKind, Pod, PodResources, QoS, ResourceList, is_supported
+from mooring.engine.core.pod import Container, ContainerKind, PodResources, QoS, ResourceList, is_supported
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.release import EXTENSION_GATES, NEWEST, SWITCHES, Release
 from mooring.engine.releases.gates import known_gates
-from mooring.inputs.decoding.documents import located
-from mooring.inputs.decoding.fields import Document, as_mapping, list_at, mapping_at, text_at, within
-from mooring.inputs.decoding.quantities import HUGE_PAGES, resource_list
-from mooring.inputs.pods.claims import objects_of
+from mooring.inputs.decoding.quantities import HUGE_PAGES
 from mooring.lazy import dataclass
 
 
@@ -240,141 +229,3 @@ def _class_of(requests: ResourceList, limits: ResourceList) -> QoS:
         zeros += not request
     # One of the two set, the other not: neither class fits.
     return (QoS.GUARANTEED, QoS.BURSTABLE, QoS.BEST_EFFORT)[zeros]
-
-
-LIMIT_RANGE: Final = "LimitRange"
-_CONTAINER: Final = "Container"
-_LISTS: Final = (("containers", "container"), ("initContainers", "init container"))
-"""Field of a pod's spec -> what the LimitRanger calls the containers in it, in its order."""
-
-
-LimitItem: TypeAlias = tuple[str, ResourceList, ResourceList, ResourceList]
-"""One item of ``spec.limits``: ``Container`` or ``Pod`` (others do not concern pods), ``min``, ``max``,
-``maxLimitRequestRatio``."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitRange:
-    """One LimitRange."""
-
-    name: str
-    namespace: str
-    source: str
-    items: tuple[LimitItem, ...]
-    requests: Mapping[str, str]
-    """What a container gets that requests nothing of a resource."""
-    limits: Mapping[str, str]
-
-
-def limit_ranges(documents: Iterable[Document]) -> dict[str, list[LimitRange]]:
-    """Return the LimitRanges of documents by namespace.
-
-    Raises:
-        InputError: one of them cannot be understood.
-    """
-    found: dict[str, list[LimitRange]] = {}
-    for document in documents:
-        with located(document):
-            for place, content in objects_of(document.content, {LIMIT_RANGE}):
-                with within(place):
-                    one = _limit_range(content, document.source)
-                found.setdefault(one.namespace, []).append(one)
-    return found
-
-
-def _limit_range(content: Mapping[str, Any], source: str) -> LimitRange:
-    metadata = mapping_at(content, "metadata")
-    items = []
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
-    for index, given in enumerate(list_at(mapping_at(content, "spec"), "limits")):
-        with within(f"spec.limits[{index}]"):
-            item = as_mapping(given)
-            kind, least, most = text_at(item, "type"), resource_list(item, "min"), resource_list(item, "max")
-            items.append((kind, least, most, resource_list(item, "maxLimitRequestRatio")))
-            if kind == _CONTAINER:
-                default = {**most, **resource_list(item, "default")}
-                asked = {**least, **default, **resource_list(item, "defaultRequest")}
-                limits.update((name, str(amount)) for name, amount in default.items())
-                requests.update((name, str(amount)) for name, amount in asked.items())
-    namespace = text_at(metadata, "namespace") or "default"
-    return LimitRange(text_at(metadata, "name"), namespace, source, tuple(items), requests, limits)
-
-
-def with_defaults(spec: Mapping[str, Any], one: LimitRange) -> tuple[dict[str, Any], str]:
-    """Return a pod's spec with the defaults of a LimitRange, and what the API server's annotation says of them."""
-    completed, said = dict(spec), []
-    for field, called in _LISTS:
-        if not isinstance(spec.get(field), list):
-            continue
-        completed[field] = containers = list(spec[field])
-        for index, container in enumerate(containers):
-            resources = container.get("resources") or {} if isinstance(container, dict) else None
-            if not isinstance(resources, dict):
-                continue
-            given = {part: resources.get(part) or {} for part in ("requests", "limits")}
-            if not all(isinstance(amounts, dict) for amounts in given.values()):
-                continue
-            given["requests"] = {**given["limits"], **given["requests"]}
-            for part, defaults in (("requests", one.requests), ("limits", one.limits)):
-                added = sorted(defaults.keys() - given[part].keys())
-                if added:
-                    given[part] = {**defaults, **given[part]}
-                    said.append(f"{', '.join(added)} {part[:-1]} for {called} {container.get('name')}")
-            containers[index] = {**container, "resources": {**resources, **given}}
-    return completed, "; ".join(said)
-
-
-def check_limits(pod: Pod, ranges: Iterable[LimitRange]) -> None:
-    """Check a new pod against the LimitRanges of its namespace.
-
-    Raises:
-        InputError: the API server would refuse it, with its words.
-    """
-    for one in ranges:
-        wrong = list(dict.fromkeys(message for item in one.items for message in _violations(pod, item)))
-        if wrong:
-            words = wrong[0] if len(wrong) == 1 else f"[{', '.join(wrong)}]"
-            remedy = f"change the pod, or the LimitRange {one.namespace}/{one.name} ({one.source})"
-            raise InputError(f'the API server refuses it: pods "{pod.name}" is forbidden: {words}', remedy=remedy)
-
-
-def _violations(pod: Pod, item: LimitItem) -> Iterator[str]:
-    if item[0] == _CONTAINER:
-        # Apps are checked before init containers.
-        for container in sorted(pod.containers, key=lambda one: one.kind.value != "app"):
-            yield from _outside(item, container.requests, container.limits)
-    elif item[0] == "Pod":
-        requests, limits = total_requests(pod.containers), total_limits(pod.containers)
-        for total, whole in ((requests, "requests"), (limits, "limits")):
-            given: ResourceList = getattr(pod.resources, whole) if pod.resources else {}
-            total.update((name, amount) for name, amount in given.items() if is_supported(name))
-        yield from _outside(item, requests, limits)
-
-
-def _outside(item: LimitItem, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
-    kind, minimum, maximum, ratios = item
-    for name, least in sorted(minimum.items()):
-        begin = f"minimum {name} usage per {kind} is {least}"
-        if name not in requests:
-            yield f"{begin}. No request is specified"
-        elif requests[name] < least:
-            yield f"{begin}, but request is {requests[name]}"
-        elif name in limits and limits[name] < least:
-            yield f"{begin}, but limit is {limits[name]}"
-    for name, most in sorted(maximum.items()):
-        begin = f"maximum {name} usage per {kind} is {most}"
-        if name not in limits:
-            yield f"{begin}. No limit is specified"
-        elif limits[name] > most:
-            yield f"{begin}, but limit is {limits[name]}"
-        elif name in requests and requests[name] > most:
-            yield f"{begin}, but request is {requests[name]}"
-    for name, most in sorted(ratios.items()):
-        begin = f"{name} max limit to request ratio per {kind} is {most}"
-        request, limit = requests.get(name, _ZERO), limits.get(name, _ZERO)
-        if request.is_zero or limit.is_zero:
-            what = "request" if request.is_zero else "limit"
-            yield f"{begin}, but no {what} is specified or {what} is 0"
-        elif limit.nano * 10**9 > most.nano * request.nano:
-            yield f"{begin}, but provided ratio is {limit.nano / request.nano:f}"
