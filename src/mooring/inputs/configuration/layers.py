@@ -148,7 +148,13 @@ def merged_layers(layers: Iterable[Layer], *, has_file: bool, release: Release =
     later = [*tiers[Tier.VENDOR_DROP_IN], *tiers[Tier.DROP_IN], *tiers[Tier.FLAGS]]
     if has_file and not any(_EVICTION in layer.fields or _MERGES in layer.fields for layer in later):
         return _with_flags(_patched(fields, tiers), tiers[Tier.FLAGS])
-    fields = _with_thresholds(fields, release) if has_file else {_EVICTION: {}, **fields}
+    if not has_file:
+        fields = {_EVICTION: {}, **fields}
+    elif (given := fields.get(_EVICTION)) is None:
+        # The kubelet fills thresholds in while it reads the file.
+        fields = {**fields, _EVICTION: dict(DEFAULT_EVICTION_HARD)}
+    elif fields.get(_MERGES) is True and _MERGES not in later_fields(release.name) and isinstance(given, dict):
+        fields = {**fields, _EVICTION: {**DEFAULT_EVICTION_HARD, **given}}
     fields = _with_flags(_patched(fields, tiers), tiers[Tier.FLAGS])
     # Thresholds are completed while the file is read, and not again: neither drop-ins nor flags can ask for it.
     return {**fields, _EVICTION: fields.get(_EVICTION) or {}, _MERGES: False}
@@ -191,13 +197,3 @@ def _with_flags(fields: dict[str, Any], layers: Sequence[Layer]) -> dict[str, An
     if isinstance(gates, dict) and isinstance(flags.get(_GATES), dict):
         flags[_GATES] = {**gates, **flags[_GATES]}
     return {**fields, **flags}
-
-
-def _with_thresholds(fields: dict[str, Any], release: Release) -> dict[str, Any]:
-    """Return the fields of a file with the thresholds that the kubelet fills in while it reads the file."""
-    given = fields.get(_EVICTION)
-    if given is None:
-        return {**fields, _EVICTION: dict(DEFAULT_EVICTION_HARD)}
-    if fields.get(_MERGES) is True and _MERGES not in later_fields(release.name) and isinstance(given, dict):
-        return {**fields, _EVICTION: {**DEFAULT_EVICTION_HARD, **given}}
-    return fields

@@ -204,7 +204,10 @@ def capture_machine(tree: Tree) -> Capture:
         capture.links[path] = f"../../cpu/{path.rpartition('/')[2]}"
     for path in cpuset_files(tree):
         _take_file(tree, "/".join(part for part in path.split("/") if part), capture)
-    if NOTE not in capture.files and _is_this_computer(tree):
+    # Whether the tree is the computer that runs this, seen directly or at another place (``/host``).
+    boot = tree.read(_BOOT)
+    is_here = tree.is_live or (boot is not None and boot == live_tree().read(_BOOT))
+    if NOTE not in capture.files and is_here:
         system = f"Architecture: {os.uname().machine}\nPageSize: {os.sysconf('SC_PAGE_SIZE')}\n"
         capture.files[NOTE] = system.encode()
     return capture
@@ -287,9 +290,3 @@ def _groups(tree: Tree, *, service_names: bool) -> Iterator[str]:
             if tree.is_dir(inside):
                 of_pods = service_names or name in _POD_GROUPS or (group != root and inner)
                 pending.append((inside, of_pods))
-
-
-def _is_this_computer(tree: Tree) -> bool:
-    """Tell whether the tree is the computer that runs this, seen directly or at another place (``/host``)."""
-    boot = tree.read(_BOOT)
-    return tree.is_live or (boot is not None and boot == live_tree().read(_BOOT))
