@@ -63,8 +63,33 @@ class Circumstances:
 
     @cached_property
     def chapters(self) -> tuple[Chapter, ...]:
-        """The chapters, in the order in which things happened."""
-        return _chapters_of(self.pod, self.facts, self.settings, self.memory)
+        """The chapters, in the order in which things happened; containers that were not reached have none."""
+        mine = [fact for fact in self.facts if getattr(fact, "pod", self.pod.uid) == self.pod.uid]
+        merges, start = dict[str, tuple[HintsMerged, tuple[Opinion, ...]]](), 0
+        for position, fact in enumerate(mine):
+            if isinstance(fact, HintsMerged):
+                part, start = mine[start : position + 1], position + 1
+                given = last(part, HintsGiven)
+                container = given.container if given is not None else POD
+                merges[container] = fact, opinions_of(part, self.settings, fact.policy, self.memory)
+        steps: dict[str, list[Step]] = {}
+        told = False
+        for step in _steps(mine, plugins=self.settings.plugins is not None):
+            # A refusal is reported once.
+            if not (told and isinstance(step, cpus.CPUPinningFailed | MemoryPinningFailed)):
+                steps.setdefault(step.container, []).append(step)
+            told = failed(step)
+        reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
+        names = [POD] if POD in merges or POD in steps else []
+        names += [container.name for container in self.pod.containers if container.name in reached]
+        by_distance = self.settings.numa.distances is not None
+        scores = {fact.container: fact.score for fact in mine if isinstance(fact, HintScored)}
+        found = []
+        for name in names:
+            merge, opinions = merges.get(name, (None, ()))
+            request, done = _request(self.pod, name, self.settings), tuple(steps.get(name, ()))
+            found.append(Chapter(name, *request, opinions, merge, by_distance, scores.get(name), done))
+        return tuple(found)
 
     @property
     def refused_in(self) -> Chapter | None:
@@ -75,36 +100,6 @@ class Circumstances:
         """Return the last step of a kind in which the pod was refused; None when there is none."""
         chapter = self.refused_in
         return chapter.refusal(kind) if chapter is not None else None
-
-
-def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: MemoryState) -> tuple[Chapter, ...]:
-    """Return the chapters in the order in which things happened; containers that were not reached have none."""
-    mine = [fact for fact in facts if getattr(fact, "pod", pod.uid) == pod.uid]
-    merges, start = dict[str, tuple[HintsMerged, tuple[Opinion, ...]]](), 0
-    for position, fact in enumerate(mine):
-        if isinstance(fact, HintsMerged):
-            part, start = mine[start : position + 1], position + 1
-            given = last(part, HintsGiven)
-            container = given.container if given is not None else POD
-            merges[container] = fact, opinions_of(part, settings, fact.policy, memory)
-    steps: dict[str, list[Step]] = {}
-    told = False
-    for step in _steps(mine, plugins=settings.plugins is not None):
-        # A refusal is reported once.
-        if not (told and isinstance(step, cpus.CPUPinningFailed | MemoryPinningFailed)):
-            steps.setdefault(step.container, []).append(step)
-        told = failed(step)
-    reached = {getattr(fact, "container", POD) for fact in mine} | set(merges)
-    names = [POD] if POD in merges or POD in steps else []
-    names += [container.name for container in pod.containers if container.name in reached]
-    by_distance = settings.numa.distances is not None
-    scores = {fact.container: fact.score for fact in mine if isinstance(fact, HintScored)}
-    found = []
-    for name in names:
-        merge, opinions = merges.get(name, (None, ()))
-        request, done = _request(pod, name, settings), tuple(steps.get(name, ()))
-        found.append(Chapter(name, *request, opinions, merge, by_distance, scores.get(name), done))
-    return tuple(found)
 
 
 def _request(pod: Pod, container: str, settings: Settings) -> tuple[int, str]:

@@ -260,7 +260,18 @@ def _cpus(
             f" and already holds them on {where}, which {policy} rejects when the pod is admitted again",
             again,
         )
-    return _scattered(asked, now, topology, circumstances)
+    policy, cpu = circumstances.settings.topology_policy, circumstances.settings.cpu
+    free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
+    listed = f"free: {per_node(free)}"
+    advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
+    reserved = cpu.reserved if cpu is not None else 0
+    if policy == SINGLE_NUMA_NODE and fewest_nodes(topology, asked.need, reserved) != 1:
+        advice = "Request fewer CPUs, reserve fewer, or use topologyManagerPolicy best-effort."
+    if policy == SINGLE_NUMA_NODE:
+        return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
+    return Reason(
+        code.TOO_MANY_NODES, f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})", advice
+    )
 
 
 def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
@@ -286,21 +297,6 @@ def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> 
         although = f", although {nodes(better)} {'has' if len(better) == 1 else 'have'} enough" if better else ""
         clause = f"{stay}; including those, {usable} {'is' if usable == 1 else 'are'} available there{although}"
     return Reason(code.PINNED_BY_EARLIER, clause, advice)
-
-
-def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, circumstances: Circumstances) -> Reason:
-    policy, cpu = circumstances.settings.topology_policy, circumstances.settings.cpu
-    free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
-    listed = f"free: {per_node(free)}"
-    advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
-    reserved = cpu.reserved if cpu is not None else 0
-    if policy == SINGLE_NUMA_NODE and fewest_nodes(topology, asked.need, reserved) != 1:
-        advice = "Request fewer CPUs, reserve fewer, or use topologyManagerPolicy best-effort."
-    if policy == SINGLE_NUMA_NODE:
-        return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
-    return Reason(
-        code.TOO_MANY_NODES, f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})", advice
-    )
 
 
 def _wider(asked: CPUHintsAsked, now: int, topology: Topology) -> str:
