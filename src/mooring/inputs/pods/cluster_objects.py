@@ -334,23 +334,20 @@ def large_quantities(content: Mapping[str, Any], place: str, places: Places) -> 
         place: where it is in its document; empty for the document itself.
         places: names the lines and columns of fields.
     """
-    found = dict(_large(content["spec"], f"{place}.spec" if place else "spec"))
-    lines = places(list(found)) if found else {}
-    for path, problem in found.items():
-        yield Finding("warning", path, f"{lines[path]}: {problem}", TOO_LARGE, lines[path])
-
-
-def _large(spec: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
-    holders = [(place, spec)]
+    found: dict[str, str] = {}
+    spec, of_spec = content["spec"], f"{place}.spec" if place else "spec"
+    holders = [(of_spec, spec)]
     for kind in _CONTAINERS:
-        holders += [(f"{place}.{kind}[{index}]", one) for index, one in enumerate(spec.get(kind) or ())]
+        holders += [(f"{of_spec}.{kind}[{index}]", one) for index, one in enumerate(spec.get(kind) or ())]
     for where, holder in holders:
         resources = holder.get("resources") or {}
         for amounts in ("requests", "limits"):
             for name, value in (resources.get(amounts) or {}).items():
-                text = str(value)
-                if len(text) > _SHORT and (problem := _problem(name, text)):
-                    yield f"{where}.resources.{amounts}.{name}", problem
+                if len(text := str(value)) > _SHORT and (problem := _problem(name, text)):
+                    found[f"{where}.resources.{amounts}.{name}"] = problem
+    lines = places(list(found)) if found else {}
+    for path, problem in found.items():
+        yield Finding("warning", path, f"{lines[path]}: {problem}", TOO_LARGE, lines[path])
 
 
 def _problem(name: str, text: str) -> str:
