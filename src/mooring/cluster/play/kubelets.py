@@ -38,7 +38,7 @@ from mooring.engine.kubelet.events import Admit, Advance, Event, EventResult, Li
 from mooring.engine.kubelet.timeline import FIRST_RETRY
 from mooring.engine.node.resizing import resize_state
 from mooring.engine.node.resources import Resize
-from mooring.inputs.pods.pod_status import FINISHED
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.published.objects import NodeFacts, NodeState
 from mooring.published.restored import NodeKind, restored
 from mooring.service.apiserver import ClusterError

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.pods.pod_status import FINISHED
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.pods import MIRROR, pod_from_object
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
 from mooring.monitoring.serve.app import ServeOptions, connection, guard_of, run_application
