@@ -42,7 +42,11 @@ def check_together(
     pods = {pod.uid: pod for pod in active}
     of_cpu, of_memory = _holders(cpu.state), _holders(memory.state)
     if settings.cpu is not None:
-        others = {one for one in of_memory | _device_holders(devices) if _may_have_cpus(settings, pods, one)}
+        others = {
+            one
+            for one in of_memory | {EntryHolder(one.uid, one.container) for one in devices.held}
+            if _may_have_cpus(settings, pods, one)
+        }
         yield from _lost(cpu, of_cpu, others, "CPUs", pods)
     if settings.memory is not None and memory.is_there:
         yield from _lost(memory, of_memory, of_cpu, "memory", pods)
@@ -52,10 +56,6 @@ def check_together(
 def _holders(state: CPUState | MemoryState | None) -> set[EntryHolder]:
     entries: Mapping[str, Mapping[str, object]] = state.assignments if state is not None else {}
     return {EntryHolder(uid, name) for uid, held in entries.items() if state_owner(uid).is_pods for name in held}
-
-
-def _device_holders(devices: DeviceRecord) -> set[EntryHolder]:
-    return {EntryHolder(one.uid, one.container) for one in devices.held}
 
 
 def _may_have_cpus(settings: Settings, pods: Mapping[str, Pod], holder: EntryHolder) -> bool:
