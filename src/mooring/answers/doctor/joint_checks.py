@@ -153,7 +153,13 @@ def _apart(
         if mask:
             near.setdefault(EntryHolder(one.uid, one.container), {})[one.resource] = mask
     for holder, resources in sorted(near.items()):
-        held = {"CPUs": _cpu_nodes(settings, cpu, holder), "memory": _memory_nodes(memory, holder)}
+        cpus = 0 if cpu is None else cpu.assignments.get(holder.uid, {}).get(holder.container, 0)
+        groups = {} if settings.topology is None else settings.topology.numa
+        blocks = () if memory is None else memory.assignments.get(holder.uid, {}).get(holder.container, ())
+        held = {
+            "CPUs": mask_of(node for node, local in groups.items() if local & cpus),
+            "memory": mask_of(node for block in blocks for node in block.numa),
+        }
         apart = [
             (resource, mask, what, nodes)
             for resource, mask in sorted(resources.items())
@@ -165,14 +171,3 @@ def _apart(
             named, on, near_to = holder_name(holder, pods), list_text(nodes), list_text(mask)
             words = {"named": named, "what": what, "nodes": on, "resource": resource, "near": near_to}
             yield problem("MOOR-352", "", [holder], 0, (), **words)
-
-
-def _cpu_nodes(settings: Settings, state: CPUState | None, holder: EntryHolder) -> int:
-    cpus = 0 if state is None else state.assignments.get(holder.uid, {}).get(holder.container, 0)
-    groups = {} if settings.topology is None else settings.topology.numa
-    return mask_of(node for node, local in groups.items() if local & cpus)
-
-
-def _memory_nodes(state: MemoryState | None, holder: EntryHolder) -> int:
-    blocks = () if state is None else state.assignments.get(holder.uid, {}).get(holder.container, ())
-    return mask_of(node for block in blocks for node in block.numa)
