@@ -26,9 +26,13 @@ from tests.patience import until
 from tests.render.pictured import terminal_text
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.status.api import status_pages
-from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import NO_RUNTIME, Published, Snapshot
+from mooring.agent.metrics import status_pages
+from mooring.agent.status import (
+    NO_RUNTIME,
+    Published,
+    Snapshot,
+    status_document,
+)
 from mooring.documents.status import AgentCountsPart, ConfigurationPart
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
