@@ -319,7 +319,7 @@ def scores(table: NodeTable, asked: PodDemand, nodes: Amounts, strategy: Strateg
     """
     counts = table.disliked(asked.fields)[nodes]
     most = counts.max(initial=0)
-    total = (
+    total: Amounts = (
         RESOURCES_WEIGHT * _resources(table, asked, nodes, strategy)
         + BALANCE_WEIGHT * _balance(table, asked, nodes)
         + TAINT_WEIGHT * (np.full(len(counts), MOST) if most == 0 else MOST - MOST * counts // most)
