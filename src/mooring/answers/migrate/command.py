@@ -216,13 +216,9 @@ def _steps(migration: migrating.Migration, node: str, root: str) -> Iterator[mig
         ),
     )
     yield _step("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
-    ready = (
-        f"mooring status prints ready, and CPUs {taken.exclusive or 'none'} as exclusive." if taken is not None else ""
-    )
+    ready = [f"mooring status prints ready, and CPUs {taken.exclusive or 'none'} as exclusive."] if taken else []
     yield _step(
-        "Verify, and let pods come",
-        ("mooring status", shlex.join(["kubectl", "uncordon", node])),
-        (ready,) if ready else (),
+        "Verify, and let pods come", ("mooring status", shlex.join(["kubectl", "uncordon", node])), tuple(ready)
     )
 
 

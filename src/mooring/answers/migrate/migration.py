@@ -125,7 +125,7 @@ class Migration:
     question: Question
     """The node as it is."""
     drained: bool
-    """Whether the pods of the node are evicted, so that those that come afterwards are placed anew; else they run on."""
+    """Whether the pods of the node are evicted, and those that come afterwards placed anew; else they run on."""
     diagnosis: DiagnosisDocument
     without_managers: AnyPlan
     """The kubelet with policy none and no state files."""
