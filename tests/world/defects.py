@@ -12,6 +12,8 @@ from mooring.agent import agent, reconcile, state_holder, store
 from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.effects import WriteAssigned
 from mooring.agent.executor import AssignedFiles
+from mooring.agent.nri import connection, plugin
+from mooring.agent.nri.connection import Connection
 from mooring.agent.nri.session import Session
 from mooring.agent.reactor.hotplug import is_news
 from mooring.agent.state_holder import StateHolder
@@ -93,6 +95,19 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
 """Of the agent, by name: where the product's line is, its name, what takes its place."""
 
 
+def _shut_for_ever(self: Any, why: Any, shut: Any = Connection._shut) -> None:  # noqa: SLF001 - as above
+    if "announces" not in str(why) and "opened" not in str(why):
+        shut(self, why)
+
+
+WIRE_DEFECTS: dict[str, tuple[object, str, object]] = {
+    "a runtime that says nothing is not asked whether it is there": (plugin, "QUIET_SECONDS", 1e9),
+    "a frame of any length is waited for": (connection.frame_reader, "__defaults__", (1 << 40,)),
+    "nonsense ends no connection": (Connection, "_shut", _shut_for_ever),
+}
+"""Of what the agent makes of a connection on which anything can come."""
+
+
 def _as_waiting(self: Any, asked: Any, read: Any = Binder._read_pod) -> Any:  # noqa: SLF001 - as above
     seen = read(self, asked)
     return None if seen is None else replace(seen, node="")
@@ -156,6 +171,6 @@ CLUSTER_DEFECTS: dict[str, tuple[object, str, object]] = {
 
 def put_back(name: str) -> None:
     """Bring a defect back into this process."""
-    where, what, instead = {**DEFECTS, **CLUSTER_DEFECTS}[name]
+    where, what, instead = {**DEFECTS, **WIRE_DEFECTS, **CLUSTER_DEFECTS}[name]
     getattr(where, what)  # a defect of something that has another name by now would be none
     setattr(where, what, instead)

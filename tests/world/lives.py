@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from tests.agent.simulated_runtime import Stage
-from tests.world.files import RATES
+from tests.world.files import RATES, WIRE_RATES
 from tests.world.kernel import ALL
 from tests.world.laws import problems
 from tests.world.living import BrokenLawError, Life
@@ -286,6 +286,12 @@ class NodeLife(Life):
         for program in {one.program for one in self.threads.tasks} | {self.node.program}:
             if program is not None:
                 self.node.files.end(program)
+
+
+class WireLife(NodeLife):
+    """One in which agent and runtime hear, now and then, what nobody sent."""
+
+    RATES = WIRE_RATES
 
 
 def _sizes(cpus: int) -> LinuxResources:

@@ -51,7 +51,7 @@ from mooring.service.logs import Log, Traces
 
 if TYPE_CHECKING:
     from mooring.agent.device_access import DeviceAccess
-    from mooring.agent.interrupts import InterruptReconciler
+    from mooring.agent.interrupts.reconcile import InterruptReconciler
 
 VERIFYING = 10.0
 """Seconds between two checks of all control groups."""
@@ -306,7 +306,7 @@ class Agent:
         if self.interrupts is None and self._root:
             if not self._moved_before and IRQ_AFFINITY not in self.holder.state.kubelet.mooring.extensions:
                 return
-            from mooring.agent.interrupts import InterruptReconciler  # noqa: PLC0415 - as said above
+            from mooring.agent.interrupts.reconcile import InterruptReconciler  # noqa: PLC0415 - as said above
 
             folder, address = Path(self.options.state_dir), self.devices.address if self.devices else None
             self.interrupts = InterruptReconciler(self._root, folder, self.holder, self.metrics, self._log, address)

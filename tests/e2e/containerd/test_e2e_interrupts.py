@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.interrupt_files import (
+from mooring.agent.interrupts.files import (
     InterruptJournal,
     InterruptTrouble,
     IRQFiles,
 )
-from mooring.agent.interrupts import restore_interrupts
+from mooring.agent.interrupts.reconcile import restore_interrupts
 from mooring.agent.store import INTERRUPT_FILE
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import NEW, Interrupt, Memory
@@ -25,9 +25,9 @@ FILES = IRQFiles()
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from mooring.agent.interrupt_files import IRQFiles
-from mooring.agent.interrupt_files import InterruptJournal
-from mooring.agent.interrupt_files import InterruptWriter
+from mooring.agent.interrupts.files import IRQFiles
+from mooring.agent.interrupts.files import InterruptJournal
+from mooring.agent.interrupts.files import InterruptWriter
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
 from mooring.engine.extensions.interrupts import steer

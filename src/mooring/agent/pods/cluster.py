@@ -35,8 +35,8 @@ from mooring.lazy import lazily
 from mooring.service.agent_options import AgentOptions
 
 with lazily():
-    from mooring.agent import eviction
     from mooring.agent.pods import api as pods_api
+    from mooring.agent.pods import eviction
     from mooring.agent.pods import writer as cluster_writer
     from mooring.service import apiserver
 

@@ -15,7 +15,7 @@ from threading import Lock
 from msgspec import UNSET
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.interrupt_files import (
+from mooring.agent.interrupts.files import (
     InterruptJournal,
     InterruptsFound,
     InterruptTrouble,
