@@ -12,8 +12,7 @@ from mooring.agent import agent, reconcile, state_holder, store
 from mooring.agent.adapter import RuntimeAdapter
 from mooring.agent.effects import WriteAssigned
 from mooring.agent.executor import AssignedFiles
-from mooring.agent.nri import connection, plugin
-from mooring.agent.nri.connection import Connection
+from mooring.agent.nri import plugin
 from mooring.agent.nri.session import Session
 from mooring.agent.reactor.hotplug import is_news
 from mooring.agent.state_holder import StateHolder
@@ -95,15 +94,14 @@ DEFECTS: dict[str, tuple[object, str, object]] = {
 """Of the agent, by name: where the product's line is, its name, what takes its place."""
 
 
-def _shut_for_ever(self: Any, why: Any, shut: Any = Connection._shut) -> None:  # noqa: SLF001 - as above
-    if "announces" not in str(why) and "opened" not in str(why):
-        shut(self, why)
+def _comes_once(connect: Any, handler: Any, options: Any, observer: Any, stop: Any) -> None:
+    plugin.run_given_plugin(Session(connect(), None, options), handler, options, observer)
+    stop.wait()
 
 
 WIRE_DEFECTS: dict[str, tuple[object, str, object]] = {
     "a runtime that says nothing is not asked whether it is there": (plugin, "QUIET_SECONDS", 1e9),
-    "a frame of any length is waited for": (connection.frame_reader, "__defaults__", (1 << 40,)),
-    "nonsense ends no connection": (Connection, "_shut", _shut_for_ever),
+    "a plugin that was refused comes never again": (agent, "run_plugin", _comes_once),
 }
 """Of what the agent makes of a connection on which anything can come."""
 

@@ -243,7 +243,9 @@ class NodeLife(Life):
         if self.node.kind != "plain":
             self.hold(not told.is_dir() or not [*told.iterdir()], "files of assigned CPUs are left")
         self.hold(not missed, f"CPUs that did not come back: {list_text(missed)}")
-        self.hold(not agent.holder.state.sandboxes, f"sandboxes of pods that are gone: {agent.holder.state.sandboxes}")
+        state = agent.holder.state
+        left = (*state.sandboxes, *state.containers, *state.held, *state.kubelet.node.active, *state.unstarted)
+        self.hold(not (left or state.kubelet.node.stored_hints), f"of pods that are gone is known: {left}")
         self.node.faults.is_quiet = True
         self._orderly()
         found = Store(self.node.disk.folder).read()
