@@ -34,7 +34,7 @@ from mooring.agent.status import (
     devices_of_pod,
     status_document,
 )
-from mooring.answers.status.text import status_text
+from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig

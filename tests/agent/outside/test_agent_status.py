@@ -295,7 +295,7 @@ def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:
     server = serve_unix(path, status_pages(published, lambda: COUNTS))
     ours, theirs = pty.openpty()
     code = (
-        "import sys; import mooring.answers.show.live as live; live.PERIOD = 0.05; "
+        "import sys; import mooring.answers.show as live; live.PERIOD = 0.05; "
         "from mooring.command.main import run; sys.exit(run(sys.argv[1:]))"
     )
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"}
