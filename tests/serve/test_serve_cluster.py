@@ -36,9 +36,15 @@ from mooring.monitoring.serve.cluster_known import (
     KnownCluster,
     NodeNow,
     fittings_in_text,
+    snapshot_of_node,
 )
-from mooring.monitoring.serve.cluster_routes import OpenNodes, cluster_application, snapshot_of_node, ticking
-from mooring.monitoring.serve.cluster_run import node_of, pod_of
+from mooring.monitoring.serve.cluster_routes import (
+    OpenNodes,
+    cluster_application,
+    node_of,
+    pod_of,
+    ticking,
+)
 from mooring.monitoring.serve.node_routes import NodeRoutes
 from mooring.monitoring.serve.snapshot import NodeSnapshot, what_if
 from mooring.published.objects import NodeFacts, NodeState, PodKey

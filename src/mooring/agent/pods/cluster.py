@@ -130,7 +130,10 @@ class StaticPods:
     def _scan(self) -> None:
         seen: dict[Path, _Signature] = {}
         try:
-            for file in self._candidates():
+            found = [self._path]
+            if self._path.is_dir():
+                found = sorted(one for one in self._path.iterdir() if not one.name.startswith(".") and one.is_file())
+            for file in found:
                 status = file.stat()
                 if len(seen) < MOST_FILES:
                     seen[file] = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -146,11 +149,6 @@ class StaticPods:
             before = self._files.get(file)
             if before is None or before[0] != signature:
                 self._files[file] = signature, self._read(file)
-
-    def _candidates(self) -> list[Path]:
-        if not self._path.is_dir():
-            return [self._path]
-        return sorted(one for one in self._path.iterdir() if not one.name.startswith(".") and one.is_file())
 
     def _read(self, file: Path) -> Pod | None:
         try:
