@@ -435,7 +435,7 @@ def test_a_code_has_its_page_and_an_unknown_one_a_line(site: Site) -> None:
 # The pages of nodes of a cluster that are open: kept up to date, whatever a node publishes.
 
 
-SNAPSHOT = "mooring.monitoring.serve.cluster_routes.snapshot_of_node"
+SNAPSHOT = "mooring.monitoring.serve.cluster_known.snapshot_of_node"
 
 
 def opened(nodes: OpenNodes, name: str) -> NodeRoutes:

@@ -34,12 +34,7 @@ from mooring.agent.reconcile import (
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
-from mooring.agent.status import (
-    Published,
-    Snapshot,
-    moment,
-    unready,
-)
+from mooring.agent.status import Published, Snapshot, moment, unready
 from mooring.agent.store import INTERRUPT_FILE, Store
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY

@@ -21,10 +21,7 @@ from mooring.agent.reactor.update_container import releases_resumed
 from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status import (
-    Published,
-    moment,
-)
+from mooring.agent.status import Published, moment
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core import config
 from mooring.engine.core.decision import Observer, StartRefusal

@@ -106,7 +106,7 @@ def _left(beginning: Startup, state: AgentState, around: ClusterAccess) -> Unins
     def updates(sandboxes: Sequence[PodSandbox], containers: Sequence[RuntimeContainer]) -> Sequence[ContainerUpdate]:
         # What runs although the runtime does not list it
         groups = unlisted(state, sandboxes, containers)
-        running = frozenset(one.id for one in groups if beginning.cgroups.has_processes(one.cgroup, one.pid))
+        running = frozenset(one for one, group in groups.items() if beginning.cgroups.has_processes(*group))
         of_sandbox: dict[str, list[RuntimeContainer]] = {}
         for one in containers:
             of_sandbox.setdefault(one.pod_sandbox_id, []).append(one)

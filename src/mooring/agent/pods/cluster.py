@@ -15,7 +15,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -218,15 +218,14 @@ def own_accounts(kubeconfig: str) -> Mapping[AgentAccount, Callable[[], apiserve
     return {account: connector(kubeconfig, account.value) for account in AgentAccount if account.value in names}
 
 
-@dataclass(slots=True)
 class NoCluster:
     """For a node without API server: tells that nothing was written, the first time for each kind of thing.
 
     Calls return at once; what becomes of them is reported elsewhere, here and of a writer to the API server.
     """
 
-    report: Report = ignore
-    _reported: set[str] = field(default_factory=set)
+    def __init__(self, report: Report = ignore) -> None:
+        self._report, self._reported = report, set[str]()
 
     def event(self, event: ClusterEvent) -> None:
         """Leave it out."""
@@ -257,7 +256,7 @@ class NoCluster:
     def _report_once(self, what: str, message: str) -> None:
         if what not in self._reported and len(self._reported) < 1000:
             self._reported.add(what)
-            self.report(Finding("info", "API server", f"none is configured: {message}"))
+            self._report(Finding("info", "API server", f"none is configured: {message}"))
 
 
 ClusterReporter: TypeAlias = "NoCluster | cluster_writer.ClusterWriter"

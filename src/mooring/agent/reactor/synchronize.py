@@ -103,16 +103,16 @@ def synchronize(
         effects += grown.effects
     effects += _differences(after)
     after, files = files_after_restart(after)
-    refresh = refreshed(after)
-    writes = _all_written(after, refresh.state)
+    told, updates, _ = refreshed(after)
+    writes = _all_written(after, told)
     lifts: list[Effect] = []
     for uid in dict.fromkeys(one.uid for one in after.containers.values() if one.phase in LIVE):
         lifts += lift_of_pod(after, uid)
     return outcome(
         state,
-        refresh.state,
-        Accepted(refresh.updates),
-        (*files, *writes, *lifts, sweep(refresh.state), *effects),
+        told,
+        Accepted(updates),
+        (*files, *writes, *lifts, sweep(told), *effects),
     )
 
 

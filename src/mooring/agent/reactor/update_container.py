@@ -81,7 +81,8 @@ def update_container(
     kept = replace(resources, cpus="", mems="") if resources.shares or resources.quota else known.asked
     client = Setting(set_of(resources.cpus), node_set_of(resources.mems), resources.quota or None)
     record = wanted.over(client).over(known.record)
-    rest = refreshed(state.with_container(replace(known, asked=kept, record=record, written=None)), skip=container.id)
+    state = state.with_container(replace(known, asked=kept, record=record, written=None))
+    state, updates, writes = refreshed(state, skip=container.id)
     answer = Setting(
         wanted.cpus if resources.cpus or known.record.cpus != wanted.cpus else CPUSet(),
         wanted.mems if resources.mems or known.record.mems != wanted.mems else NO_NODES,
@@ -89,8 +90,8 @@ def update_container(
     )
     mine = ContainerUpdate(container.id, resources_of(answer), ignore_failure=False)
     answered = (mine,) if answer != Setting() else ()
-    others: tuple[effects.Effect, ...] = (*rest.writes, *lift_of_pod(rest.state, sandbox.uid), *found.effects)
-    return outcome(before, rest.state, Accepted((*answered, *rest.updates)), others)
+    others: tuple[effects.Effect, ...] = (*writes, *lift_of_pod(state, sandbox.uid), *found.effects)
+    return outcome(before, state, Accepted((*answered, *updates)), others)
 
 
 def asked(

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -58,29 +57,23 @@ MOST_OPEN: Final = 32
 """Nodes whose pages are recorded; the one that was opened longest ago is forgotten."""
 
 
-@dataclass(slots=True)
-class _OpenNode:
-    routes: node_routes.NodeRoutes
-    shown: cluster_known.NodeNow | None
-    """What the newest snapshot is made of; None after the node has left."""
-
-
-@dataclass(slots=True)
 class OpenNodes:
     """Pages of nodes."""
 
-    cluster: cluster_known.KnownCluster
-    assets: tuple[str, str]
-    _open: LRUCache[str, _OpenNode] = field(default_factory=lambda: LRUCache(MOST_OPEN))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    """Around ``_open``: reading it changes its order."""
+    def __init__(self, cluster: cluster_known.KnownCluster, assets: tuple[str, str]) -> None:
+        self.cluster, self._assets = cluster, assets
+        self._open: LRUCache[str, node_routes.NodeRoutes] = LRUCache(MOST_OPEN)
+        self._shown: dict[str, cluster_known.NodeNow | None] = {}
+        """What the newest snapshot of a page is made of; None after the node has left."""
+        self._lock = threading.Lock()
+        """Around ``_open``: reading it changes its order."""
 
     def of(self, name: str) -> node_routes.NodeRoutes | None:
         """Return the page of a node; None where the cluster has none of this name."""
         with self._lock:
             found = self._open.get(name)
         if found is not None:
-            return found.routes
+            return found
         now = self.cluster.node(name)
         if now is None:
             return None
@@ -90,31 +83,34 @@ class OpenNodes:
             lambda error: cluster_known.unknown_node(name, cluster_known.quoted(f"{type(error).__name__}: {error}")),
         )
         recording = Recording(first)
-        styles, script = (f"../../{one}" for one in self.assets)
-        made = _OpenNode(node_routes.NodeRoutes(recording, "../../", (styles, script)), now)
+        styles, script = (f"../../{one}" for one in self._assets)
         with self._lock:  # another client can have opened it meanwhile
-            return self._open.setdefault(name, made).routes
+            if name not in self._open:
+                self._open[name] = node_routes.NodeRoutes(recording, "../../", (styles, script))
+                self._shown[name] = now
+            return self._open[name]
 
     def refresh(self) -> None:
         """Bring the pages up to date; those of nodes that have not changed cost nothing. Called by one thread."""
         with self._lock:
-            pages = list(self._open.items())
-        for name, page in pages:
+            pages = [(name, page.recording) for name, page in self._open.items()]
+            self._shown = {name: self._shown[name] for name, _ in pages}
+        for name, recording in pages:
 
-            def failed(error: Exception, page: _OpenNode = page) -> None:
-                page.routes.recording.fail(f"{cluster_known.UNUSABLE} ({type(error).__name__})")
+            def failed(error: Exception, recording: Recording = recording) -> None:
+                recording.fail(f"{cluster_known.UNUSABLE} ({type(error).__name__})")
 
-            self.cluster.faults.guarded(name, partial(self._refresh, name, page), failed)
+            self.cluster.faults.guarded(name, partial(self._refresh, name, recording), failed)
 
-    def _refresh(self, name: str, page: _OpenNode) -> None:
+    def _refresh(self, name: str, recording: Recording) -> None:
         now = self.cluster.node(name)
-        if now is page.shown:
+        if now is self._shown[name]:
             return
-        page.shown = now
+        self._shown[name] = now
         if now is None:
-            page.routes.recording.fail("the node has left the cluster")
+            recording.fail("the node has left the cluster")
         else:
-            page.routes.recording.take(cluster_known.snapshot_of_node(now))
+            recording.take(cluster_known.snapshot_of_node(now))
 
 
 TICK: Final = 0.5
@@ -124,24 +120,20 @@ FIELDS: Final = ("search", "labels", "group", "sort", "resource", "show")
 """Of the page's form."""
 
 
-@dataclass(slots=True)
 class ClusterRoutes:
     """Answers about a cluster."""
 
-    cluster: cluster_known.KnownCluster
-    name: str
-    assets: tuple[str, str]
-    nodes: OpenNodes
-    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat(time.monotonic))
-    _sheet: TileSheet = field(default_factory=TileSheet)
-    _made: LRUCache[tuple[object, ...], str] = field(default_factory=lambda: LRUCache(_KEPT))
-    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(self, cluster: cluster_known.KnownCluster, name: str, assets: tuple[str, str]) -> None:
+        self.cluster, self._name, self._assets = cluster, name, assets
+        self.nodes, self.heartbeat = OpenNodes(cluster, assets), Heartbeat(time.monotonic)
+        self._sheet = TileSheet()
+        self._made: LRUCache[tuple[object, ...], str] = LRUCache(_KEPT)
+        self._making, self._asking = asyncio.Lock(), asyncio.Lock()
 
     async def page(self, request: Request, viewer: Viewer) -> Response:
         """Return the page."""
         content = await self.body(request, viewer)
-        return HTMLResponse(cluster_page(bytes(content.body).decode(), self.name, self.assets), content.status_code)
+        return HTMLResponse(cluster_page(bytes(content.body).decode(), self._name, self._assets), content.status_code)
 
     async def body(self, request: Request, viewer: Viewer) -> Response:
         """Return the part of the page that changes, as the fields of the page's form ask for it."""
@@ -218,7 +210,7 @@ def cluster_application(
     found = assets()
     styles, script = found
     names = f"assets/{styles}", f"assets/{script}"
-    routes = ClusterRoutes(cluster, name, names, OpenNodes(cluster, names))
+    routes = ClusterRoutes(cluster, name, names)
     entrance = Entrance(guard, lambda _request: cluster.namespaces, found)
 
     made = [
