@@ -122,6 +122,15 @@ def _whole(text: str, source: str) -> int:
     return amount.milli // 1000
 
 
+def shares_of(allocated: PreparedClaim) -> dict[tuple[str, str, int], int]:
+    """Return the CPUs of each share of an allocation, by request, device and number of NUMA nodes."""
+    counts: dict[tuple[str, str, int], int] = {}
+    for one in allocated.results:
+        key = one.request, one.device, one.numa_nodes
+        counts[key] = counts.get(key, 0) + one.count
+    return counts
+
+
 _ALLOCATE: Final = "mooring/allocate"
 NODE: Final = "mooring/node"
 _IMMEDIATE: Final = "immediate"
