@@ -356,9 +356,11 @@ def test_a_field_that_the_scheduler_reads_is_refused_with_its_place(tmp_path: Pa
 def test_what_the_scheduler_would_read_and_the_simulation_does_not_is_counted(tmp_path: Path) -> None:
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     spec = {**POD["spec"], "schedulingGates": [{"name": "wait"}], "volumes": volumes, "priorityClassName": "high"}
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
     work = load_work([lines_file(tmp_path, {"pod": {"spec": spec}, "count": 3})])
     assert work.findings == (
         "pods have priorityClassName without priority, which is not simulated",
+        "pods have resourceClaims, which are assumed to take no CPU (MOOR-549)",
         "pods have schedulingGates, which is not simulated",
         "pods have volumes, which is not simulated",
     )
