@@ -46,9 +46,13 @@ from mooring.agent.reactor.recovery import Stored, resume
 from mooring.agent.reactor.response import EventOutcome, Refused, unwritten
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, Options, claimed_cpus, variables
-from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import Snapshot, exclusive_cpus, overlaps
-from mooring.answers.status.text import status_text
+from mooring.agent.status import (
+    Snapshot,
+    exclusive_cpus,
+    overlaps,
+    status_document,
+)
+from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import MooringConfig

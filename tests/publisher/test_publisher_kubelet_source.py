@@ -14,7 +14,7 @@ from tests.agent.small_node import CONFIG, INFO
 from tests.values import not_none
 
 from mooring.agent.state import AgentState
-from mooring.agent.status.snapshot import Snapshot
+from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
 from mooring.engine.core.config import MooringConfig
 from mooring.engine.core.errors import InputError

@@ -20,7 +20,7 @@ from tests.agent.whole_agent import Node, start
 from tests.agent.whole_agent import pod as place_of
 
 from mooring.agent.nri.types import Event
-from mooring.agent.status.snapshot import Published
+from mooring.agent.status import Published
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import Kubelet

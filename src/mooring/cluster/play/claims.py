@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from mooring.cluster.dra.allocation import allocation_of, shares_of
+from mooring.cluster.dra.cdi import allocation_of, shares_of
 from mooring.cluster.dra.devices import CPUGroup, Grouping, SlicePublisher, device_cpus, devices_of
 from mooring.cluster.dra.objects import ClaimableCPUs, ClaimObjects
 from mooring.cluster.play.nodes import PlayedNode
