@@ -291,10 +291,11 @@ class PlayedCluster:
     def _remove(self) -> None:
         """Delete what was made, and pods that were bound to it: the garbage collector of pods would do the same."""
         with self.connect() as cluster:
-            for path, query in ((PODS, _BOUND), (NODES, self._own), (LEASES, self._own)):
+            slices = [(f"{GROUP}/resourceslices", {})] if self._drives else []
+            for path, query in ((PODS, _BOUND), (NODES, self._own), (LEASES, self._own), *slices):
                 for one in objects_at(cluster.http, path, query):
                     metadata = one["metadata"]
-                    if path != PODS or one["spec"]["nodeName"] in self.members:
+                    if path in (NODES, LEASES) or one["spec"].get("nodeName") in self.members:
                         place = path if path != PODS else f"api/v1/namespaces/{metadata['namespace']}/pods"
                         conditions = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
                         self._writers.write(metadata["uid"], "DELETE", f"{place}/{metadata['name']}", conditions)
