@@ -291,8 +291,9 @@ class PlayedCluster:
     def _remove(self) -> None:
         """Delete what was made, and pods that were bound to it: the garbage collector of pods would do the same."""
         with self.connect() as cluster:
-            slices = [(f"{GROUP}/resourceslices", {})] if self._drives else []
-            for path, query in ((PODS, _BOUND), (NODES, self._own), (LEASES, self._own), *slices):
+            made = [(PODS, _BOUND), (NODES, self._own), (LEASES, self._own)]
+            made += [(f"{GROUP}/resourceslices", {})] if self._drives else []
+            for path, query in made:
                 for one in objects_at(cluster.http, path, query):
                     metadata = one["metadata"]
                     if path in (NODES, LEASES) or one["spec"].get("nodeName") in self.members:
