@@ -151,7 +151,7 @@ class ClusterView:
     def drop_pod(self, uid: str) -> None:
         """Take it that a pod is deleted."""
         with self._lock:
-            self._pods.drop(uid)
+            self._pods.deleted(uid)
 
     def given(self, uids: Iterable[str]) -> None:
         """Take it that claims of pods have changed, by the uids of these pods."""
