@@ -20,9 +20,15 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from mooring import __version__
+from mooring.agent.metrics import (
+    AgentMetrics,
+    device_gauges,
+)
 from mooring.agent.state import AgentState
-from mooring.agent.status.api import AgentMetrics, device_gauges
-from mooring.agent.status.snapshot import Published, Snapshot
+from mooring.agent.status import (
+    Published,
+    Snapshot,
+)
 from mooring.cluster.dra.health import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.command.main import cli

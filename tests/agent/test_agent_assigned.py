@@ -51,7 +51,7 @@ from mooring.agent.reactor.response import Adjusted, EventOutcome, enforced
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.reactor.update_container import reclaiming_writes, released, update_container
 from mooring.agent.state import AgentState, Options
-from mooring.agent.status.snapshot import overlaps
+from mooring.agent.status import overlaps
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.config import ASSIGNED_CPUSET, MIXED_CPUS, AssignedScope, KubeletConfig, MooringConfig
 from mooring.engine.core.cpuset import CPUSet

@@ -19,7 +19,7 @@ from mooring.agent.command import run_agent
 from mooring.agent.conflicts import REASON, KubeletCheck, KubeletFinder, NodeLock
 from mooring.agent.pods.cluster import NoCluster
 from mooring.agent.startup import AgentCommand
-from mooring.agent.status.api import unready
+from mooring.agent.status import unready
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.tree import FolderTree
 

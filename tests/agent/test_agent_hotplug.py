@@ -37,7 +37,7 @@ from mooring.agent.reconcile import (
 )
 from mooring.agent.startup import keep_machine, known_machine
 from mooring.agent.state import AgentState
-from mooring.agent.status.snapshot import overlaps
+from mooring.agent.status import overlaps
 from mooring.agent.store import MACHINE_FILE
 from mooring.engine.core.config import CPU_HOTPLUG, MIXED_CPUS, MooringConfig
 from mooring.engine.core.machine import Machine

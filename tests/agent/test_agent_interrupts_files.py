@@ -22,7 +22,7 @@ from tests.cli.command import mooring
 from tests.documents.validation import complaints
 
 from mooring.agent.agent import Agent
-from mooring.agent.interrupts.files import (
+from mooring.agent.interrupt_files import (
     RETRYING,
     InterruptJournal,
     InterruptTrouble,
@@ -30,7 +30,7 @@ from mooring.agent.interrupts.files import (
     IRQFiles,
     mask_text,
 )
-from mooring.agent.interrupts.reconcile import held_devices
+from mooring.agent.interrupts import held_devices
 from mooring.agent.nri.types import Event, RuntimeContainer
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.uninstall import Uninstalled, uninstall
@@ -272,7 +272,7 @@ def test_while_a_refusal_lasts_the_journal_is_not_written(tmp_path: Path, monkey
     writer, _, files = written_by(tmp_path, tmp_path / "state", monkeypatch, noes)
     _, memory = writer.carry_out(steer(writer.known(files.read().interrupts), Memory(), HELD, ROOM))
     writes: list[object] = []
-    monkeypatch.setattr("mooring.agent.interrupts.files.write_together", lambda *what: writes.append(what))
+    monkeypatch.setattr("mooring.agent.interrupt_files.write_together", lambda *what: writes.append(what))
     writer.carry_out(steer(writer.known(files.read().interrupts), memory, HELD, ROOM))
     assert writes == []
 
@@ -511,7 +511,7 @@ def annotated(node: Node, wish: str, monkeypatch: pytest.MonkeyPatch, devices: f
     def told(_socket: str, pods: dict[str, Pod], _address: object) -> dict[str, dict[str, frozenset[str]]]:
         return {uid: {"own": devices} for uid in pods}
 
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.held_devices", told)
+    monkeypatch.setattr("mooring.agent.interrupts.held_devices", told)
     agent = agent_with(node, ON)
     runtime = node.listening.next()
     runtime.synchronize()
@@ -564,8 +564,8 @@ def test_devices_are_those_whose_ids_are_addresses(monkeypatch: pytest.MonkeyPat
         ListedPod("default", "a", (ListedContainer("c", 0, devices),)),
         ListedPod("default", "z", (ListedContainer("c", 0, devices),)),
     )
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
+    monkeypatch.setattr("mooring.agent.interrupts.PodResourcesClient.listed", lambda _self: b"")
+    monkeypatch.setattr("mooring.agent.interrupts.pods_in", lambda _answer: listed)
     pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
     assert held_devices("/nowhere.sock", pods) == {"uid-a": {"c": frozenset({"0000:03:00.1"})}}
 
@@ -574,8 +574,8 @@ def test_devices_of_drivers_are_those_with_a_pci_address(monkeypatch: pytest.Mon
     nic = ListedClaimDevice("default", "nics", "dra.net", "node-1", "eth1")
     gpu = ListedClaimDevice("default", "gpus", "gpu.example.com", "node-1", "gpu0")
     listed = (ListedPod("default", "a", (ListedContainer("c", 0, (), (nic, gpu)),)),)
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.PodResourcesClient.listed", lambda _self: b"")
-    monkeypatch.setattr("mooring.agent.interrupts.reconcile.pods_in", lambda _answer: listed)
+    monkeypatch.setattr("mooring.agent.interrupts.PodResourcesClient.listed", lambda _self: b"")
+    monkeypatch.setattr("mooring.agent.interrupts.pods_in", lambda _answer: listed)
     known = {("dra.net", "node-1/eth1"): "0000:03:00.1"}
     pods = {"uid-a": Pod("uid-a", "a", "default", (), QoS.GUARANTEED)}
     found = held_devices("/nowhere.sock", pods, lambda driver, name: known.get((driver, name), ""))

@@ -24,7 +24,7 @@ from mooring.agent.nri.types import Event, LinuxResources
 from mooring.agent.reactor.placing import place, place_waiting, without_pod
 from mooring.agent.reactor.recovery import resume
 from mooring.agent.state import AgentState, KnownContainer, Phase
-from mooring.answers.status.text import status_text
+from mooring.answers.status import status_text
 from mooring.engine.core.config import MooringConfig
 from mooring.inputs.configuration.mooring_config import plugin_choice
 from mooring.service.agent_status import read_status

@@ -26,7 +26,7 @@ from mooring.agent.nri.types import Event, LinuxResources, PodSandbox, RemoteErr
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.startup import AgentCommand, Startup
 from mooring.agent.state import Phase
-from mooring.agent.status.api import unready
+from mooring.agent.status import unready
 from mooring.agent.uninstall import Uninstalled, rollback, uninstall
 from mooring.engine.core.errors import InputError
 from mooring.inputs.machines.loader import load_machine

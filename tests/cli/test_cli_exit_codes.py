@@ -206,7 +206,7 @@ def broken(*_: object, **__: object) -> None:
 
 
 def test_an_error_of_our_own_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.answers.topology.command.read_machine", broken)
+    monkeypatch.setattr("mooring.answers.topology.read_machine", broken)
     answered = mooring("topology", *SMALL)
     assert (answered.code, answered.out) == (70, "")
     assert re.fullmatch(
@@ -223,7 +223,7 @@ def interrupted(*_: object, **__: object) -> None:
 
 
 def test_an_interrupt_is_no_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.answers.topology.command.read_machine", interrupted)
+    monkeypatch.setattr("mooring.answers.topology.read_machine", interrupted)
     answered = mooring("topology", *SMALL)
     assert (answered.code, answered.out, answered.err) == (130, "", "\n")
 

@@ -13,8 +13,12 @@ from tests.cli.command import Answered, mooring
 from tests.cli.made_up_node import SECRET, kubelet_pods, make_root
 
 from mooring.engine.checkpoint.device_file import HeldDevices, device_record, device_text
+from mooring.monitoring.shadow.judge import (
+    add,
+    new_tally,
+    write_counts,
+)
 from mooring.monitoring.shadow.judgement import Agreement, DifferenceCause, Judgement, KubeletEvent
-from mooring.monitoring.shadow.tally import add, new_tally, write_counts
 from mooring.service.grpc_server import serve
 from mooring.service.grpc_socket import CallLimits, Method
 from mooring.service.logs import Log

@@ -11,8 +11,7 @@ import pytest
 from tests.cli.command import mooring
 from tests.node.nodes import machine
 
-from mooring.cluster.dra.allocation import allocation_for, allocation_of, is_allocated, is_asked_for
-from mooring.cluster.dra.cdi import AllocationResult, CDISpecs, PreparedClaim, request_variable
+from mooring.cluster.dra.cdi import AllocationResult, CDISpecs, PreparedClaim, allocation_of, request_variable
 from mooring.cluster.dra.devices import (
     CAPACITY,
     CPUGroup,
@@ -26,7 +25,12 @@ from mooring.cluster.dra.devices import (
     pcie_roots,
     slices,
 )
-from mooring.cluster.dra.driver import own_classes
+from mooring.cluster.dra.driver import (
+    allocation_for,
+    is_allocated,
+    is_asked_for,
+    own_classes,
+)
 from mooring.cluster.dra.objects import ClaimableCPUs, PreparedShare
 from mooring.cluster.dra.run import refuse_static_kubelet
 from mooring.engine.core.bits import CPUMask

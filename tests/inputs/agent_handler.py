@@ -10,8 +10,11 @@ from functools import cache
 from tests.agent.small_node import CONFIG, INFO, container, guaranteed, sandbox, small_state
 
 from mooring.agent.journal import KIND, VERSION
-from mooring.agent.nri.dispatch import Dispatcher, PluginAnswer
-from mooring.agent.nri.methods import EVENT_METHODS
+from mooring.agent.nri.methods import (
+    EVENT_METHODS,
+    Dispatcher,
+    PluginAnswer,
+)
 from mooring.agent.nri.types import (
     ContainerAdjustment,
     ContainerUpdate,

@@ -12,7 +12,11 @@ import msgspec
 
 from mooring.agent.pods.api import kubelet_uid
 from mooring.agent.pods.resolve import pod_of_object, wanted_pod
-from mooring.cluster.dra.allocation import allocation_of, is_allocated, is_asked_for
+from mooring.cluster.dra.cdi import allocation_of
+from mooring.cluster.dra.driver import (
+    is_allocated,
+    is_asked_for,
+)
 from mooring.cluster.extender.pods import Shapes, seen_pod
 from mooring.engine.core.config import KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError

@@ -52,6 +52,19 @@ def test_every_cpu_is_in_the_data_and_once_on_each_map() -> None:
         assert drawn == dict.fromkeys(cpus, 2)
 
 
+def test_an_l3_of_512_cpus_that_no_step_changes_is_one_block_and_all_else_are_cells() -> None:
+    owner = CPUOwner("ns/pod/main", "uid", CPUSet.parse("0-3"))
+    view = build_view(regular(BIG), owners=[owner], pools=Pools(CPUSet.parse("4"), CPUSet.parse("4-511")))
+    gone = ReportCPU(CPUUse.FREE)
+    passing = ReportStep(0, ((CPUSet.parse("40"), gone),))
+    page = Page(html_text(report_on(view, steps=(ReportStep(None), passing))))
+    cells = {int(cell["data-cpu"] or "") for cell in page.named("g") if cell.get("class") == "cell"}
+    l3s = {cpu.cpu: cpu.l3 for cpu in view.cpus()}
+    assert cells == {cpu for cpu, l3 in l3s.items() if l3 in {l3s[held] for held in (0, 4, 40)}}
+    blocks = [CPUSet.parse(found) for found in re.findall(r"<title>CPUs ([^<]+)</title>", page.text)]
+    assert sorted(chain(cells, *blocks[: len(blocks) // 2])) == sorted(l3s)
+
+
 def test_the_data_in_the_page_is_the_data_of_the_report() -> None:
     report = report_on(
         occupied(regular(SampleShape())),

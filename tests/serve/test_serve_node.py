@@ -22,7 +22,7 @@ from tests.agent.outside.test_agent_status import SNAPSHOTS
 from tests.patience import many_files
 from tests.serve.clusters import CONFIG, EXAMPLES, HOSTILE, MACHINE, Site, hostile, node_site, pod, question, recording
 
-from mooring.agent.status.document import status_document
+from mooring.agent.status import status_document
 from mooring.answers.base.plan import Question
 from mooring.command.main import run
 from mooring.documents.status import AgentCountsPart

@@ -10,8 +10,8 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.outside.nodes import busy, snapshot_of
 
-from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import Published
+from mooring.agent.metrics import AgentMetrics
+from mooring.agent.status import Published
 from mooring.cluster.dra.health import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.engine.node.metrics.names import METRICS, SCALE_DOWN_METRICS, MetricType

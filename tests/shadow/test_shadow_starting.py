@@ -31,11 +31,10 @@ from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.pods.defaults import PodGates
 from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.pods import pod_from_object
-from mooring.monitoring.shadow.judge import judge
+from mooring.monitoring.shadow.judge import judge, new_tally
 from mooring.monitoring.shadow.judgement import Agreement, Judgement, unlike_outcome
 from mooring.monitoring.shadow.shadow import PATIENCE, Shadow
 from mooring.monitoring.shadow.sources import STARTING, BoundPods, KubeletPods
-from mooring.monitoring.shadow.tally import new_tally
 from mooring.monitoring.shadow.unseen import ObservedNode, UnseenPods, observed_pod
 from mooring.published.shadow_document import WouldBePart
 from mooring.service.apiserver import Cluster, ClusterError, cluster_of, configuration_at

@@ -11,7 +11,7 @@ from tests.agent.laws_agent import differences, overlaps
 from tests.world.node import Node, Wire
 
 from mooring.agent.reactor.desired import DesiredSettings
-from mooring.agent.status.api import unready
+from mooring.agent.status import unready
 from mooring.agent.store import DAMAGED_FILE, JOURNAL_FILE, LOCK_FILE, Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.node.hotplug import known_cpus

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mooring.agent.device_lookup import DeviceLookup, without_devices
+from mooring.agent.metrics import AgentMetrics
 from mooring.agent.nri import types as nri
 from mooring.agent.pods.resolve import Resolved, resolved
 from mooring.agent.pods.source import PodSources
@@ -27,8 +28,12 @@ from mooring.agent.reactor.synchronize import synchronize, unknown_pods
 from mooring.agent.reactor.update_container import update_container
 from mooring.agent.state import DevicesFound
 from mooring.agent.state_holder import Decide, StateHolder, updates_of
-from mooring.agent.status.api import REMEDY, SILENCE, AgentMetrics
-from mooring.agent.status.snapshot import NO_RUNTIME, moment
+from mooring.agent.status import (
+    NO_RUNTIME,
+    REMEDY,
+    SILENCE,
+    moment,
+)
 from mooring.engine.core.pod import Pod
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import present_moment

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.conflicts import KubeletWatch, NodeLock
 from mooring.agent.executor import AssignedFiles, Executor, WorkQueue
-from mooring.agent.interrupts import JOURNAL as INTERRUPT_JOURNAL
+from mooring.agent.metrics import AgentMetrics
 from mooring.agent.nri.plugin import StopSignal, connect_to, run_given_plugin, run_plugin
 from mooring.agent.nri.session import PluginOptions, Session
 from mooring.agent.nri.types import ConnectionLostError
@@ -34,9 +34,13 @@ from mooring.agent.reconcile import (
 from mooring.agent.reload import ConfigurationReloader
 from mooring.agent.startup import Startup, choices_of, serve, start_publisher
 from mooring.agent.state_holder import CallTraces, StateHolder
-from mooring.agent.status.api import AgentMetrics, unready
-from mooring.agent.status.snapshot import Published, Snapshot, moment
-from mooring.agent.store import Store
+from mooring.agent.status import (
+    Published,
+    Snapshot,
+    moment,
+    unready,
+)
+from mooring.agent.store import INTERRUPT_FILE, Store
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
@@ -47,7 +51,7 @@ from mooring.service.logs import Log, Traces
 
 if TYPE_CHECKING:
     from mooring.agent.device_access import DeviceAccess
-    from mooring.agent.interrupts.reconcile import InterruptReconciler
+    from mooring.agent.interrupts import InterruptReconciler
 
 VERIFYING = 10.0
 """Seconds between two checks of all control groups."""
@@ -112,7 +116,7 @@ class Agent:
             self.executor = Executor(startup.cgroups, self.metrics, work, log, self._verify, outward, files)
             self.holder = StateHolder(resumed.state, self._published, store, self.executor)
             self.cluster, self.work = cluster, work
-            self._moved_before = (Path(options.state_dir) / INTERRUPT_JOURNAL).exists()
+            self._moved_before = (Path(options.state_dir) / INTERRUPT_FILE).exists()
             if unlockable:
                 log.warning("the state folder cannot be locked", problem=unlockable)
                 self.holder.problem(unlockable)
@@ -283,10 +287,6 @@ class Agent:
         opened.callback(made.close, _PATIENCE)
         return made
 
-    def _pci_address(self, driver: str, device: str) -> str:
-        slices = self.devices.slices if self.devices else None
-        return "" if slices is None else slices.address(driver, device)
-
     def _verify(self, container_ids: tuple[str, ...] | None = None) -> None:
         verify(self.holder, self._cgroups, container_ids, None if self._cpus is None else self._cpus.online)
 
@@ -306,12 +306,10 @@ class Agent:
         if self.interrupts is None and self._root:
             if not self._moved_before and IRQ_AFFINITY not in self.holder.state.kubelet.mooring.extensions:
                 return
-            from mooring.agent.interrupts.reconcile import InterruptReconciler  # noqa: PLC0415 - as said above
+            from mooring.agent.interrupts import InterruptReconciler  # noqa: PLC0415 - as said above
 
-            folder = Path(self.options.state_dir)
-            self.interrupts = InterruptReconciler(
-                self._root, folder, self.holder, self.metrics, self._log, self._pci_address
-            )
+            folder, address = Path(self.options.state_dir), self.devices.address if self.devices else None
+            self.interrupts = InterruptReconciler(self._root, folder, self.holder, self.metrics, self._log, address)
         if self.interrupts is not None:
             self.interrupts.reconcile(self._reloading.options)
 

@@ -168,6 +168,10 @@ class DeviceAccess:
         slices = {} if self.slices is None else self.slices.offered()
         return {**slices, **self.reconciler.plugins}
 
+    def address(self, driver: str, device: str) -> str:
+        """Return the PCI address of a driver's device; empty when none is known."""
+        return "" if self.slices is None else self.slices.address(driver, device)
+
     def close(self, patience: float) -> None:
         """End what runs, and wait for it for some seconds."""
         self.reconciler.close(patience)

@@ -21,8 +21,8 @@ from threading import Lock
 from mooring.agent import effects
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten
+from mooring.agent.metrics import AgentMetrics
 from mooring.agent.state import Assigned
-from mooring.agent.status.api import AgentMetrics
 from mooring.engine.checkpoint.store import system_words
 from mooring.engine.core.bits import list_text
 from mooring.service.logs import Log
@@ -84,12 +84,17 @@ class Executor:
                 if problem := self._files.do(effect):
                     self.complain("files of assigned CPUs", problem)
             case effects.ResizeAnswered():
-                self.work.put(partial(_log_resize, self.log, effect))
+                # One that is refused is a warning.
+                write = self.log.info if effect.result == "accepted" else self.log.warning
+                about = {"resize": effect.result, "pod": effect.uid, "container": effect.container_id}
+                self.work.put(partial(write, effect.message, **about))
             case effects.Verify():
                 self.checks.add(effect.container_ids)
                 self.work.put(partial(self.checks.run, effect.container_ids))
             case effects.AgentReport():
-                self.work.put(partial(_log_report, self.log, effect))
+                about = {"pod": effect.uid, "container": effect.container_id, "reason": effect.reason}
+                about = {key: text for key, text in (about | {"code": effect.code}).items() if text}
+                self.work.put(partial(self.log.warning, effect.message, finding=effect.finding.value, **about))
             case effects.ClusterEvent() | effects.Evict():
                 self.work.put(partial(self.announce, effect))
         return None
@@ -193,18 +198,6 @@ class WorkQueue:
                 self._failed(error)
 
 
-def _log_report(log: Log, report: effects.AgentReport) -> None:
-    """Log a report with what it is about."""
-    fields = {"pod": report.uid, "container": report.container_id, "reason": report.reason, "code": report.code}
-    log.warning(report.message, finding=report.finding.value, **{key: text for key, text in fields.items() if text})
-
-
-def _log_resize(log: Log, answer: effects.ResizeAnswered) -> None:
-    """Log what was decided about a resize; one that is refused is a warning."""
-    write = log.info if answer.result == "accepted" else log.warning
-    write(answer.message, resize=answer.result, pod=answer.uid, container=answer.container_id)
-
-
 CPUSET_FILE = "assigned.cpuset"
 MEMSET_FILE = "assigned.memset"
 SHARED_FILE = "shared.cpuset"
@@ -236,18 +229,15 @@ class AssignedFiles:
                 case effects.DropAssigned():
                     _remove(self.folder / effect.container_id)
                 case effects.SweepAssigned():
-                    self._sweep(effect)
+                    with suppress(FileNotFoundError):
+                        for mine in [one for one in self.folder.iterdir() if one.is_dir() and not one.is_symlink()]:
+                            if mine.name in effect.silent:
+                                _write_assigned(mine, Assigned())
+                            elif mine.name not in effect.told:
+                                _remove(mine)
         except OSError as error:
             return f"{self.folder}: {system_words(error)}"
         return ""
-
-    def _sweep(self, effect: effects.SweepAssigned) -> None:
-        with suppress(FileNotFoundError):
-            for mine in [one for one in self.folder.iterdir() if one.is_dir() and not one.is_symlink()]:
-                if mine.name in effect.silent:
-                    _write_assigned(mine, Assigned())
-                elif mine.name not in effect.told:
-                    _remove(mine)
 
 
 def _write_assigned(mine: Path, assigned: Assigned, *, again: bool = False) -> None:

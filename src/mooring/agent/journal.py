@@ -313,15 +313,12 @@ def pod_of_text(text: PodText) -> Pod:
 
 
 def _texts(resources: ResourceList) -> Amounts:
-    return {resource: _text(quantity) for resource, quantity in resources.items()}
-
-
-def _text(quantity: Quantity) -> str | list[str]:
-    """Return the amount as people write it where that says everything, else its parts."""
-    text = str(quantity)
-    if _parts(Quantity.parse(text)) == _parts(quantity):
-        return text
-    return _parts(quantity)
+    """Return amounts as people write them where that says everything, else their parts."""
+    texts = {resource: str(quantity) for resource, quantity in resources.items()}
+    return {
+        resource: text if _parts(Quantity.parse(text)) == _parts(resources[resource]) else _parts(resources[resource])
+        for resource, text in texts.items()
+    }
 
 
 def _parts(quantity: Quantity) -> list[str]:
@@ -329,11 +326,11 @@ def _parts(quantity: Quantity) -> list[str]:
 
 
 def _amounts(texts: Mapping[str, Any]) -> ResourceList:
-    return {resource: _amount(text) for resource, text in texts.items()}
-
-
-def _amount(text: str | list[str]) -> Quantity:
-    if isinstance(text, str):
-        return Quantity.parse(text)
-    nano, form, fast, scale = text
-    return Quantity(int(nano), QuantityFormat(form), bool(fast), int(scale))
+    found = {}
+    for resource, text in texts.items():
+        if isinstance(text, str):
+            found[resource] = Quantity.parse(text)
+        else:
+            nano, form, fast, scale = text
+            found[resource] = Quantity(int(nano), QuantityFormat(form), bool(fast), int(scale))
+    return found

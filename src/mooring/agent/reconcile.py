@@ -29,7 +29,7 @@ from typing import TypeAlias
 
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
-from mooring.agent.cgroups.protocol import CGroups, CPUSetWritten, Deviation, lasting_text, shows
+from mooring.agent.cgroups.protocol import CGroups, Deviation, lasting_text, shows
 from mooring.agent.effects import LiftQuota, WriteCPUSet
 from mooring.agent.reactor.desired import are_files_behind, expected, expected_lifts, write_of
 from mooring.agent.reactor.hotplug import cpus_changed, is_news
@@ -211,21 +211,16 @@ def _released(
     for owner, writes in reclaiming_writes(state, now).items():
         for one in writes:
             written = cgroups.write_cpuset(one)
-            if not _is_taken(written):
+            # Taken where a container has no CPU but those that it keeps. It may have fewer: version 2 shows those that
+            # are online, version 1 takes these and refuses the others. One that ended, or is not seen, has none.
+            if written.after is None:
+                is_taken = written.trouble in (None, CGroupTrouble.GONE)
+            else:
+                is_taken = not one.cpus or written.after.cpus <= one.cpus
+            if not is_taken:
                 spared.add(owner)
                 complain(one.container_id, f"its CPUs are not reclaimed: {written.problem or 'it still has them'}")
     return released(state, now, spared, observer)
-
-
-def _is_taken(written: CPUSetWritten) -> bool:
-    """Return whether a container has no CPU but those that it keeps: it ended, the kernel says so, or it is not seen.
-
-    It may have fewer of them: version 2 shows those that are online, version 1 takes these and refuses the others.
-    """
-    if written.after is None:
-        return written.trouble in (None, CGroupTrouble.GONE)
-    cpus = written.wanted.cpus
-    return not cpus or written.after.cpus <= cpus
 
 
 ONLINE = "sys/devices/system/cpu/online"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from mooring.agent.metrics import AgentMetrics
 from mooring.agent.reactor.placing import place_waiting
 from mooring.agent.reactor.recovery import reconfigured
 from mooring.agent.reactor.response import EventOutcome, Refused, enforced, outcome
@@ -20,8 +21,10 @@ from mooring.agent.reactor.update_container import releases_resumed
 from mooring.agent.startup import Startup, choices_of
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import Published, moment
+from mooring.agent.status import (
+    Published,
+    moment,
+)
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core import config
 from mooring.engine.core.decision import Observer, StartRefusal

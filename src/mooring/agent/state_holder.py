@@ -23,7 +23,7 @@ from mooring.agent.reactor.containers import ListedGroup
 from mooring.agent.reactor.lifecycle import WriteOutcome, writes_done
 from mooring.agent.reactor.response import Accepted, Adjusted, EventOutcome, Refused, unwritten
 from mooring.agent.state import LIVE, AgentState
-from mooring.agent.status.snapshot import Published
+from mooring.agent.status import Published
 from mooring.agent.store import Store
 from mooring.documents.status import PluginFailurePart
 from mooring.engine.core.config import PluginChoice
@@ -81,12 +81,19 @@ class StateHolder:
             before = self.state
             decided = decide(before, facts.append)
             ended = time.monotonic()
-            took = int((ended - began) * 1000)
-            outcome = self._stored(before, decided, uid)
+            outcome = decided
+            if any(isinstance(effect, Persist) for effect in decided.effects):
+                self._unwritable = self._store.write(decided.state)
+                # What is done instead when that fails
+                outcome = unwritten(before, decided, uid, self._unwritable) if self._unwritable else decided
             if self.calls is not None:
                 self.calls.applied(uid, before, outcome, (began, ended, time.monotonic()))
-            if outcome.answer is decided.answer:
-                self._count(facts, took)
+            metrics = self._published.snapshot().metrics
+            if outcome.answer is decided.answer and metrics is not None and facts:
+                metrics = fold(metrics, facts)
+                if any(isinstance(fact, AdmissionBegun) for fact in facts):
+                    metrics = observe_duration(metrics, int((ended - began) * 1000))
+                self._published.publish(replace(self._published.snapshot(), metrics=metrics))
             self._plugins_failed(facts)
             self.state = outcome.state
             self._notify_plugins(before, outcome.state)
@@ -97,7 +104,13 @@ class StateHolder:
             live = {one.id for one in outcome.state.containers.values() if one.phase in LIVE}
             self._effective = {one: found for one, found in self._effective.items() if one in live and one not in told}
             written = [done for effect in outcome.effects if (done := self._do(effect)) is not None]
-            outcome = self._concluded(outcome, written) if written else outcome
+            if written:
+                # Take up what the cgroups were found to be; the answer may be another one than was decided.
+                conclusion = writes_done(outcome, written)
+                self.state = conclusion.state
+                for effect in conclusion.effects:
+                    self._do(effect)
+                outcome = replace(outcome, state=conclusion.state, answer=conclusion.answer)
             self._publish()
             return outcome
 
@@ -171,13 +184,6 @@ class StateHolder:
         """Log a problem, once for each thing that it is about."""
         self._executor.complain(about, problem)
 
-    def _stored(self, before: AgentState, outcome: EventOutcome, uid: str) -> EventOutcome:
-        """Write the state where it is to be written; return what is done instead when that fails."""
-        if not any(isinstance(effect, Persist) for effect in outcome.effects):
-            return outcome
-        self._unwritable = self._store.write(outcome.state)
-        return unwritten(before, outcome, uid, self._unwritable) if self._unwritable else outcome
-
     def _plugins_failed(self, facts: Collection[object]) -> None:
         """Let the outside know of plugins whose answers were left out: each way to fail is logged once."""
         for failed in failures(facts):
@@ -202,23 +208,6 @@ class StateHolder:
             with self._lock:
                 self._plugins_failed(facts)
                 self._publish()
-
-    def _count(self, facts: Collection[object], milliseconds: int) -> None:
-        metrics = self._published.snapshot().metrics
-        if metrics is None or not facts:
-            return
-        metrics = fold(metrics, facts)
-        if any(isinstance(fact, AdmissionBegun) for fact in facts):
-            metrics = observe_duration(metrics, milliseconds)
-        self._published.publish(replace(self._published.snapshot(), metrics=metrics))
-
-    def _concluded(self, outcome: EventOutcome, written: Collection[WriteOutcome]) -> EventOutcome:
-        """Take up what the cgroups were found to be; the answer may be another one than was decided."""
-        conclusion = writes_done(outcome, written)
-        self.state = conclusion.state
-        for effect in conclusion.effects:
-            self._do(effect)
-        return replace(outcome, state=conclusion.state, answer=conclusion.answer)
 
     def _do(self, effect: Effect) -> WriteOutcome | None:
         done = self._executor.execute(effect)

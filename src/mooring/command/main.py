@@ -93,13 +93,14 @@ VERBS: Mapping[str, str] = {verb: about for verbs in GROUPS.values() for verb, a
 
 _MODULES: Mapping[str, str] = {
     "agent": "agent.command",
+    "collect": "answers.collect",
     "completion": "command.completion",
     "deploy": "cluster.deployment.command",
     "dra": "cluster.dra.command",
     "extender": "cluster.extender.command",
     "fleet": "fleet.command",
-    "heal": "answers.doctor.heal",
-    "machines": "answers.machines",
+    "heal": "answers.doctor.command:heal_command",
+    "machines": "answers.topology:machines_command",
     "plan": "answers.plan",
     "play": "cluster.play.command",
     "publish": "cluster.publisher.command",
@@ -107,6 +108,9 @@ _MODULES: Mapping[str, str] = {
     "replay": "answers.replay",
     "serve": "monitoring.serve.command",
     "shadow": "monitoring.shadow.commands:shadow_command",
+    "show": "answers.show",
+    "status": "answers.status",
+    "topology": "answers.topology",
     "version": "command.version",
 }
 """Verb -> module of its command, below ``mooring``; of all others it is ``answers.VERB.command``."""

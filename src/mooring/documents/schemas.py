@@ -39,7 +39,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "NodeArchive": "mooring.documents.machine:NodeArchiveDocument",
     "Plan": "mooring.documents.plan:PlanDocument",
     "PodResources": "mooring.documents.of_kubelet:PodResourcesDocument",
-    "Recording": "mooring.monitoring.shadow.tally:RecordingDocument",
+    "Recording": "mooring.monitoring.shadow.judge:RecordingDocument",
     "ReleaseComparison": "mooring.answers.compare.answer:ReleaseComparisonDocument",
     "Resize": "mooring.answers.resize.answer:ResizeDocument",
     "Shadow": "mooring.published.shadow_document:ShadowDocument",

@@ -14,7 +14,6 @@ from math import comb
 
 from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import ContainerKind, Pod
-from mooring.engine.core.topology import Topology
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.state import Block, NUMANodeState
@@ -150,28 +149,23 @@ def extents(settings: Settings, providers: Providers, pod: Pod, decision: Decisi
         pod: admitted by it.
         decision: the kubelet's.
     """
-    memory = providers.memory.assignments.get(pod.uid, {})
-    found = {
-        name: _extents(settings, providers, place, memory.get(name, ()), decision.devices.get(name, {}))
-        for name, place in decision.containers.items()
-    }
-    return {name: extents_ for name, extents_ in found.items() if extents_}
-
-
-def _extents(
-    settings: Settings,
-    providers: Providers,
-    place: Placement,
-    blocks: Sequence[Block],
-    held: Mapping[str, Sequence[Device]],
-) -> tuple[Extent, ...]:
-    found = [extent_of_nodes(settings, providers, place, blocks)] if place.cpus or place.mems else []
-    topology, cpu = settings.topology, settings.cpu
-    if place.cpus and topology is not None:
-        found += _of_cpus(topology, place.cpus.mask, cpu.reserved if cpu is not None else 0)
-    if are_near(held):
-        found.append(extent_of_nodes(settings, providers, place, blocks, held))
-    return tuple(found)
+    memory, topology = providers.memory.assignments.get(pod.uid, {}), settings.topology
+    found = {}
+    for name, place in decision.containers.items():
+        blocks, held = memory.get(name, ()), decision.devices.get(name, {})
+        mine = [extent_of_nodes(settings, providers, place, blocks)] if place.cpus or place.mems else []
+        if place.cpus and topology is not None:
+            levels = {AlignmentLevel.SOCKET: topology.sockets.values(), AlignmentLevel.L3: topology.uncores.values()}
+            if set(topology.uncores.values()) == set(topology.sockets.values()):
+                del levels[AlignmentLevel.L3]
+            for level, masks in levels.items():
+                needed = fewest_elements(masks, len(place.cpus), settings.cpu.reserved if settings.cpu else 0)
+                mine.append(Extent(level, sum(1 for mask in masks if mask & place.cpus.mask), needed))
+        if are_near(held):
+            mine.append(extent_of_nodes(settings, providers, place, blocks, held))
+        if mine:
+            found[name] = tuple(mine)
+    return found
 
 
 def are_near(held: Mapping[str, Sequence[Device]]) -> bool:
@@ -210,16 +204,6 @@ def extent_of_nodes(
         supplies.append((table, len(place.cpus)))
     supplies += device_supplies(held or {}, providers.devices.devices)
     return Extent(level, len(nodes), nodes_needed(supplies))
-
-
-def _of_cpus(topology: Topology, cpus: int, reserved: int) -> list[Extent]:
-    levels = {AlignmentLevel.SOCKET: topology.sockets.values(), AlignmentLevel.L3: topology.uncores.values()}
-    if set(topology.uncores.values()) == set(topology.sockets.values()):
-        del levels[AlignmentLevel.L3]
-    return [
-        Extent(level, sum(1 for mask in masks if mask & cpus), fewest_elements(masks, cpus.bit_count(), reserved))
-        for level, masks in levels.items()
-    ]
 
 
 def spread(kubelet: Kubelet, decision: Decision) -> dict[str, int]:

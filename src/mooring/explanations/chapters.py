@@ -22,7 +22,7 @@ from mooring.engine.node.settings import Settings
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.merge import NONE
 from mooring.explanations.opinions import last, opinions_of
-from mooring.explanations.story import Chapter, ExclusiveRequest, Opinion, Pick, Refused, Run, Step, Taking, failed
+from mooring.explanations.story import Chapter, Opinion, Pick, Refused, Run, Step, Taking, failed
 from mooring.lazy import dataclass, field, lazily
 
 with lazily():
@@ -91,21 +91,21 @@ def _chapters_of(pod: Pod, facts: Sequence[object], settings: Settings, memory: 
     for name in names:
         merge, opinions = merges.get(name, (None, ()))
         request, done = _request(pod, name, settings), tuple(steps.get(name, ()))
-        found.append(Chapter(name, request, opinions, merge, by_distance, scores.get(name), done))
+        found.append(Chapter(name, *request, opinions, merge, by_distance, scores.get(name), done))
     return tuple(found)
 
 
-def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
-    """Return the request of a container, or of the whole pod for an empty name."""
+def _request(pod: Pod, container: str, settings: Settings) -> tuple[int, str]:
+    """Return how many exclusive CPUs a container requests, or the whole pod for an empty name, and why."""
     if not container:
         need = exclusive_cpus_of_pod(pod, settings.pod_level) if settings.cpu is not None else 0
         if need and not settings.pod_level.leaves_out(pod):
             if settings.pod_level.manages(pod):
-                return ExclusiveRequest(need, "the pod's own resources request them")
-            return ExclusiveRequest(need, "the most that its containers need at once")
+                return need, "the pod's own resources request them"
+            return need, "the most that its containers need at once"
         if settings.cpu is not None and settings.pod_level.manages(pod) and pod.qos is QoS.GUARANTEED:
-            return ExclusiveRequest(0, "the pod's own cpu request is not a whole number")
-        return ExclusiveRequest(0, _why_none_requests(pod, settings) or "no container requests a whole number of CPUs")
+            return 0, "the pod's own cpu request is not a whole number"
+        return 0, _why_none_requests(pod, settings) or "no container requests a whole number of CPUs"
     one = next(found for found in pod.containers if found.name == container)
     need = exclusive_cpus(pod, one, settings.pod_level) if settings.cpu is not None else 0
     managed, asked = settings.pod_level.manages(pod), settings.pod_level.requests_of(one)
@@ -113,7 +113,7 @@ def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
         why = "the pod is Guaranteed and the request is a whole number"
         if managed and settings.pod_scope and settings.topology_policy != NONE:  # KEP-5526
             why = "its requests equal its limits and the number is whole; they come from the CPUs of the pod"
-        return ExclusiveRequest(need, why)
+        return need, why
     if not (why := _why_none_requests(pod, settings)):
         if "cpu" not in asked:
             why = "it requests no CPU" if asked is one.requests else "its status allocates no CPU"
@@ -121,7 +121,7 @@ def _request(pod: Pod, container: str, settings: Settings) -> ExclusiveRequest:
             why = "its cpu and memory requests are not both set and equal to its limits"
         else:
             why = f"{asked['cpu']} is not a whole number of CPUs"
-    return ExclusiveRequest(0, why)
+    return 0, why
 
 
 def _why_none_requests(pod: Pod, settings: Settings) -> str:

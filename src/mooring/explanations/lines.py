@@ -169,9 +169,9 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     lines = []
     bound = any(opinion.bound for other in story.chapters if other.failed for opinion in other.opinions)
     for chapter in ordered:
-        because = Line(f"because {chapter.request.why}", detail=chapter.request.need > 0)
+        because = Line(f"because {chapter.because}", detail=chapter.need > 0)
         # Of a refused pod the containers that were served are not what it is about, unless they led to the refusal.
-        led = (bound and chapter.request.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
+        led = (bound and chapter.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
         served = story.verdict is PodVerdict.REJECTED and not chapter.failed
         lines.append(Line(chapter_title(chapter), (because, *_body(chapter, topology)), detail=served and not led))
     if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
@@ -200,8 +200,8 @@ def chapter_title(chapter: Chapter) -> str:
     asks = "requests no exclusive CPUs" if chapter.failed else "runs in the shared pool"
     if any(isinstance(step, PodShareCut) for step in chapter.steps):
         asks = "shares the CPUs of its pod"
-    if chapter.request.need:
-        asks = f"requests {plural(chapter.request.need, 'exclusive CPU')}"
+    if chapter.need:
+        asks = f"requests {plural(chapter.need, 'exclusive CPU')}"
     return f"{name} {asks}"
 
 

@@ -189,7 +189,7 @@ def why_followed(chapter: Chapter, policy: str) -> Reason | None:
     if not tied or chapter.merge is None:
         return None
     ruled = chapter.merge.policy
-    home = set.intersection(*(_wanted(opinion, ruled) for opinion in tied))
+    home = set[int].intersection(*({*wanted(opinion, ruled)} for opinion in tied))
     devices = [(one.resource, one.asked) for one in tied]
     held = [f"{name} {positions(asked.free)}" for name, asked in devices if isinstance(asked, DeviceHintsAsked)]
     holds = f"{who(chapter.container)} holds {joined(held)}"
@@ -206,13 +206,13 @@ def why_followed(chapter: Chapter, policy: str) -> Reason | None:
     others = [opinion for opinion in chapter.opinions if opinion not in tied and not opinion.indifferent]
     if not all(opinion.suffices for opinion in others):
         return None
-    far = [opinion for opinion in others if not _wanted(opinion, ruled) & home] or others
+    far = [opinion for opinion in others if home.isdisjoint(wanted(opinion, ruled))] or others
     gets = []
     for opinion in far:
         amount = amounts_text(opinion.need) if opinion.resource == MEMORY else opinion.resource
         if opinion.resource == CPU:
             amount = plural(opinion.need.get(CPU, 0), "exclusive CPU")
-        gets.append(f"{amount} only on {node_sets(sorted(_wanted(opinion, ruled)))}")
+        gets.append(f"{amount} only on {node_sets(wanted(opinion, ruled))}")
     return Reason(
         code.FAR_FROM_DEVICES,
         f"{holds}, but can get {joined(gets)}; {ruled} requires one place for all of them.",
@@ -221,8 +221,6 @@ def why_followed(chapter: Chapter, policy: str) -> Reason | None:
     )
 
 
-def _wanted(opinion: Opinion, policy: str) -> set[int]:
-    """Return the sets of NUMA nodes that the policy would admit for one resource."""
-    if policy != SINGLE_NUMA_NODE:
-        return {*opinion.preferred}
-    return {1 << node for node in members(opinion.alone)}
+def wanted(opinion: Opinion, policy: str) -> list[int]:
+    """Return the sets of NUMA nodes that the policy would admit for one resource; of more than can be listed one."""
+    return [1 << node for node in members(opinion.alone)] if policy == SINGLE_NUMA_NODE else [*opinion.preferred]

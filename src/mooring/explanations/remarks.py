@@ -150,8 +150,16 @@ def all_remarks(decision: Decision, circumstances: Circumstances) -> list[Reason
     found += _uneven(circumstances)
     found += _shared_cores(decision, topology)
     found += _memory(decision, topology)
-    single = (_stranded(decision, circumstances), _sharing(decision), _empty_pool(decision))
-    return [*found, *(remark for remark in single if remark is not None)]
+    found += [one for one in (_stranded(decision, circumstances), _sharing(decision)) if one is not None]
+    if not decision.shared_pool:
+        found.append(
+            Reason(
+                code.POOL_EMPTY,
+                "the shared pool is now empty: containers without exclusive CPUs run on the exclusive CPUs of others",
+                "Reserve CPUs without strict-cpu-reservation, so that some always stay in the shared pool.",
+            )
+        )
+    return found
 
 
 def _spread(decision: Decision, circumstances: Circumstances, topology: Topology) -> Iterator[Reason]:
@@ -277,16 +285,6 @@ def _sharing(decision: Decision) -> Reason | None:
     return Reason(
         code.NEIGHBOURS_SHARE,
         f"{plural(sharing, 'other container')} {'runs' if sharing == 1 else 'run'} in the shared pool",
-    )
-
-
-def _empty_pool(decision: Decision) -> Reason | None:
-    if decision.shared_pool:
-        return None
-    return Reason(
-        code.POOL_EMPTY,
-        "the shared pool is now empty: containers without exclusive CPUs run on the exclusive CPUs of others",
-        "Reserve CPUs without strict-cpu-reservation, so that some always stay in the shared pool.",
     )
 
 

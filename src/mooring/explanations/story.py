@@ -51,16 +51,6 @@ class PodVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ExclusiveRequest:
-    """How many exclusive CPUs a container, or a pod as a whole, requests, and why."""
-
-    need: int
-    """Exclusive CPUs; 0 means that it runs in the shared pool."""
-    why: str
-    """A clause."""
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimsInvolved:
     """Claims of dynamic resource allocation that concern a pod."""
 
@@ -178,7 +168,10 @@ class Chapter:
 
     container: str
     """Empty for the pod as a whole."""
-    request: ExclusiveRequest
+    need: int
+    """Exclusive CPUs that it requests; 0 means that it runs in the shared pool."""
+    because: str
+    """Why it requests so many, a clause."""
     opinions: tuple[Opinion, ...]
     merge: HintsMerged | None
     """How the opinions became one; None where the topology manager was not asked, as in pod scope for each

@@ -24,8 +24,8 @@ from mooring.explanations.opinions import follows_words
 from mooring.explanations.phrases import joined, nodes, nodes_of, plural, size
 from mooring.explanations.reason import Reason
 from mooring.explanations.remarks import spoken_remarks
-from mooring.explanations.why_affinity import why_affinity
-from mooring.explanations.why_allocation import why_empty_shared_pool, why_smt, why_unexpected, with_withheld
+from mooring.explanations.why_allocation import why_affinity, why_smt, why_unexpected, with_withheld
+from mooring.explanations.why_resources import why_empty_shared_pool
 from mooring.lazy import dataclass, replace
 
 ACCEPTED = "The resource managers admit it, but"
@@ -145,15 +145,15 @@ def why_container(decision: Decision, circumstances: Circumstances, container: s
     """
     if decision.pod.cpus or not any(placement.cpus for placement in decision.containers.values()):
         return None
-    request = next((one.request for one in circumstances.chapters if one.container == container), None)
-    if request is None:
+    because = next((one.because for one in circumstances.chapters if one.container == container), None)
+    if because is None:
         return None
     alone = replace(
         decision,
         containers={container: decision.containers[container]},
         devices={name: devices for name, devices in decision.devices.items() if name == container},
     )
-    return _why_admitted(alone, circumstances, Reason(code.SHARED_BY_AMOUNT, request.why, _WHOLE_NUMBER))
+    return _why_admitted(alone, circumstances, Reason(code.SHARED_BY_AMOUNT, because, _WHOLE_NUMBER))
 
 
 def _of_cpus(decision: Decision, circumstances: Circumstances, shared: Reason | None) -> Reason:

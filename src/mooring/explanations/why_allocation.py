@@ -1,200 +1,52 @@
-"""Why a manager failed to serve a pod, in plain words: devices, CPUs, memory, in a merge or after it."""
+"""Why a pod was not admitted, in plain words: by the topology manager in a merge, or by a manager that failed after it.
+
+Every figure comes from the facts of the merge that failed, and every claim is checked against them before it is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
-from mooring.engine.core.bits import list_text, members
+from mooring.engine.core.bits import NUMAMask, list_text
 from mooring.engine.core.pod import ContainerKind
-from mooring.engine.cpumanager.facts import WholeCoresChecked
-from mooring.engine.devicemanager.facts import DeviceHintsAsked, DevicesTaken
-from mooring.engine.devicemanager.state import NOWHERE
-from mooring.engine.memorymanager.facts import MemoryPinningFailed
+from mooring.engine.core.topology import Topology
+from mooring.engine.cpumanager.facts import CPUHintsAsked, WholeCoresChecked
+from mooring.engine.devicemanager.facts import DevicesTaken
 from mooring.engine.node import Decision
 from mooring.engine.topologymanager.merge import SINGLE_NUMA_NODE
 from mooring.explanations import reason as code
 from mooring.explanations.chapters import Circumstances
-from mooring.explanations.phrases import device_words, joined, nodes, only, per_node, plural, who
+from mooring.explanations.opinions import CPU, MEMORY, wanted, why_followed
+from mooring.explanations.phrases import (
+    device_words,
+    fewest_nodes,
+    joined,
+    node_sets,
+    nodes,
+    nodes_of,
+    only,
+    per_node,
+    plural,
+    who,
+)
 from mooring.explanations.reason import Reason
 from mooring.explanations.story import Opinion, Taking
-from mooring.explanations.why_memory import nothing_to_share, used_up_memory, why_no_memory
+from mooring.explanations.why_resources import (
+    MAKE_ROOM,
+    fewer_devices,
+    no_common_node,
+    nothing_to_share,
+    unhealthy_devices,
+    why_devices,
+    why_memory,
+    why_no_memory,
+)
 from mooring.lazy import lazily, replace
 
 with lazily():
     import mooring.engine.plugins.facts as plugin_facts
-
-
-def why_devices(opinion: Opinion, circumstances: Circumstances) -> Reason:
-    """Return what is wrong with the devices of one resource; the sentence is a clause without its subject."""
-    asked, name = opinion.asked, opinion.resource
-    if not isinstance(asked, DeviceHintsAsked):
-        return Reason(code.NOT_ENOUGH_DEVICES, f"requests {name}, but none is free", "Request fewer of them.")
-    words = device_words(name, asked.need)
-    if opinion.narrowest:
-        return _apart(opinion, asked, circumstances)
-    if asked.held not in (0, asked.need):
-        return Reason(
-            code.HOLDS_ANOTHER_NUMBER,
-            f"requests {words}, but already holds {asked.held} from its earlier admission, and the kubelet does not "
-            "change that number",
-            "Delete the pod, so that its controller creates a new one.",
-        )
-    if tie := _tied(asked, circumstances):
-        return tie
-    return _unknown_nodes(asked, circumstances) or _too_few(asked, circumstances)
-
-
-def _unknown_nodes(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason | None:
-    """Say that too few of the devices that are free, or that it holds, are on a known NUMA node, as hints need them."""
-    known, free, policy = circumstances.settings.numa.nodes, len(asked.free), circumstances.settings.topology_policy
-    near = sum(1 for mask in asked.free.values() if mask & known)
-    if free < asked.need or near >= asked.need:
-        return None
-    total = sum(1 for device in circumstances.devices.devices.get(asked.resource, ()) if device.mask & known)
-    has = f"it holds {free}" if asked.held else f"{free} {'is' if free == 1 else 'are'} free"
-    listed = circumstances.devices.devices.get(asked.resource, ())
-    nowhere = [device.id for device in listed if device.id in asked.free and NOWHERE in (device.numa or ())]
-    named = joined(nowhere if len(nowhere) < 4 else [*nowhere[:2], f"{len(nowhere) - 2} more"])
-    reported = f": the plugin reports NUMA node {NOWHERE} for {named}" if nowhere else ""
-    return Reason(
-        code.UNKNOWN_NODES,
-        f"requests {device_words(asked.resource, asked.need)}; {has}, but {only(near)} on a known NUMA node, which "
-        f"{policy} requires{reported}",
-        "Let the device plugin report NUMA nodes of the machine for all of them, request fewer, "
-        f"{'remove a pod that holds some, ' if total >= asked.need else ''}or use topologyManagerPolicy best-effort.",
-    )
-
-
-def _too_few(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
-    """Return the reason for too few devices on the whole node: that it has too few, or that too few are free."""
-    total, free = len(circumstances.devices.devices.get(asked.resource, ())), len(asked.free)
-    left = "none" if not free else f"only {free}"
-    has = f"{left} of {total} {'is' if free < 2 else 'are'} free"
-    if total < asked.need:
-        has = f"the node has {total or 'none'}"
-    words = device_words(asked.resource, asked.need)
-    if sick := unhealthy_devices(asked.resource, asked.need, circumstances):
-        return replace(sick, sentence=f"requests {words}, but {sick.sentence}")
-    return Reason(code.NOT_ENOUGH_DEVICES, f"requests {words}, but {has}", fewer_devices(asked.need, total))
-
-
-def unhealthy_devices(resource: str, need: int, circumstances: Circumstances) -> Reason | None:
-    """Say that a node has enough devices and too few healthy ones; a clause. None where health is not the cause.
-
-    After a restart of the kubelet all devices are unhealthy until their plugin registers again (kubelet v1.37.1,
-    cm/devicemanager/manager.go, genericDeviceUpdateCallback).
-    """
-    devices = circumstances.devices.devices.get(resource, ())
-    healthy = sum(device.healthy for device in devices)
-    if not healthy < need <= len(devices):
-        return None
-    return Reason(
-        code.UNHEALTHY_DEVICES,
-        f"{f'only {healthy}' if healthy else 'none'} of {len(devices)} {'is' if healthy < 2 else 'are'} healthy",
-        "Start or repair their device plugin, then create the pod again: a rejected pod without a controller stays "
-        "Failed.",
-    )
-
-
-def fewer_devices(need: int, total: int) -> str:
-    """Return what helps where too few devices are free; no pod is in the way of what the node does not have."""
-    if total < need:
-        if not total:
-            return "Use a node that has some, or start their device plugin."
-        return "Request fewer of them, or use a node with more."
-    return "Request fewer of them, or remove a pod that holds some."
-
-
-def _apart(opinion: Opinion, asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason:
-    """Say why no set of NUMA nodes that has enough of them satisfies the policy."""
-    policy, name = circumstances.settings.topology_policy, opinion.resource
-    if tie := _tied(asked, circumstances):
-        return tie
-    words = device_words(name, asked.need)
-    free = {node: types.get(name, 0) for node, types in opinion.free.items()}
-    total = _per_node(circumstances, name, free)
-    if policy != SINGLE_NUMA_NODE:
-        takes = f"take {plural(opinion.narrowest, 'NUMA node')} now and fewer on an empty machine"
-        return Reason(
-            code.DEVICES_APART,
-            f"requests {words}; they {takes}, so {policy} rejects them (free: {per_node(free)})",
-            "Remove a pod that holds some, request fewer of them, or use topologyManagerPolicy best-effort.",
-        )
-    if max(total.values(), default=0) < asked.need:
-        return Reason(
-            code.MORE_DEVICES_THAN_A_NODE,
-            f"needs {words} on one NUMA node; {_listed(total)}",
-            "Request at most as many as one NUMA node has, or use topologyManagerPolicy restricted, which allows as "
-            "many NUMA nodes as the request needs on an empty machine. Removing pods does not help.",
-        )
-    return Reason(
-        code.DEVICES_APART,
-        f"needs {words} on one NUMA node; {_listed(free, ' free')} (of {per_node(total)})",
-        "Remove a pod that holds some, request fewer of them, or use topologyManagerPolicy best-effort.",
-    )
-
-
-def _per_node(circumstances: Circumstances, resource: str, nodes_: Mapping[int, int]) -> dict[int, int]:
-    """Return how many devices of a resource each NUMA node has, used ones and unhealthy ones included."""
-    devices = circumstances.devices.devices.get(resource, ())
-    return {node: sum(1 for device in devices if device.mask >> node & 1) for node in nodes_}
-
-
-def _listed(amounts: Mapping[int, int], state: str = "") -> str:
-    alike = len(set(amounts.values())) == 1
-    if alike:
-        return f"each node has {next(iter(amounts.values()))}{state}"
-    return f"free: {per_node(amounts)}" if state else f"the machine has {per_node(amounts)}"
-
-
-def _tied(asked: DeviceHintsAsked, circumstances: Circumstances) -> Reason | None:
-    """Say that devices which an init container got keep later containers on their NUMA nodes."""
-    init = {one.name for one in circumstances.pod.containers if one.kind is ContainerKind.INIT}
-    taken = [
-        fact
-        for fact in circumstances.facts
-        if isinstance(fact, DevicesTaken) and fact.pod == asked.pod and fact.resource == asked.resource
-    ]
-    left = [fact for fact in taken if fact.container in init and fact.container != asked.container and fact.taken]
-    home = 0
-    for fact in left:
-        home |= fact.near
-    if not home or not asked.container:
-        return None
-    there = sum(1 for mask in asked.free.values() if mask & home)
-    if there >= asked.need:
-        return None
-    words = device_words(asked.resource, asked.need)
-    return Reason(
-        code.PINNED_BY_DEVICES,
-        f"needs {words}, and the kubelet keeps it on {nodes(members(home))}, where init container {left[0].container} "
-        f"got its devices; including those, {there} {'is' if there == 1 else 'are'} available there",
-        "Let the init container request none of them, or as many as the later container, so that the same devices "
-        "serve both.",
-    )
-
-
-def no_common_node(opinions: Sequence[Opinion], circumstances: Circumstances) -> Reason | None:
-    """Return the reason for devices of several resources of which no NUMA node has enough together; None otherwise."""
-    asked = [one.asked for one in opinions if isinstance(one.asked, DeviceHintsAsked) and not one.indifferent]
-    if circumstances.settings.topology_policy != SINGLE_NUMA_NODE or len(asked) < 2:
-        return None
-    every = dict.fromkeys(members(circumstances.settings.numa.nodes), 0)
-    totals = {one.resource: _per_node(circumstances, one.resource, every) for one in asked}
-    if any(all(totals[one.resource][node] >= one.need for one in asked) for node in every):
-        return None
-    has = [
-        f"{resource}: {per_node({node: count for node, count in table.items() if count})}"
-        for resource, table in totals.items()
-    ]
-    words = joined([device_words(one.resource, one.need) for one in asked])
-    together = "both" if len(asked) == 2 else "all of them"
-    return Reason(
-        code.DEVICES_FAR_APART,
-        f"needs {words} on one NUMA node; no NUMA node has {together} ({'; '.join(has)})",
-        "Use a node that has these devices on one NUMA node, or topologyManagerPolicy best-effort. Removing pods does "
-        "not help.",
-    )
 
 
 def why_smt(decision: Decision, circumstances: Circumstances) -> Reason:
@@ -230,15 +82,6 @@ def _by_average(circumstances: Circumstances, group: int) -> str:
         return ""
     counted = circumstances.settings.plugins is not None and circumstances.settings.plugins.counts_cores
     return " (of the cores that plugins leave)" if counted else " (the average of this machine's cores)"
-
-
-def why_empty_shared_pool(circumstances: Circumstances) -> Reason:
-    """Return the reason for a pod whose exclusive containers leave nothing to share (KEP-5526)."""
-    of_memory = any(isinstance(fact, MemoryPinningFailed) for fact in circumstances.facts)
-    cause = nothing_to_share(used_up_memory(circumstances) if of_memory else "cpu")
-    return Reason(
-        cause.code, f"The pod as a whole {cause.sentence}: request more in the pod's own resources.", cause.remedy
-    )
 
 
 def why_unexpected(decision: Decision, circumstances: Circumstances) -> Reason:
@@ -311,3 +154,156 @@ def _withheld_sentences(facts: Sequence[object]) -> str:
             because = f": {fact.because}" if fact.because else ""
             sentences.append(f"The plugin {name} withholds {list_text(cpus)}{because}.")
     return " ".join(sentences)
+
+
+_LABELS = {CPU: "CPUs"}
+
+
+def why_affinity(decision: Decision, circumstances: Circumstances) -> Reason:
+    """Return the reason for a pod that the topology policy does not admit."""
+    chapter, policy = circumstances.refused_in, circumstances.settings.topology_policy
+    followed = why_followed(chapter, policy) if chapter is not None else None
+    if followed is not None:
+        return followed
+    if chapter is None or not chapter.opinions:
+        return Reason(
+            code.PULLED_APART, f"Topology manager policy {policy} found no set of NUMA nodes that suits every resource."
+        )
+    subject = who(chapter.container)
+    stuck = [opinion for opinion in chapter.opinions if not opinion.suffices]
+    if not stuck:
+        far = no_common_node(chapter.opinions, circumstances)
+        if far is not None:
+            return replace(far, sentence=f"{subject} {far.sentence}.")
+        return Reason(
+            code.PULLED_APART,
+            f"{subject} {_conflict(chapter.opinions, policy)}.",
+            "Free one of the resources on the NUMA nodes of the others, or use topologyManagerPolicy best-effort, "
+            "which accepts the best set available.",
+        )
+    first, *others = stuck
+    cause = _clause(first, decision, circumstances)
+    sentence = f"{subject} {cause.sentence}."
+    if others:
+        sentence += (
+            f" Its {joined([_LABELS.get(one.resource, one.resource) for one in others])} alone would be rejected, too."
+        )
+    return replace(cause, sentence=sentence)
+
+
+def _conflict(opinions: Sequence[Opinion], policy: str) -> str:
+    """Say that every resource could be served well, but not all in the same place; and what is short where one is."""
+    suits = {_LABELS.get(one.resource, one.resource): wanted(one, policy) for one in opinions if not one.indifferent}
+    places: dict[str, list[str]] = {}
+    for label, sets in suits.items():
+        places.setdefault(node_sets(sets), []).append(label)
+    parts = "; ".join(f"{joined(labels)} on {sets}" for sets, labels in places.items())
+    clause = f"can get {parts}, but no set of NUMA nodes suits all of them, which {policy} requires"
+    rare = min(suits.values(), key=len)
+    short = [label for label, sets in suits.items() if not {*sets} & {*rare}]
+    if not short or any(mask.bit_count() != 1 for sets in suits.values() for mask in sets):
+        return clause
+    where = nodes(mask.bit_length() - 1 for mask in rare)
+    return f"{clause}: {where} {'lacks' if len(rare) == 1 else 'lack'} free {joined(short)}"
+
+
+def _clause(opinion: Opinion, decision: Decision, circumstances: Circumstances) -> Reason:
+    """Return what is wrong with one resource; the sentence is a clause without its subject."""
+    if opinion.resource == CPU:
+        topology, asked = circumstances.settings.topology, opinion.asked
+        if topology is None or not isinstance(asked, CPUHintsAsked):
+            return nothing_to_share(CPU)
+        cause = _cpus(asked, opinion.narrowest, topology, decision, circumstances)
+        return replace(cause, sentence=f"requests {plural(asked.need, 'exclusive CPU')}{cause.sentence}")
+    if opinion.resource == MEMORY:
+        return why_memory(opinion, decision, circumstances)
+    return why_devices(opinion, circumstances)
+
+
+def _cpus(
+    asked: CPUHintsAsked, now: int, topology: Topology, decision: Decision, circumstances: Circumstances
+) -> Reason:
+    policy = circumstances.settings.topology_policy
+    again = "Delete the pod, so that its controller creates a new one."
+    if asked.mismatch:
+        clause = ", but one of its containers already holds a different number of CPUs from its earlier admission"
+        if asked.container:
+            number = asked.available.bit_count()
+            clause = (
+                f", but already holds {number} from its earlier admission, and the kubelet does not change that number"
+            )
+        return Reason(code.HOLDS_ANOTHER_NUMBER, clause, again)
+    usable = (asked.available | asked.reusable).bit_count()
+    if usable < asked.need:
+        return Reason(
+            code.NOT_ENOUGH_CPUS,
+            f", but {only(usable)} free on the whole node",
+            fewer_cpus(asked.need, usable, circumstances),
+        )
+    largest = max(mask.bit_count() for mask in topology.numa.values())
+    if policy == SINGLE_NUMA_NODE and largest < asked.need:
+        return Reason(
+            code.LARGER_THAN_A_NODE,
+            ", more than any NUMA node of this machine has",
+            "Split the container into parts that fit one NUMA node, or use topologyManagerPolicy restricted, which "
+            "allows as many NUMA nodes as the request needs on an empty machine.",
+        )
+    if asked.reusable:
+        return _pinned(asked, now, topology, policy)
+    held = (one.cpus.mask for name, one in decision.containers.items() if asked.container in ("", name))
+    if asked.available == reduce(or_, held, 0):
+        where = nodes(nodes_of(topology, asked.available))
+        return Reason(
+            code.HELD_ELSEWHERE,
+            f" and already holds them on {where}, which {policy} rejects when the pod is admitted again",
+            again,
+        )
+    return _scattered(asked, now, topology, circumstances)
+
+
+def _pinned(asked: CPUHintsAsked, now: int, topology: Topology, policy: str) -> Reason:
+    """Say that CPUs of the pod's earlier containers pin it to their nodes (kubernetes/kubernetes#123816)."""
+    home = nodes_of(topology, asked.reusable)
+    whose = "an init container of the pod got its CPUs" if asked.container else "containers of the pod have CPUs"
+    stay = f", and the kubelet keeps it on {nodes(home)}, where {whose}"
+    advice = (
+        "Request a fraction of a CPU for the init container, so that it runs in the shared pool, or as many CPUs as "
+        "the later container requests, so that the same CPUs serve both."
+        if asked.container
+        else "Delete the pod, so that its controller creates a new one."
+    )
+    inside = topology.cpus_in_numa(NUMAMask(sum(1 << node for node in home if node >= 0)))
+    usable = (inside & (asked.available | asked.reusable)).bit_count()
+    if policy != SINGLE_NUMA_NODE:
+        clause = f"{stay}; they take {_wider(asked, now, topology)}, so {policy} rejects them"
+    elif len(home) > 1:
+        clause = f"{stay}; single-numa-node allows only one node"
+    else:
+        free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
+        better = [node for node, number in free.items() if number >= asked.need and node not in home]
+        although = f", although {nodes(better)} {'has' if len(better) == 1 else 'have'} enough" if better else ""
+        clause = f"{stay}; including those, {usable} {'is' if usable == 1 else 'are'} available there{although}"
+    return Reason(code.PINNED_BY_EARLIER, clause, advice)
+
+
+def _scattered(asked: CPUHintsAsked, now: int, topology: Topology, circumstances: Circumstances) -> Reason:
+    policy, cpu = circumstances.settings.topology_policy, circumstances.settings.cpu
+    free = {node: (mask & asked.available).bit_count() for node, mask in topology.numa.items()}
+    listed = f"free: {per_node(free)}"
+    advice = f"{MAKE_ROOM}, request fewer CPUs, or use topologyManagerPolicy best-effort."
+    reserved = cpu.reserved if cpu is not None else 0
+    if policy == SINGLE_NUMA_NODE and fewest_nodes(topology, asked.need, reserved) != 1:
+        advice = "Request fewer CPUs, reserve fewer, or use topologyManagerPolicy best-effort."
+    if policy == SINGLE_NUMA_NODE:
+        return Reason(code.NO_SINGLE_NODE, f", but no NUMA node has that many free ({listed})", advice)
+    return Reason(
+        code.TOO_MANY_NODES, f"; they take {_wider(asked, now, topology)}, so {policy} rejects them ({listed})", advice
+    )
+
+
+def _wider(asked: CPUHintsAsked, now: int, topology: Topology) -> str:
+    """Return how many nodes it takes now, and how many on an empty machine."""
+    fewest = fewest_nodes(topology, asked.need)
+    if not fewest < now:
+        return "other NUMA nodes than it prefers"
+    return f"{plural(now, 'NUMA node')} now and {fewest} on an empty machine (reserved CPUs counted)"

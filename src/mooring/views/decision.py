@@ -325,7 +325,16 @@ def _step_rows(
         note = amounts_text({block.type: block.size for block in step.blocks})
         yield DecisionRow("memory allocated", _chosen(step.mask, nodes), note)
     elif isinstance(step, DevicesTaken) and step.error:
-        yield _too_few(step, nodes, devices)
+        known = [device for device in devices if device.resource == step.resource]
+        cells = []
+        for node in nodes:
+            here = [device for device in known if node in device.numa]
+            free = sum(device.state == "free" for device in here)
+            text = f"{free}/{len(here)} free" if here else "none"
+            sentences = "; ".join(device.sentence for device in here) or f"no {step.resource}"
+            cells.append(DecisionCell(Mark.BARRED, text, _unhealthy(here), f"NUMA node {node}: {sentences}"))
+        free = sum(device.state == "free" for device in known)
+        yield DecisionRow(step.resource, tuple(cells), f"{step.need} requested, {free} free on the node")
     elif isinstance(step, DevicesTaken) and step.taken:
         near = {(one.resource, one.id): one.numa for one in devices}
         texts = {
@@ -333,17 +342,3 @@ def _step_rows(
             for node in members(step.near)
         }
         yield DecisionRow(f"{step.resource} allocated", _chosen(step.near, nodes, texts), joined(step.taken))
-
-
-def _too_few(step: DevicesTaken, nodes: Sequence[int], devices: Sequence[DeviceView]) -> DecisionRow:
-    """Return the row of a resource of which a container did not get what it requests."""
-    known = [device for device in devices if device.resource == step.resource]
-    cells = []
-    for node in nodes:
-        here = [device for device in known if node in device.numa]
-        free = sum(device.state == "free" for device in here)
-        text = f"{free}/{len(here)} free" if here else "none"
-        sentences = "; ".join(device.sentence for device in here) or f"no {step.resource}"
-        cells.append(DecisionCell(Mark.BARRED, text, _unhealthy(here), f"NUMA node {node}: {sentences}"))
-    free = sum(device.state == "free" for device in known)
-    return DecisionRow(step.resource, tuple(cells), f"{step.need} requested, {free} free on the node")

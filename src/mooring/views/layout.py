@@ -310,7 +310,7 @@ def _family(box: BoxView) -> tuple[BoxKind, ...]:
 def _grains(boxes: Sequence[BoxView]) -> list[Grain]:
     """Return the grains worth trying: those that fill the rows of the largest box and of the largest group of boxes."""
     inside = [box for box in _flat(boxes) if not box.is_offline()]
-    most_cores = max((len(box.cores) for box in inside), default=1)
+    most_cores = max((len(box.cores) for box in inside if not box.folded), default=1)
     groups = [boxes, *(box.children for box in inside)]
     most_boxes = max(len(group) for group in groups if holds_leaves(group))
     return [

@@ -141,13 +141,18 @@ def _from_hardware(hardware: Hardware, told: CPULocations) -> CPULocations:
     with_cpus = {place.numa for place in by_cpu.values()}
     memory = {node.id: node.memory_bytes for node in hardware.nodes}
     memory |= {node: told.memory[node] for node in told.memory if node in with_cpus and node not in memory}
+    uncores: dict[int, set[int | None]] = {}
+    for cpu, place in by_cpu.items():
+        if place.l3 is not None:
+            uncore = told.by_cpu[cpu].l3 if cpu in told.by_cpu else None
+            uncores.setdefault(place.l3, set()).add(uncore)
     return CPULocations(
         by_cpu=dict(sorted(by_cpu.items())),
         memory=dict(sorted(memory.items())),
         memory_kinds={node.id: node.subtype for node in hardware.nodes if node.subtype not in {None, "DRAM"}},
         near={node.id: node.local_cpus.mask for node in hardware.nodes if node.id not in with_cpus},
         socket_ids=_socket_ids(hardware),
-        l3_ids=_l3_ids(by_cpu, told),
+        l3_ids={l3: next(iter(known)) if len(known) == 1 else None for l3, known in uncores.items()},
         offline=hardware.offline.mask & ~mask_of(cpu.id for cpu in hardware.cpus),
     )
 
@@ -180,15 +185,6 @@ def _socket_ids(hardware: Hardware) -> dict[int, int | None]:
 
 def _socket_key(cpu: HardwareCPU) -> int | None:
     return cpu.package if cpu.package_first_cpu is None else cpu.package_first_cpu
-
-
-def _l3_ids(by_cpu: Mapping[int, CPULocation], told: CPULocations) -> dict[int, int | None]:
-    uncores: dict[int, set[int | None]] = {}
-    for cpu, place in by_cpu.items():
-        if place.l3 is not None:
-            uncore = told.by_cpu[cpu].l3 if cpu in told.by_cpu else None
-            uncores.setdefault(place.l3, set()).add(uncore)
-    return {l3: next(iter(known)) if len(known) == 1 else None for l3, known in uncores.items()}
 
 
 def _distinct(keys: Iterable[int | None]) -> list[int]:

@@ -210,13 +210,14 @@ class MapDrawing:
         )
 
 
-def map_drawings(view: NodeView) -> tuple[MapDrawing, ...]:
-    """Return the map in all its arrangements."""
-    cell = picture.cell_size(view)
+def map_drawings(report: ReportView) -> tuple[MapDrawing, ...]:
+    """Return the map in all its arrangements: the picture's, where what some step changes is always a cell."""
+    view, cell = report.node, picture.cell_size(report.node)
+    boxes = picture.dense_boxes(view, {cpu for step in report.steps[1:] for cpus, _ in step.cpus for cpu in cpus})
     metrics = picture.map_metrics(view, cell, changes=bool(view.owners))
     devices = picture.device_cells(view)
     return tuple(
-        MapDrawing(name, arrange(view.boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
+        MapDrawing(name, arrange(boxes, metrics, width), cell, view, devices) for name, width in _FORMS.items()
     )
 
 

@@ -112,7 +112,7 @@ def box_titles(box: BoxView, view: NodeView) -> tuple[Title, ...]:
     # Where there is little room, figures say more than the cache that fills the whole node.
     main = [label for label in box.labels if label.kind in {BoxKind.SOCKET, BoxKind.NUMA}] or box.labels
     short = " · ".join(_label_text(label) for label in main)
-    facts = _box_facts(box, view) or box.folded
+    facts = _box_facts(box, view) or box.folded[:1]
     with_facts = [
         Title(name, " · ".join(facts[:count])) for name in (full, short) for count in range(len(facts), 0, -1)
     ]

@@ -16,6 +16,10 @@ from tests.render.pictured import terminal_text
 from mooring.agent.device_access import DeviceReconciler
 from mooring.agent.device_lookup import DeviceLookup
 from mooring.agent.effects import AgentReport, ClusterEvent, Evict, ReportKind
+from mooring.agent.metrics import (
+    ALL,
+    device_gauges,
+)
 from mooring.agent.nri.types import Event
 from mooring.agent.reactor.create_container import create_container, nodes_of_claim, prepare_claim
 from mooring.agent.reactor.hotplug import devices_learned, is_news_of_devices
@@ -25,10 +29,12 @@ from mooring.agent.reactor.response import Adjusted, EventOutcome, Refused
 from mooring.agent.reactor.synchronize import synchronize
 from mooring.agent.state import AgentState, DevicesFound, Options
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.api import ALL, device_gauges
-from mooring.agent.status.document import devices_of_pod, status_document
-from mooring.agent.status.snapshot import Snapshot
-from mooring.answers.status.text import status_text
+from mooring.agent.status import (
+    Snapshot,
+    devices_of_pod,
+    status_document,
+)
+from mooring.answers.status import status_text
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import DEVICE_ALIGNMENT, DeviceAlignment, DeviceAlignments, KubeletConfig, MooringConfig

@@ -13,9 +13,8 @@ from tests.agent.nri.runtime_side import CONTAINER, POD, TIMEOUT, Pair, Pinning,
 
 from mooring.agent.nri import messages
 from mooring.agent.nri.connection import QUEUE_LIMIT, SEND_LIMIT
-from mooring.agent.nri.dispatch import Deadlines
 from mooring.agent.nri.messages import ContainerRequestMessage, Status, UpdatePodSandboxRequestMessage
-from mooring.agent.nri.session import PluginOptions
+from mooring.agent.nri.session import Deadlines, PluginOptions
 from mooring.agent.nri.types import (
     CallTimeoutError,
     ConnectionLostError,

@@ -10,7 +10,10 @@ from tests.agent.small_node import setting
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.nri.types import LinuxResources
 from mooring.agent.state import AgentState, HeldPod, KnownContainer, Phase
-from mooring.agent.status.snapshot import Snapshot, moment
+from mooring.agent.status import (
+    Snapshot,
+    moment,
+)
 from mooring.documents.status import ConfigurationPart, RuntimePart
 from mooring.engine.core.bits import NO_CPUS, NUMAMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory

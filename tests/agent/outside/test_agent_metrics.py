@@ -25,12 +25,23 @@ from mooring.agent.adapter import RuntimeAdapter, SessionListener
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.command import run_agent
 from mooring.agent.effects import AgentReport, Effect, Evict, ReportKind
+from mooring.agent.metrics import (
+    LONGEST_PAUSE,
+    AgentMetrics,
+    health_pages,
+)
 from mooring.agent.nri.types import CallTimeoutError, ConnectionLostError, Runtime
 from mooring.agent.startup import AgentCommand
 from mooring.agent.state import Phase
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.api import LONGEST_PAUSE, REMEDY, SILENCE, AgentMetrics, health_pages, unready
-from mooring.agent.status.snapshot import NO_RUNTIME, Published, Snapshot
+from mooring.agent.status import (
+    NO_RUNTIME,
+    REMEDY,
+    SILENCE,
+    Published,
+    Snapshot,
+    unready,
+)
 from mooring.documents.status import RuntimePart
 from mooring.engine.core.bits import NO_NODES
 from mooring.engine.core.cpuset import CPUSet

@@ -26,9 +26,13 @@ from tests.patience import until
 from tests.render.pictured import terminal_text
 
 from mooring.agent.cgroups.cpuset import Cpuset
-from mooring.agent.status.api import status_pages
-from mooring.agent.status.document import status_document
-from mooring.agent.status.snapshot import NO_RUNTIME, Published, Snapshot
+from mooring.agent.metrics import status_pages
+from mooring.agent.status import (
+    NO_RUNTIME,
+    Published,
+    Snapshot,
+    status_document,
+)
 from mooring.documents.status import AgentCountsPart, ConfigurationPart
 from mooring.engine.core.bits import NUMAMask
 from mooring.engine.core.config import EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, MooringConfig
@@ -291,7 +295,7 @@ def test_a_terminal_shows_changes_and_outlives_the_agent(path: str) -> None:
     server = serve_unix(path, status_pages(published, lambda: COUNTS))
     ours, theirs = pty.openpty()
     code = (
-        "import sys; import mooring.answers.show.live as live; live.PERIOD = 0.05; "
+        "import sys; import mooring.answers.show as live; live.PERIOD = 0.05; "
         "from mooring.command.main import run; sys.exit(run(sys.argv[1:]))"
     )
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"}

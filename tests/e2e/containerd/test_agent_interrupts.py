@@ -12,7 +12,7 @@ from tests.e2e.containerd.runtime import Runtime
 from tests.e2e.containerd.test_agent_e2e_uninstall import left
 from tests.patience import until
 
-from mooring.agent.interrupts.files import IRQFiles
+from mooring.agent.interrupt_files import IRQFiles
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import NEW
 

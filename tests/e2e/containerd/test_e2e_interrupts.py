@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.interrupts import JOURNAL
-from mooring.agent.interrupts.files import InterruptJournal, InterruptTrouble, IRQFiles
-from mooring.agent.interrupts.reconcile import restore_interrupts
+from mooring.agent.interrupt_files import (
+    InterruptJournal,
+    InterruptTrouble,
+    IRQFiles,
+)
+from mooring.agent.interrupts import restore_interrupts
+from mooring.agent.store import INTERRUPT_FILE
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import NEW, Interrupt, Memory
 
@@ -21,9 +25,9 @@ FILES = IRQFiles()
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from mooring.agent.interrupts.files import IRQFiles
-from mooring.agent.interrupts.files import InterruptJournal
-from mooring.agent.interrupts.files import InterruptWriter
+from mooring.agent.interrupt_files import IRQFiles
+from mooring.agent.interrupt_files import InterruptJournal
+from mooring.agent.interrupt_files import InterruptWriter
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.extensions.interrupts import InterruptCPUs, Owner
 from mooring.engine.extensions.interrupts import steer
@@ -72,7 +76,7 @@ def test_whoever_moved_an_interrupt_and_was_killed_is_made_up_for(quiet: Interru
     )
     assert ended.returncode == -signal.SIGKILL
     assert allowed(quiet.number) == quiet.allowed - closed
-    assert (tmp_path / JOURNAL).is_file()
+    assert (tmp_path / INTERRUPT_FILE).is_file()
     assert restore_interrupts("/", tmp_path) == ()
     assert allowed(quiet.number) == quiet.allowed
     assert InterruptJournal(tmp_path, FILES.boot()).read() == Memory()

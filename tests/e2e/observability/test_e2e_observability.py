@@ -19,8 +19,8 @@ from tests import patience
 from tests.agent.outside.nodes import busy, snapshot_of
 from tests.service.exported_metrics import label_all
 
-from mooring.agent.status.api import AgentMetrics
-from mooring.agent.status.snapshot import Published
+from mooring.agent.metrics import AgentMetrics
+from mooring.agent.status import Published
 from mooring.cluster.dra.health import DriverMetrics
 from mooring.cluster.extender.service import ExtenderMetrics
 from mooring.published.publisher import PublisherCounts, PublisherMetrics

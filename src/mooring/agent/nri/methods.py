@@ -1,5 +1,7 @@
 """What each method of the plugin's service asks and answers, from NRI messages to plain values and back.
 
+A :class:`Dispatcher` calls the handler's method for a request, and turns its errors into answers.
+
 What :mod:`mooring.agent.nri.types` does not name is dropped on the way.
 
 Source: containerd/nri v0.8.0 and v0.12.5: pkg/api/api.proto (services), pkg/stub (what plugins in Go answer) and
@@ -9,10 +11,10 @@ pkg/adaptation (what a runtime makes of it).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -258,3 +260,136 @@ def adjustment_to(adjustment: types.ContainerAdjustment) -> messages.ContainerAd
             destination=mount.destination, source=mount.source, type=mount.type, options=list(mount.options)
         )
     return message
+
+
+_REQUESTED = (types.Event.CREATE_CONTAINER, types.Event.UPDATE_CONTAINER, types.Event.STOP_CONTAINER)
+"""Events that come as requests of their own in every release; StateChange has nothing to tell of them."""
+_SYNCHRONIZE_LIMIT = 100_000
+"""Pods and containers of a split Synchronize that are collected at most."""
+
+
+PluginAnswer: TypeAlias = bytes | tuple[messages.Status, str]
+"""A reply: a payload, or a refusal with its status and text."""
+
+
+def provisional(method: str, payload: bytes) -> bytes | None:
+    """Return an answer that keeps a plugin connected before it can decide; None where there is none.
+
+    Configure gets every event, Synchronize no update. The runtime calls neither a second time.
+    """
+    try:
+        if method == "Configure":
+            events = subscription(frozenset(types.Event), runtime_of(parse(messages.ConfigureRequestMessage, payload)))
+            return messages.ConfigureResponseMessage(events=events).SerializeToString()
+        if method == "Synchronize":
+            more = parse(messages.SynchronizeRequestMessage, payload).more
+            return messages.SynchronizeResponseMessage(more=more).SerializeToString()
+    except UnreadableError:
+        return None
+    return None
+
+
+class Dispatcher:
+    """Calls a handler; keeps what belongs to one connection: the parts of a split Synchronize."""
+
+    def __init__(self, handler: types.Handler, observer: types.SessionObserver, *, fail_request: bool = False) -> None:
+        self._handler = handler
+        self._observer = observer
+        self._fail_request = fail_request
+        self._pods: list[types.PodSandbox] = []
+        self._containers: list[types.RuntimeContainer] = []
+        self._complete = False
+        self._runtime: types.Runtime | None = None
+        self.synchronized = False
+        """Whether the answer to a whole Synchronize was delivered."""
+        self._methods: dict[str, Callable[[bytes], bytes]] = {
+            "Configure": self._configure,
+            "Synchronize": self._synchronize,
+            "CreateContainer": self._create_container,
+            "UpdateContainer": self._update_container,
+            "StopContainer": self._stop_container,
+            "StateChange": lambda payload: self._event("StateChange", payload),
+            "Shutdown": lambda _: b"",
+            # Not subscribed to. A runtime that asks nevertheless gets consent.
+            "ValidateContainerAdjustment": lambda _: b"",
+        }
+
+    def answer(self, method: str, payload: bytes) -> PluginAnswer:
+        """Return the answer to a request; whatever the handler raises becomes a refusal."""
+        call = self._methods.get(method)
+        if call is None and method not in EVENT_METHODS:
+            # The code by which a runtime knows to fall back to StateChange.
+            return messages.Status.UNIMPLEMENTED, f"method {method}"
+        try:
+            return call(payload) if call is not None else self._event(method, payload)
+        except types.RefusalError as refusal:
+            return messages.Status.UNKNOWN, str(refusal)
+        except UnreadableError as error:
+            return messages.Status.INVALID_ARGUMENT, str(error)
+        except Exception as error:  # noqa: BLE001 - a defect of the handler must refuse, not let a container pass
+            self._observer.failed(method, error)
+            return messages.Status.UNKNOWN, f"internal error: {type(error).__name__}"
+
+    def delivered(self, method: str) -> None:
+        """Learn that an answer was sent, and tell what that means."""
+        if method == "Configure" and self._runtime is not None:
+            self._observer.connected(self._runtime)
+        elif method == "Synchronize" and self._complete:
+            self.synchronized = True
+            self._observer.synchronized(len(self._pods), len(self._containers))
+            self._pods, self._containers, self._complete = [], [], False
+
+    def _configure(self, payload: bytes) -> bytes:
+        message = parse(messages.ConfigureRequestMessage, payload)
+        runtime = runtime_of(message)
+        events = self._handler.configure(message.config, runtime.name, runtime.version)
+        mask = subscription(events, runtime)
+        if not mask:
+            raise types.MisuseError("a plugin without events: a runtime would treat that as all of them")
+        self._runtime = runtime
+        reply = messages.ConfigureResponseMessage(events=mask)
+        if self._fail_request:
+            reply.failure_policy.fail_request = True
+        return reply.SerializeToString()
+
+    def _synchronize(self, payload: bytes) -> bytes:
+        message = parse(messages.SynchronizeRequestMessage, payload)
+        if self._complete:
+            # The handler's answer to the last one was an error, or it was not delivered.
+            self._pods, self._containers, self._complete = [], [], False
+        self._pods += map(pod_from, message.pods)
+        self._containers += map(container_from, message.containers)
+        if len(self._pods) + len(self._containers) > _SYNCHRONIZE_LIMIT:
+            self._pods, self._containers = [], []
+            raise types.RefusalError(f"more than {_SYNCHRONIZE_LIMIT} pods and containers")
+        if message.more:
+            # A part is answered without updates and with the same mark, else the runtime hangs up.
+            return messages.SynchronizeResponseMessage(more=True).SerializeToString()
+        self._complete = True
+        updates = self._handler.synchronize(self._pods, self._containers)
+        return messages.SynchronizeResponseMessage(update=map(update_to, updates)).SerializeToString()
+
+    def _create_container(self, payload: bytes) -> bytes:
+        message = parse(messages.ContainerRequestMessage, payload)
+        adjustment, updates = self._handler.create_container(pod_from(message.pod), container_from(message.container))
+        reply = messages.CreateContainerResponseMessage(
+            adjust=adjustment_to(adjustment), update=map(update_to, updates)
+        )
+        return reply.SerializeToString()
+
+    def _update_container(self, payload: bytes) -> bytes:
+        message = parse(messages.UpdateContainerRequestMessage, payload)
+        pod, container = pod_from(message.pod), container_from(message.container)
+        updates = self._handler.update_container(pod, container, resources_from(message.linux_resources))
+        return messages.UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
+
+    def _stop_container(self, payload: bytes) -> bytes:
+        message = parse(messages.ContainerRequestMessage, payload)
+        updates = self._handler.stop_container(pod_from(message.pod), container_from(message.container))
+        return messages.UpdatesResponseMessage(update=map(update_to, updates)).SerializeToString()
+
+    def _event(self, method: str, payload: bytes) -> bytes:
+        event, pod, container = event_of(method, payload)
+        if event is not None and not (method == "StateChange" and event in _REQUESTED):
+            self._handler.state_change(event, pod, container)
+        return b""

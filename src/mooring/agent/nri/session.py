@@ -2,6 +2,10 @@
 
 Three threads: the reader, which only queues requests; the one that watches the budget; and the caller's own, in which
 every call of the handler happens, one after another.
+
+A runtime that waits too long gives its plugin up and continues without it: a container could start anywhere. So
+a request that is not answered within a budget is answered by a thread of its own, while the handler still works
+(:class:`Deadlines`). Either the handler or the clock answers; a :class:`Turn` decides which.
 """
 
 from __future__ import annotations
@@ -9,13 +13,14 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mooring.agent.nri import types
 from mooring.agent.nri.connection import PLUGIN_CONNECTION, RUNTIME_CONNECTION, Connection
-from mooring.agent.nri.dispatch import Deadlines, Dispatcher, PluginAnswer, Turn, provisional
 from mooring.agent.nri.messages import (
     PLUGIN_SERVICE,
     RUNTIME_SERVICE,
@@ -25,7 +30,85 @@ from mooring.agent.nri.messages import (
     TTRPCClient,
     TTRPCServer,
 )
-from mooring.agent.nri.methods import Substitute, container_of, substitute
+from mooring.agent.nri.methods import Dispatcher, PluginAnswer, Substitute, container_of, provisional, substitute
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """The right to answer one request; only one can have it."""
+
+    arrived: float
+    deadline: float
+    expire: Callable[[], None]
+    """Answers instead of the handler."""
+    _taken: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def taken(self) -> bool:
+        """Whether it was taken."""
+        return self._taken.locked()
+
+    def take(self) -> bool:
+        """Return whether the caller is the one that answers."""
+        return self._taken.acquire(blocking=False)
+
+
+class Deadlines:
+    """Runs what is due, in a thread of its own, until it is stopped."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._turns: set[Turn] = set()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="nri-deadlines", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what is not due yet never comes due."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def begin(self, budget: float, expire: Callable[[], None]) -> Turn:
+        """Return a turn that expires after ``budget`` seconds unless it is taken before."""
+        now = self._clock()
+        turn = Turn(now, now + budget, expire)
+        with self._changed:
+            self._turns.add(turn)
+            self._changed.notify()
+        return turn
+
+    def end(self, turn: Turn) -> bool:
+        """Take a turn and return whether it was still free."""
+        with self._changed:
+            self._turns.discard(turn)
+        return turn.take()
+
+    def since(self, turn: Turn) -> float:
+        """Return the seconds since a request arrived."""
+        return self._clock() - turn.arrived
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopped:
+                    return
+                now = self._clock()
+                due = [turn for turn in self._turns if turn.deadline <= now]
+                self._turns.difference_update(due)
+                if not due:
+                    nearest = min((turn.deadline for turn in self._turns), default=None)
+                    self._changed.wait(None if nearest is None else nearest - now)
+            for turn in due:
+                if turn.take():
+                    turn.expire()
+
 
 _QUEUE_LIMIT = 1024
 """Requests that wait for the handler; a runtime waits for each answer, so more than a few are an attack or a defect."""

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
 import click
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from mooring.answers.base.inputs.node import question_from, read_inputs
 from mooring.cli import options
 from mooring.cli.options import NodeOptions
 from mooring.cli.output import NO, YES, Verb
+from mooring.documents.plan import PlacementPart
+from mooring.engine.core.config import KubeletConfig
+from mooring.engine.core.errors import clean
+from mooring.engine.core.release import NEWEST
+from mooring.engine.releases.config_fields import POLICY_FIELDS
+from mooring.explanations.phrases import plural
 from mooring.lazy import lazily
 
 with lazily():
+    from mooring.answers.base import plan as planning
     from mooring.answers.migrate import migration as migrating
-    from mooring.answers.migrate import steps
     from mooring.cli import terminal
+    from mooring.engine.node import start
+
 
 EPILOG = """\b
 Examples:
@@ -42,10 +58,270 @@ def command(form: str, to: str, inputs: NodeOptions, *, drain: bool) -> int:
     archive = read.archive
     node = read.options.node_name or ("" if archive is None else archive.about.node)
     kubelet = None if archive is None else archive.kubelet
-    root = steps.KUBELET_ROOT if kubelet is None else kubelet.root
+    root = KUBELET_ROOT if kubelet is None else kubelet.root
     way = migrating.Way.DRAIN if drain else migrating.Way.IN_PLACE
     devices = None if archive is None else archive.devices().record
-    places = steps.Places(node or "NODE", root, f"{root.rstrip('/')}/config.yaml")
-    document = steps.migration_document(migrating.migration_of(question, way, devices), places, node)
-    terminal.print_answer(form, to, document, steps.migration_parts(document), document.findings)
+    places = Places(node or "NODE", root, f"{root.rstrip('/')}/config.yaml")
+    document = migration_document(migrating.migration_of(question, way, devices), places, node)
+    terminal.print_answer(form, to, document, migration_parts(document), document.findings)
     return YES if document.passed else NO
+
+
+AGENT_FILE = "/etc/mooring/agent.yaml"
+KUBELET_ROOT = "/var/lib/kubelet"
+COPY = "/var/lib/mooring-rollback"
+"""Where the kubelet's files are kept for the way back."""
+
+
+MEMORY_ANEW = "Memory nodes are decided anew in the order in which the runtime lists the pods: others may come of it."
+"""Seen with containerd 2.1.9, which lists them in any order; CPUs are taken over from its record."""
+MEMORY_STAYS = "A kubelet sets memory nodes only when it creates a container: those that run may use every node."
+"""Source: spec: memory-manager.md section 8."""
+
+_WITHOUT_MANAGERS = "cpuManagerPolicy: none, memoryManagerPolicy: None, no cpuManagerPolicyOptions"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Names on the node."""
+
+    node: str = "NODE"
+    root: str = KUBELET_ROOT
+    """The kubelet's root directory."""
+    config: str = f"{KUBELET_ROOT}/config.yaml"
+    """Its file."""
+
+
+def migration_document(migration: migrating.Migration, places: Places, node: str) -> migrating.MigrationDocument:
+    """Return the document.
+
+    Args:
+        migration: what was computed.
+        places: names on the node.
+        node: its name; empty where it is not known.
+    """
+    taken = migration.takeover
+    return migrating.MigrationDocument(
+        node=node,
+        machine=migration.question.machine.name,
+        kubelet=migration.question.mooring.release.tag,
+        way=migration.way.value,
+        passed=all(check.passed for check in migration.checks),
+        checks=list(migration.checks),
+        containers=list(taken.containers) if taken is not None else [],
+        shared_pool=str(taken.shared_pool) if taken is not None else "",
+        steps=list(_steps(migration, places)),
+        rollback=list(_rollback(migration, places)),
+        findings=migration.diagnosis.findings,
+    )
+
+
+def _rollback(migration: migrating.Migration, places: Places) -> tuple[migrating.MigrationStepPart, ...]:
+    """Return the steps back to the kubelet's managers."""
+    drained = migration.way is migrating.Way.DRAIN
+    answers = migration.rollback.answers
+    names = plural(sum(one.admitted for one in answers), "pod")
+    back = (
+        f"On the copied files the kubelet starts, and {names} of now get back the CPUs that they have now.",
+        *((MEMORY_STAYS,) if migration.question.config.memory_manager_policy != "None" else ()),
+        "Pods that were created since are not in these files: drain the node first if there are any.",
+    )
+    anew = ("The kubelet starts without state files and places the pods that come anew.",)
+    files = shlex.join(["cp", "-a", f"{COPY}/config.yaml", places.config])
+    written = (f"{COPY}/{name}" for name in _written(migration.question.config))
+    state = shlex.join(["cp", "-a", *written, f"{places.root}/"])
+    return (
+        _step("Keep pods away" if not drained else "Drain the node", (_away(migration.way, places),), ()),
+        _step(
+            "Stop the agent and release what it pins",
+            (
+                "systemctl disable --now mooring-agent",
+                shlex.join(["mooring", "agent", "--config", AGENT_FILE, "--leave"]),
+            ),
+            ("Running containers get every CPU and memory node, without a restart.",),
+        ),
+        _step(
+            "Let the kubelet manage CPUs and memory again",
+            ("systemctl stop kubelet", files, *(() if drained else (state,)), "systemctl start kubelet"),
+            anew if drained else back,
+        ),
+        _step("Let pods come", (_uncordon(places),), ()),
+    )
+
+
+def agent_file(config: KubeletConfig, places: Places, kubelet: str = "") -> str:
+    """Return the agent's file with the policies of a kubelet.
+
+    Args:
+        config: of the kubelet as it is.
+        places: the agent takes reservations and gates from the kubelet's file.
+        kubelet: release as which the engine decides, such as ``1.34``; empty for the newest.
+    """
+    fields = sorted((one.name, one.of(config)) for one in POLICY_FIELDS)
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields if value]
+    own = [f"kubeletConfig: {json.dumps(places.config)}", *([f'kubeletVersion: "{kubelet}"'] if kubelet else [])]
+    return "\n".join(
+        [
+            "apiVersion: kubelet.config.k8s.io/v1beta1",
+            "kind: KubeletConfiguration",
+            *lines,
+            "---",
+            "apiVersion: mooring/v1alpha1",
+            "kind: AgentConfiguration",
+            *own,
+            "",
+        ]
+    )
+
+
+def _step(
+    title: str, commands: tuple[str, ...], outcome: tuple[str, ...], files: dict[str, str] | None = None
+) -> migrating.MigrationStepPart:
+    """Return a step with its commands, what happens in sentences, and the files to write before."""
+    return migrating.MigrationStepPart(title, files or {}, list(commands), list(outcome))
+
+
+def _steps(migration: migrating.Migration, places: Places) -> Iterator[migrating.MigrationStepPart]:
+    question = migration.question
+    release = question.mooring.release
+    text = agent_file(question.config, places, "" if release == NEWEST else release.name)
+    yield _step(
+        "Install the agent, and do not start it",
+        ("ls -l /var/run/nri/nri.sock", "mooring --version"),
+        ("The agent decides by the kubelet's policies of now.",),
+        {AGENT_FILE: text},
+    )
+    stay = plural(len(question.active), "running pod")
+    yield _step(
+        "Keep pods away" if migration.way is migrating.Way.IN_PLACE else "Drain the node",
+        (_away(migration.way, places),),
+        (f"{stay} stay and run on.",)
+        if migration.way is migrating.Way.IN_PLACE
+        else (f"Of {stay} those of DaemonSets and static pods stay; the others are evicted.",),
+    )
+    copied = (f"{places.root}/{name}" for name in _written(question.config))
+    yield _step(
+        "Copy the kubelet's files for the way back",
+        (shlex.join(["mkdir", "-p", COPY]), shlex.join(["cp", "-a", places.config, *copied, f"{COPY}/"])),
+        (),
+    )
+    refused = f"With the state files left in place it would not start: {migration.with_files}"
+    yield _step(
+        "Disable the kubelet's own managers",
+        (
+            "systemctl stop kubelet",
+            f"# in {clean(places.config)}: {_WITHOUT_MANAGERS}",
+            shlex.join(["rm", "-f", f"{places.root}/{start.CPU_FILE}", f"{places.root}/{start.MEMORY_FILE}"]),
+            "systemctl start kubelet",
+        ),
+        (
+            _kubelet_text(migration),
+            *([refused] if migration.with_files else []),
+            "Running containers keep their cpusets; containers that start now run on every CPU.",
+        ),
+    )
+    yield _step("Start the agent", ("systemctl enable --now mooring-agent",), tuple(_takeover_lines(migration)))
+    yield _step("Verify, and let pods come", ("mooring status", _uncordon(places)), tuple(_expected(migration)))
+
+
+def _written(config: KubeletConfig) -> tuple[str, ...]:
+    """Return the state files that a kubelet writes."""
+    return (start.CPU_FILE,) if config.memory_manager_policy == "None" else (start.CPU_FILE, start.MEMORY_FILE)
+
+
+def _away(way: migrating.Way, places: Places) -> str:
+    if way is migrating.Way.DRAIN:
+        return shlex.join(["kubectl", "drain", places.node, "--ignore-daemonsets"])
+    return shlex.join(["kubectl", "cordon", places.node])
+
+
+def _uncordon(places: Places) -> str:
+    return shlex.join(["kubectl", "uncordon", places.node])
+
+
+def _kubelet_text(migration: migrating.Migration) -> str:
+    plan = migration.without_managers
+    if error := planning.start_error(plan):
+        return f"The kubelet does not start: {error}"
+    admitted = sum(one.admitted for one in plan.answers)
+    return f"The kubelet starts and readmits {admitted} of {plural(len(plan.answers), 'running pod')}."
+
+
+def _takeover_lines(migration: migrating.Migration) -> Iterator[str]:
+    if migration.takeover is None:
+        yield "Not asked: a check has failed."
+        return
+    for one in migration.takeover.containers:
+        if one.outcome != migrating.TakeoverOutcome.SHARED:
+            yield _line(one)
+    for name, cpus in migration.takeover.ended.items():
+        yield f"{name} has ended, and CPUs {cpus} are kept for it until its pod ends."
+    if migration.question.config.memory_manager_policy != "None":
+        yield MEMORY_ANEW
+    shared = len(migration.takeover.with_outcome(migrating.TakeoverOutcome.SHARED))
+    yield f"{plural(shared, 'container')} in the shared pool: CPUs {migration.takeover.shared_pool or 'none'}."
+
+
+def _line(one: migrating.MigratedContainerPart) -> str:
+    """Return what becomes of a container in one line."""
+    name = f"{one.namespace}/{one.name}/{one.container}"
+    match migrating.TakeoverOutcome(one.outcome):
+        case migrating.TakeoverOutcome.KEPT:
+            return f"{name} keeps {_held(one.before)}."
+        case migrating.TakeoverOutcome.MOVED:
+            before, after = _held(one.before), _held(one.after)
+            return f"{name} moves while it runs: {before} before, {after} afterwards."
+        case migrating.TakeoverOutcome.WAITS:
+            return f"{name} runs in the shared pool until there is room: {one.reason}"
+        case migrating.TakeoverOutcome.SHARED:
+            return f"{name} runs in the shared pool."
+
+
+def _held(one: PlacementPart) -> str:
+    cpus = f"CPUs {one.cpus}" if one.cpus else "no CPUs of its own"
+    return f"{cpus}, memory of NUMA nodes {one.mems}" if one.mems else cpus
+
+
+def _expected(migration: migrating.Migration) -> Iterator[str]:
+    if migration.takeover is None:
+        return
+    yield f"mooring status prints ready, and CPUs {migration.takeover.exclusive or 'none'} as exclusive."
+
+
+_INDENT = (0, 0, 0, 3)
+
+
+def migration_parts(migration: migrating.MigrationDocument) -> Iterator[RenderableType]:
+    """Yield the migration for people."""
+    name = clean(migration.node or migration.machine)
+    yield Text.assemble((name, "bold"), f": from the kubelet's managers to the agent, {migration.way}")
+    failed = [check for check in migration.checks if not check.passed]
+    verdict = f"Do not start: {failed[0].name}." if failed else "Every check has passed. Nothing was changed."
+    yield Text(verdict, "bold red" if failed else "bold")
+    yield Text("")
+    for check in migration.checks:
+        word, style = ("ok    ", "green") if check.passed else ("FAILED", "bold red")
+        yield Text.assemble((word, style), f" {check.name}: {clean(check.message)}")
+    yield from _section("Steps", migration.steps)
+    yield from _section("The way back", migration.rollback)
+
+
+def _section(title: str, steps: Iterable[migrating.MigrationStepPart]) -> Iterator[RenderableType]:
+    yield Text("")
+    yield Text(title, "bold")
+    for number, step in enumerate(steps, 1):
+        yield Text("")
+        yield Text(f"{number}. {step.title}")
+        for path, content in step.files.items():
+            yield Padding(Text(f"{path}:", "dim"), _INDENT)
+            yield Padding(Text(clean_lines(content)), (0, 0, 0, 5))
+        for command in step.commands:
+            # In one line whatever the terminal's width: it is there to be copied, and a padding would cut it off.
+            yield Text(" " * _INDENT[-1] + clean(command), "cyan", no_wrap=True, overflow="ignore")
+        for line in step.outcome:
+            yield Padding(Text(f"→ {clean(line)}"), _INDENT)
+
+
+def clean_lines(content: str) -> str:
+    """Return a text with its lines, and nothing that a terminal would obey."""
+    return "\n".join(clean(line) for line in content.rstrip("\n").split("\n"))

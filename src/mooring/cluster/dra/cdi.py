@@ -1,4 +1,4 @@
-"""Prepared claims, and their files of the Container Device Interface.
+"""What is allocated to a claim on this node, prepared claims, and their files of the Container Device Interface.
 
 The files are the driver's memory too: what a claim was given is in its file, so that a driver that was restarted, or an
 agent that lost its state, finds it there.
@@ -9,21 +9,23 @@ Source: CNCF container-device-interface, specification 0.6.0.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from mooring.cluster.dra.devices import CAPACITY
 from mooring.cluster.dra.objects import PreparedShare
 from mooring.engine.checkpoint.store import write_atomically, write_together
 from mooring.engine.core.bits import NO_CPUS
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError
+from mooring.engine.core.quantity import Quantity
 
 VERSION: Final = "0.6.0"
 METADATA: Final = "/var/run/kubernetes.io/dra-device-attributes"
@@ -246,3 +248,105 @@ def cpus_of(given: Iterable[PreparedShare]) -> str:
 
 def _of_request(prepared: PreparedClaim, request: str) -> str:
     return cpus_of(one for one in prepared.given if one.request == request)
+
+
+class _Result(msgspec.Struct):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    consumed_capacity: dict[str, str | int] | None = msgspec.field(name="consumedCapacity", default=None)
+    share_id: str | None = msgspec.field(name="shareID", default=None)
+
+
+class _Parameters(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    api_version: Literal["mooring/v1alpha1"]
+    kind: Literal["ClaimParameters"]
+    numa_nodes: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Opaque(msgspec.Struct):
+    driver: str = ""
+    parameters: Any = None
+
+
+class _Configuration(msgspec.Struct):
+    requests: list[str] | None = None
+    opaque: _Opaque | None = None
+
+
+class _Devices(msgspec.Struct):
+    results: list[_Result] | None = None
+    config: list[_Configuration] | None = None
+
+
+class _Allocated(msgspec.Struct):
+    devices: _Devices | None = None
+
+
+class _Consumer(msgspec.Struct):
+    uid: str
+    resource: str = ""
+
+
+class _Status(msgspec.Struct):
+    allocation: _Allocated | None = None
+    reserved_for: list[_Consumer] | None = msgspec.field(name="reservedFor", default=None)
+
+
+def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus: Callable[[str], int]) -> PreparedClaim:
+    """Return the allocation of a ResourceClaim.
+
+    Args:
+        claim: the object.
+        driver: whose results count.
+        pool: name of the node.
+        device_cpus: mask of a device's CPUs; 0 for one that is none.
+
+    Raises:
+        InputError: nothing is allocated, or what is allocated cannot be understood; the text is for the pod's event.
+    """
+    metadata = claim["metadata"]
+    source = f"claim {metadata['namespace']}/{metadata['name']}"
+    try:
+        status = msgspec.convert(claim.get("status") or {}, _Status)
+    except msgspec.ValidationError as error:
+        raise InputError(f"has a status that is none: {error}", source=source) from None
+    devices = (status.allocation or _Allocated()).devices or _Devices()
+    mine = [one for one in devices.results or () if one.driver == driver]
+    if not mine:
+        raise InputError(f"nothing of {driver} is allocated", source=source)
+    for one in mine:
+        if one.pool != pool:
+            raise InputError(f"is allocated on {one.pool} and not on {pool}", source=source)
+    numa_nodes = dict.fromkeys((one.request for one in mine), 0)
+    for configured in devices.config or ():
+        if configured.opaque is None or configured.opaque.driver != driver:
+            continue
+        try:
+            wanted = msgspec.convert(configured.opaque.parameters, _Parameters).numa_nodes
+        except msgspec.ValidationError as error:
+            raise InputError(f"has parameters that this driver does not support: {error}", source=source) from None
+        for request in numa_nodes:
+            if not configured.requests or not {request, name_of(request)}.isdisjoint(configured.requests):
+                numa_nodes[request] = wanted
+    results = tuple(_result(one, device_cpus, numa_nodes[one.request], source) for one in mine)
+    pods = tuple(sorted({one.uid for one in status.reserved_for or () if one.resource == "pods"}))
+    pod_claim = (metadata.get("annotations") or {}).get("resource.kubernetes.io/pod-claim-name", "")
+    return PreparedClaim(metadata["uid"], metadata["namespace"], metadata["name"], results, (), pods, pod_claim)
+
+
+def _result(one: _Result, device_cpus: Callable[[str], int], numa_nodes: int, source: str) -> AllocationResult:
+    cpus = device_cpus(one.device)
+    if not cpus:
+        raise InputError(f"device {one.device} is not on this node", source=source)
+    consumed = (one.consumed_capacity or {}).get(CAPACITY)
+    count = cpus.bit_count() if consumed is None else _whole(str(consumed), source)
+    return AllocationResult(one.request, one.device, count, one.share_id or "", numa_nodes)
+
+
+def _whole(text: str, source: str) -> int:
+    amount = Quantity.parse(text)
+    if amount.milli % 1000 or amount.milli <= 0:
+        raise InputError(f"consumes {text} of {CAPACITY}, which is not a number of CPUs", source=source)
+    return amount.milli // 1000

@@ -3,23 +3,28 @@
 A claim is prepared when its CPUs are its own at the agent and its file of the Container Device Interface is written.
 Every step can be done again: the kubelet asks until it has an answer. Now and then: slices, claims that the agent lost,
 immediate allocation, and claims that are gone.
+
+The scheduler allocates a claim when a pod needs it. A claim with two annotations is allocated at once instead, by the
+driver of the node that it names: the engine takes its CPUs first, then the driver writes the result into the claim.
+The CPUs stay the claim's until it is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any, Final
 
 import msgspec
 
-from mooring.cluster.dra.allocation import allocation_for, allocation_of, is_allocated, is_asked_for
-from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, cpus_of
-from mooring.cluster.dra.devices import SlicePublisher, attribute_values, device_cpus
+from mooring.cluster.dra.cdi import CDISpecs, PreparedClaim, allocation_of, cpus_of
+from mooring.cluster.dra.devices import CAPACITY, CPUGroup, SlicePublisher, attribute_values, device_cpus
 from mooring.cluster.dra.health import DeviceHealth
-from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, ClaimsError
+from mooring.cluster.dra.objects import AgentNode, ClaimableCPUs, ClaimObjects, ClaimsClient, ClaimsError
 from mooring.engine.core.bits import list_text
 from mooring.engine.core.errors import InputError, MooringError
+from mooring.engine.core.quantity import Quantity
 from mooring.engine.core.topology import Topology, discover_topology
 from mooring.service.apiserver import ClusterError
 from mooring.service.logs import Log
@@ -301,3 +306,93 @@ def own_classes(classes: list[dict[str, Any]], driver: str) -> frozenset[str]:
 
 def _held(node: AgentNode) -> frozenset[str]:
     return frozenset(claim.uid for claim in node.room.claims)
+
+
+_ALLOCATE: Final = "mooring/allocate"
+NODE: Final = "mooring/node"
+_IMMEDIATE: Final = "immediate"
+
+
+def is_asked_for(claim: Mapping[str, Any], node: str) -> bool:
+    """Tell whether a claim is to be allocated immediately on this node."""
+    metadata = claim["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if annotations.get(_ALLOCATE) != _IMMEDIATE or annotations.get(NODE) != node:
+        return False
+    return not metadata.get("deletionTimestamp")
+
+
+def is_allocated(claim: Mapping[str, Any]) -> bool:
+    """Tell whether the claim is allocated."""
+    return bool((claim.get("status") or {}).get("allocation"))
+
+
+def allocation_for(
+    claim: Mapping[str, Any],
+    driver: str,
+    node: str,
+    classes: Iterable[str],
+    devices: Iterable[CPUGroup],
+    room: ClaimableCPUs,
+) -> dict[str, Any]:
+    """Return an allocation of a claim on this node, as its status has it.
+
+    Each request gets the group that has just enough left.
+
+    Args:
+        claim: without an allocation.
+        driver: its name.
+        node: its node.
+        classes: device classes that are this driver's and want nothing else.
+        devices: groups of the node.
+        room: what they can give.
+
+    Raises:
+        InputError: the claim requests what only the scheduler can judge, or there is no room.
+    """
+    source = f"claim {claim['metadata']['namespace']}/{claim['metadata']['name']}"
+    wanted = claim["spec"].get("devices") or {}
+    if wanted.get("constraints") or wanted.get("config"):
+        raise InputError("has constraints or parameters, which immediate allocation does not support", source=source)
+    known = frozenset(classes)
+    left = {one.name: (one.cpus & room.claimable).bit_count() for one in devices}
+    results = []
+    for request in wanted.get("requests") or ():
+        count = _count(request, known, source, room)
+        device = min((name for name in left if left[name] >= count), key=lambda name: left[name], default="")
+        if not device:
+            raise InputError(f"no group of {node} has {count} CPUs left", source=source)
+        left[device] -= count
+        results.append(
+            {
+                "request": request["name"],
+                "driver": driver,
+                "pool": node,
+                "device": device,
+                "shareID": str(uuid.uuid4()),
+                "consumedCapacity": {CAPACITY: str(count)},
+            }
+        )
+    if not results:
+        raise InputError("requests nothing", source=source)
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+
+
+def _count(request: Mapping[str, Any], classes: frozenset[str], source: str, room: ClaimableCPUs) -> int:
+    exact = request.get("exactly")
+    if exact is None or exact.get("deviceClassName") not in classes:
+        raise InputError(f"request {request['name']} is for no class of this driver alone", source=source)
+    if (
+        exact.get("selectors")
+        or exact.get("allocationMode", "ExactCount") != "ExactCount"
+        or exact.get("count", 1) != 1
+    ):
+        problem = f"request {request['name']} has selectors or requests several devices: leave it to the scheduler"
+        raise InputError(problem, source=source)
+    step = room.group_size if room.whole_cores else 1
+    text = str(((exact.get("capacity") or {}).get("requests") or {}).get(CAPACITY, step))
+    amount = Quantity.parse(text)
+    if amount.milli <= 0:
+        raise InputError(f"request {request['name']} is for {text} CPUs", source=source)
+    return -(-amount.milli // (1000 * step)) * step

@@ -198,7 +198,10 @@ class Quantity:
     def __add__(self, other: Quantity) -> Quantity:
         """Return the sum, in the format of the left amount unless that is zero."""
         if self.nano == 0 or other.nano == 0:
-            return _add_zero(self, other)
+            kept = self if other.nano == 0 else other
+            form = other.format if self.nano == 0 else self.format
+            fast = self.fast and other.fast
+            return Quantity(kept.nano, form, fast, kept.scale if fast else 0)
         total = self.nano + other.nano
         scale = min(self.scale, other.scale)
         # Both numbers and their sum must fit 64 bits at the finer of the two scales, else the fast form is
@@ -310,13 +313,6 @@ def _decimal_nano(digits: str, power: int) -> int:
     if -power > len(digits):
         return 1
     return -(-int(digits) // int(10**-power))
-
-
-def _add_zero(left: Quantity, right: Quantity) -> Quantity:
-    kept = left if right.nano == 0 else right
-    form = right.format if left.nano == 0 else left.format
-    fast = left.fast and right.fast
-    return Quantity(kept.nano, form, fast, kept.scale if fast else 0)
 
 
 def _with_largest(mantissa: int, base: int, exponent: int, step: int, suffixes: dict[int, str]) -> str:

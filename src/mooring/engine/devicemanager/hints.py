@@ -157,7 +157,17 @@ def generate_hints(
             hosts |= device.mask & known
     ids = tuple(members(hosts or known))
     if len(ids) > MOST_LISTED:
-        return _family(devices, mask_of(ids), available, reusable, count)
+        # Describe the same hints; the empty list when there is none
+        universe = mask_of(ids)
+        everything = [device.mask & universe for device in devices]
+        kept = [device.mask & universe for device in devices if device.id in reusable and device.mask]
+        free = [device.mask & universe for device in devices if device.id in available]
+        most = _demand(everything, count, universe)
+        sizes = range(1, universe.bit_count() + 1)
+        smallest = next((size for size in sizes if any(True for _ in sets_of_size(universe, size, 0, (most,)))), 0)
+        demands = [_demand(free, count - len(kept), universe), *(_demand([mask], 1, universe) for mask in kept)]
+        family = Family(NUMAMask(universe), tuple(demands), smallest or universe.bit_count())
+        return family if family.describes(universe) else IMPOSSIBLE
     everything = [device.mask for device in devices]
     free = [device.mask for device in devices if device.id in available]
     kept = [device.mask for device in devices if device.id in reusable and device.mask]
@@ -176,21 +186,6 @@ def generate_hints(
         preferred=tuple(mask for mask in found if mask.bit_count() == smallest),
         others=tuple(mask for mask in found if mask.bit_count() != smallest),
     )
-
-
-def _family(
-    devices: Sequence[Device], universe: int, available: frozenset[str], reusable: frozenset[str], count: int
-) -> AnyHints:
-    """Describe the same hints; the empty list when there is none."""
-    everything = [device.mask & universe for device in devices]
-    kept = [device.mask & universe for device in devices if device.id in reusable and device.mask]
-    free = [device.mask & universe for device in devices if device.id in available]
-    most = _demand(everything, count, universe)
-    sizes = range(1, universe.bit_count() + 1)
-    smallest = next((size for size in sizes if any(True for _ in sets_of_size(universe, size, 0, (most,)))), 0)
-    demands = [_demand(free, count - len(kept), universe), *(_demand([mask], 1, universe) for mask in kept)]
-    family = Family(NUMAMask(universe), tuple(demands), smallest or universe.bit_count())
-    return family if family.describes(universe) else IMPOSSIBLE
 
 
 def _demand(masks: Sequence[int], need: int, universe: int) -> Demand:

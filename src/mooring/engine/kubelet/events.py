@@ -247,7 +247,14 @@ def after_event(
             case Remove(uid):
                 return ended(kubelet, uid, observer), EventResult()
             case Restart():
-                return _restarted(kubelet, event, mode, observer)
+                start = restart_kubelet(kubelet, event.kubelet, event.boot, event.release)
+                if isinstance(start, NotStarted):
+                    return kubelet, EventResult(not_started=start)
+                after, results = readmit(start, kubelet.node.active.values(), mode, observer)
+                if event.boot is not None:
+                    for uid in after.node.active:
+                        after = after.start_containers(uid)
+                return after, EventResult(results, started=start)
             case Offline(cpus):
                 kubelet, change = kubelet.offline(cpus.mask, observer)
                 return kubelet, EventResult(cpus=change)
@@ -269,19 +276,6 @@ def ended(kubelet: Kubelet, uid: str, observer: Observer | None = None) -> Kubel
     used = without(kubelet.used, kubelet.node.active.get(uid))
     after, _ = kubelet.remove(uid, observer)
     return after.counting(used).replanned(observer)
-
-
-def _restarted(
-    kubelet: Kubelet, event: Restart, mode: AdmitMode, observer: Observer | None
-) -> tuple[Kubelet, EventResult]:
-    start = restart_kubelet(kubelet, event.kubelet, event.boot, event.release)
-    if isinstance(start, NotStarted):
-        return kubelet, EventResult(not_started=start)
-    after, results = readmit(start, kubelet.node.active.values(), mode, observer)
-    if event.boot is not None:
-        for uid in after.node.active:
-            after = after.start_containers(uid)
-    return after, EventResult(results, started=start)
 
 
 def ordered(kubelet: Kubelet, pods: Sequence[Pod], observer: Observer | None = None) -> tuple[Pod, ...]:

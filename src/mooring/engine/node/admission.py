@@ -43,7 +43,6 @@ with lazily():
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.facts import PluginFailed
-    from mooring.engine.plugins.host import PluginHost
 
 TOPOLOGY_AFFINITY_ERROR = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR = "UnexpectedAdmissionError"
@@ -90,7 +89,20 @@ class Admission:
     def run(self) -> Verdict:
         """Decide; None means that the pod is admitted."""
         if self.settings.plugins is not None:
-            self._bring_in_plugins(self.settings.plugins.among(self.active))
+            # Pass the pods to the plugins, and receive their failures
+            plugins = self.settings.plugins.among(self.active)
+            policy = self.settings.cpu
+            if policy is not None:
+                self.settings = replace(self.settings, cpu=replace(policy, chooser=plugins), plugins=plugins)
+            told, failures = self.observer, self.failures
+
+            def observe(fact: object) -> None:
+                if isinstance(fact, plugin_facts.PluginFailed):
+                    failures.append(fact)
+                if told is not None:
+                    told(fact)
+
+            self.observer = observe
         if self.observer is not None:
             self.observer(facts.AdmissionBegun(self.pod.uid))
         if self.pod.uid in self.providers.devices.claimed:
@@ -100,21 +112,6 @@ class Admission:
         if self.observer is not None:
             self.observer(_ended(self.pod, verdict))
         return verdict
-
-    def _bring_in_plugins(self, plugins: PluginHost) -> None:
-        """Pass the pods to the plugins, and receive their failures."""
-        policy = self.settings.cpu
-        if policy is not None:
-            self.settings = replace(self.settings, cpu=replace(policy, chooser=plugins), plugins=plugins)
-        told, failures = self.observer, self.failures
-
-        def observe(fact: object) -> None:
-            if isinstance(fact, plugin_facts.PluginFailed):
-                failures.append(fact)
-            if told is not None:
-                told(fact)
-
-        self.observer = observe
 
     @property
     def _is_managed(self) -> bool:

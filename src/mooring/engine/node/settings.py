@@ -128,6 +128,8 @@ def build_settings(config: KubeletConfig, mooring: MooringConfig, info: MachineI
     if unfit is not None:
         return StartRefusal.of("kubelet", unfit)
     numa, cpu, memory = built
+    # The host of the node's plugins; without exclusive CPUs there is nothing that they could choose
+    chooser = None if cpu is None else cpu.chooser
     return Settings(
         config=config,
         fixed_defects=mooring.fixed_defects,
@@ -145,7 +147,7 @@ def build_settings(config: KubeletConfig, mooring: MooringConfig, info: MachineI
         info=info,
         replace_offline=mooring.replace_offline if CPU_HOTPLUG in mooring.extensions else "",
         device_alignments=mooring.device_alignments if DEVICE_ALIGNMENT in mooring.extensions else None,
-        plugins=_plugins_of(cpu),
+        plugins=(chooser if chooser is not None and isinstance(chooser, plugin_host.PluginHost) else None),
         release=mooring.release,
     )
 
@@ -162,12 +164,6 @@ def _managers(
         return StartRefusal.of("cpuManager", cpu)
     memory = memory_policy(config, mooring, gates, info, reservation)
     return StartRefusal.of("memoryManager", memory) if isinstance(memory, Fault) else (numa, cpu, memory)
-
-
-def _plugins_of(policy: StaticPolicy | None) -> PluginHost | None:
-    """Return the host of the node's plugins; without exclusive CPUs there is nothing that they could choose."""
-    chooser = None if policy is None else policy.chooser
-    return chooser if chooser is not None and isinstance(chooser, plugin_host.PluginHost) else None
 
 
 def topology_of(info: MachineInfo) -> Topology | str:

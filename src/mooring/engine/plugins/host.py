@@ -5,7 +5,7 @@ Source: CPU Manager Plugin Model (proposal), both placements; spec: resize.md se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of, members
@@ -198,6 +198,10 @@ class PluginHost:
 
     def _request(self, state: CPUState, wanted: CPUsWanted) -> CPURequest:
         bound = self.keeps_hints and wanted.near.bit_count() >= wanted.need
+
+        def holders() -> tuple[Holder, ...]:
+            return tuple(_each_holder(state, self.active))
+
         return CPURequest(
             purpose=wanted.purpose.value,
             pod=_pod_view(wanted.pod) if wanted.pod is not None else None,
@@ -207,7 +211,7 @@ class PluginHost:
             near=CPUSet(wanted.near & wanted.pool),
             shared=CPUSet(state.default),
             machine=self.machine,
-            holders=_holders_of(state, self.active),
+            holders=holders,
         )
 
 
@@ -254,13 +258,6 @@ def _numa_choice(hint: Hint) -> NUMAChoice:
     if hint.mask is None:
         return NUMAChoice(None, hint.preferred)
     return NUMAChoice(frozenset(members(hint.mask)), hint.preferred)
-
-
-def _holders_of(state: CPUState, active: Mapping[str, Pod]) -> Callable[[], tuple[Holder, ...]]:
-    def holders() -> tuple[Holder, ...]:
-        return tuple(_each_holder(state, active))
-
-    return holders
 
 
 def _each_holder(state: CPUState, active: Mapping[str, Pod]) -> Iterable[Holder]:

@@ -312,8 +312,17 @@ def scored_choice(request: CPURequest, scores: Mapping[int, float], places: Sequ
     taken = _level_by_level(request, scores, places)
     if not _needs_whole_cores(request) or (taken is not None and is_whole(request, taken)):
         return taken
+
     # The rules fill up with single threads where cores are uneven or scores go through cores.
-    return _in_whole_cores(request, scores, places)
+    # Whole cores: of the first places first, then those with the best scores
+    def order(core: int) -> tuple[int, float]:
+        cpus = CPUSet(CPUMask(core))
+        place = next((index for index, place in enumerate(places) if cpus <= place), len(places))
+        return place, -sum(scores.get(cpu, 0.0) for cpu in cpus) / len(cpus)
+
+    cores = sorted(_cores_within(request, request.available), key=order)
+    found = cores_of(cores, request.need)
+    return None if found is None else CPUSet(CPUMask(found))
 
 
 def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet]) -> CPUSet | None:
@@ -336,16 +345,3 @@ def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Se
                 return None
             taken |= more
     return taken if len(taken) == request.need else None
-
-
-def _in_whole_cores(request: CPURequest, scores: Mapping[int, float], places: Sequence[CPUSet]) -> CPUSet | None:
-    """Return whole cores: of the first places first, then those with the best scores."""
-
-    def order(core: int) -> tuple[int, float]:
-        cpus = CPUSet(CPUMask(core))
-        place = next((index for index, place in enumerate(places) if cpus <= place), len(places))
-        return place, -sum(scores.get(cpu, 0.0) for cpu in cpus) / len(cpus)
-
-    cores = sorted(_cores_within(request, request.available), key=order)
-    found = cores_of(cores, request.need)
-    return None if found is None else CPUSet(CPUMask(found))

@@ -57,18 +57,14 @@ def page(code: str) -> CodePage:
         near = get_close_matches(wanted, known, n=1, cutoff=0.8)
         raise InputError("no such code", source=code, remedy=f"did you mean {near[0]}?" if near else "")
     text = (files("mooring.explanations.codes") / "pages" / f"{wanted}.md").read_text(encoding="utf-8")
-    heading = text.partition("\n")[0]
-    return CodePage(wanted, heading.removeprefix(f"# {wanted}: "), _with_rules(wanted, text))
-
-
-def _with_rules(code: str, text: str) -> str:
-    """Return a page with the rules that only some releases follow, before its sources."""
-    rules = [rule for rule in RULES if code in rule.codes]
-    if not rules:
-        return text
-    lines = [f"* `{rule.name}` ({rule.span}): {rule.says}. Since {rule.after}: {rule.instead}.\n" for rule in rules]
-    before, source, after = text.rpartition(_SOURCE)
-    return f"{before}\n## Rules of older releases\n\n{''.join(lines)}{source}{after}"
+    title = text.partition("\n")[0].removeprefix(f"# {wanted}: ")
+    rules = [rule for rule in RULES if wanted in rule.codes]
+    if rules:
+        # What only some releases follow stands before the sources.
+        lines = [f"* `{rule.name}` ({rule.span}): {rule.says}. Since {rule.after}: {rule.instead}.\n" for rule in rules]
+        before, source, after = text.rpartition(_SOURCE)
+        text = f"{before}\n## Rules of older releases\n\n{''.join(lines)}{source}{after}"
+    return CodePage(wanted, title, text)
 
 
 def codes_beginning(text: str) -> list[CodePage]:

@@ -269,7 +269,19 @@ def performance_profile(part: VendorPart) -> Iterator[Layer]:
     """Yield what the node tuning operator makes of a PerformanceProfile."""
     if not text_at(part.content, "apiVersion").startswith(PROFILE_GROUP):
         raise InputError("is not supported", field="apiVersion", remedy=f"write {PROFILE_GROUP}v2")
-    reserved = _checked_cpus(part)
+    # The profile's sets are checked as the operator does.
+    cpu = part.mapping("spec.cpu")
+    sets = {name: _cpus(part, name, text_at(cpu, name)) for name in ("reserved", "isolated", "offlined", "shared")}
+    for name in ("reserved", "isolated"):
+        if not sets[name]:
+            raise part.refusal(f"spec.cpu.{name}", f"{part.vendor} needs {name} CPUs", "write a CPU list such as 0-3")
+    for one, other in combinations(sets, 2):
+        if both := sets[one] & sets[other]:
+            raise part.refusal(f"spec.cpu.{other}", f"CPUs {both} are {one} too", "name each CPU once")
+    mixed = reading.flag_at(part.mapping("spec.workloadHints"), "mixedCpus", default=False)
+    if mixed and not sets["shared"]:
+        raise part.refusal("spec.workloadHints.mixedCpus", "needs shared CPUs", "set spec.cpu.shared")
+    reserved = sets["reserved"] | sets["shared"] if mixed else sets["reserved"]
     policy = text_at(part.mapping("spec.numa"), "topologyPolicy")
     if policy:
         part.check_value("spec.numa.topologyPolicy", policy, _POLICIES)
@@ -320,26 +332,22 @@ def _fields(part: VendorPart, snippet: Mapping[str, Any], reserved: CPUSet, poli
         fields["memoryManagerPolicy"] = "Static"
         if snippet.get("reservedMemory") is None:
             # The first NUMA node is the only one that every machine has.
-            fields["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": _memory(fields)}}]
+            amounts = (fields["kubeReserved"], fields["systemReserved"])
+            texts = [*(amount["memory"] for amount in amounts), fields["evictionHard"]["memory.available"]]
+            try:
+                first, *rest = (Quantity.parse(text) for text in texts)
+            except QuantitySyntaxError as error:
+                problem = f"memory of the reservations cannot be added: {error}"
+                raise InputError(problem, field=f"metadata.annotations.{_SNIPPET}") from None
+            for amount in rest:
+                first += amount
+            fields["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": str(first)}}]
     if policy == "single-numa-node":
         options = {"full-pcpus-only": "true", **options}
     annotation = text_at(part.mapping("metadata.annotations"), _UNCORE)
     if annotation in ("true", "false"):
         options = {**options, "prefer-align-cpus-by-uncorecache": annotation}
     return {**fields, "cpuManagerPolicyOptions": options} if options else fields
-
-
-def _memory(fields: Mapping[str, Any]) -> str:
-    amounts = (fields["kubeReserved"], fields["systemReserved"])
-    texts = [*(amount["memory"] for amount in amounts), fields["evictionHard"]["memory.available"]]
-    try:
-        first, *rest = (Quantity.parse(text) for text in texts)
-    except QuantitySyntaxError as error:
-        problem = f"memory of the reservations cannot be added: {error}"
-        raise InputError(problem, field=f"metadata.annotations.{_SNIPPET}") from None
-    for amount in rest:
-        first += amount
-    return str(first)
 
 
 def _snippet(part: VendorPart) -> dict[str, Any]:
@@ -354,22 +362,6 @@ def _snippet(part: VendorPart) -> dict[str, Any]:
         raise reading.inside(error, field) from None
     part.report_unknown(KIND, fields, field)
     return fields
-
-
-def _checked_cpus(part: VendorPart) -> CPUSet:
-    """Return the CPUs that the kubelet reserves; the profile's sets are checked as the operator does."""
-    cpu = part.mapping("spec.cpu")
-    sets = {name: _cpus(part, name, text_at(cpu, name)) for name in ("reserved", "isolated", "offlined", "shared")}
-    for name in ("reserved", "isolated"):
-        if not sets[name]:
-            raise part.refusal(f"spec.cpu.{name}", f"{part.vendor} needs {name} CPUs", "write a CPU list such as 0-3")
-    for one, other in combinations(sets, 2):
-        if both := sets[one] & sets[other]:
-            raise part.refusal(f"spec.cpu.{other}", f"CPUs {both} are {one} too", "name each CPU once")
-    mixed = reading.flag_at(part.mapping("spec.workloadHints"), "mixedCpus", default=False)
-    if mixed and not sets["shared"]:
-        raise part.refusal("spec.workloadHints.mixedCpus", "needs shared CPUs", "set spec.cpu.shared")
-    return sets["reserved"] | sets["shared"] if mixed else sets["reserved"]
 
 
 def _cpus(part: VendorPart, name: str, text: str) -> CPUSet:

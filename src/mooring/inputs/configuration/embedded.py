@@ -221,7 +221,14 @@ def _in_mapping(content: dict[str, Any], path: str, source: ConfigurationSource,
     told = any(one.partition(".")[0] in _TELLING or key.startswith("kubelet_") for one, key in names.items())
     if not told and "kubelet" not in path.lower().rpartition(".")[2]:
         names = {}
-    fields = _fields(content, names)
+    fields: dict[str, Any] = {}
+    holds = {one.name: one.holds for one in FIELDS}
+    for name, key in names.items():
+        above, _, resource = name.partition(".")
+        if resource and holds.get(name) is None:
+            fields.setdefault(above, {})[resource] = str(content[key])
+        elif not resource and (value := _value(content[key], holds[name])) is not None:
+            fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
     if fields or source.refused:
         yield _Part(path, _below(source, path, fields or {"kind": KIND}, names))
     for key, inner in content.items():
@@ -238,19 +245,6 @@ def _names(content: Mapping[str, Any]) -> dict[str, str]:
         elif one := _BY_NAME.get(_plain(key)):
             found[one.name] = key
     return found
-
-
-def _fields(content: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a KubeletConfiguration that names in the content are."""
-    fields: dict[str, Any] = {}
-    holds = {one.name: one.holds for one in FIELDS}
-    for name, key in names.items():
-        above, _, resource = name.partition(".")
-        if resource and holds.get(name) is None:
-            fields.setdefault(above, {})[resource] = str(content[key])
-        elif not resource and (value := _value(content[key], holds[name])) is not None:
-            fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
-    return fields
 
 
 def _value(value: Any, holds: Holds) -> Any:

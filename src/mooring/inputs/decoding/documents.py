@@ -52,7 +52,13 @@ def read_json(text: str, source: str) -> Iterator[Document]:
         value, end = _decode(text, start, source)
         half = _HALF_OF_A_PAIR.search(text, start, end)
         if half:
-            _refuse_half_characters(value, files.shown_place(source, text, half.start()))
+            # No output could carry an escape such as ``\ud800`` without its other half.
+            try:
+                json.dumps(value, ensure_ascii=False).encode()
+            except (UnicodeEncodeError, RecursionError):
+                raise InputError(
+                    "a \\u escape names half of a character", source=files.shown_place(source, text, half.start())
+                ) from None
         yield Document(value, source, index, text.count("\n", 0, start) + 1, text)
         start = _after_space(text, end)
 
@@ -124,14 +130,6 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_mapping, parse_constant=_constant
 def _after_space(text: str, start: int) -> int:
     match = _SPACE.match(text, start)
     return match.end() if match else start
-
-
-def _refuse_half_characters(value: Value, source: str) -> None:
-    r"""Refuse an escape such as ``\ud800`` without its other half: no output could carry it."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        raise InputError("a \\u escape names half of a character", source=source) from None
 
 
 _OF_KUBECTL = re.compile(r"Name: +\S+\n(?:Namespace|Roles|Labels): |(?:NAMESPACE +)?NAME +READY +STATUS ")

@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from mooring.inputs.machines.cadvisor_probe import read_problem
-from mooring.inputs.machines.hardware.machine import cpuset_files
+from mooring.inputs.machines.hardware.kernelfiles import cpuset_files
 from mooring.inputs.machines.isolation import ROOT as GROUPS
 from mooring.inputs.machines.isolation import words_of
 from mooring.inputs.machines.tree import Tree, live_tree, processes

@@ -243,7 +243,27 @@ def read_machine_info(tree: Tree) -> CadvisorAnswer:
         memory = probe.memory_capacity(tree)
 
     def count(attribute: str) -> int:
-        return _distinct_elements(tree, cpuinfo, online, attribute)
+        """Count sockets, cores, books or drawers by the name of their file.
+
+        Lines of ``/proc/cpuinfo`` are compared as text and over the whole machine: cores of different sockets with the
+        same id count once, which is why cAdvisor's number of physical cores is too small on most multi-socket machines.
+        Only where cpuinfo has no such line, sysfs is asked: online CPUs, pairs of the attribute and the package id, a
+        missing file counting as 0.
+        """
+        line = rf"^{attribute.replace('_package', '').replace('_', ' ')}[\t\n\f\r ]*:[\t\n\f\r ]*[0-9]+$"
+        if found := set(re.findall(line, cpuinfo, re.MULTILINE)):
+            return len(found)
+        seen: set[tuple[str, str]] = set()
+        for name in probe.cpu_entries(tree, probe.CPUS):
+            number = _CPU_NUMBER.match(name)
+            if number is None:
+                return 0
+            if not probe.is_online(online, int(number[1][-20:])):
+                continue
+            folder = f"{probe.CPUS}/{name}/topology"
+            value, package = (tree.read(f"{folder}/{file}") for file in (attribute, "physical_package_id"))
+            seen.add(("0" if value is None else probe.trim(value), "0" if package is None else probe.trim(package)))
+        return len(seen)
 
     parts = MachineInfo(
         num_cores=num_cores,
@@ -320,36 +340,6 @@ def vendor(cpuinfo: str) -> str:
     """Return the first ``vendor_id``, or "" when there is none."""
     match = _VENDOR.search(cpuinfo)
     return match[1] if match else ""
-
-
-def _distinct_elements(tree: Tree, cpuinfo: str, online: int, attribute: str) -> int:
-    """Count sockets, cores, books or drawers.
-
-    Lines of ``/proc/cpuinfo`` are compared as text and over the whole machine: cores of different sockets with the same
-    id count once, which is why cAdvisor's number of physical cores is too small on most multi-socket machines. Only
-    where cpuinfo has no such line, sysfs is asked: online CPUs, pairs of the attribute and the package id, a missing
-    file counting as 0.
-
-    Args:
-        tree: Files of the machine.
-        cpuinfo: Text of ``/proc/cpuinfo``.
-        online: mask of the CPUs that count.
-        attribute: ``physical_package_id``, ``core_id``, ``book_id`` or ``drawer_id``.
-    """
-    line = rf"^{attribute.replace('_package', '').replace('_', ' ')}[\t\n\f\r ]*:[\t\n\f\r ]*[0-9]+$"
-    if found := set(re.findall(line, cpuinfo, re.MULTILINE)):
-        return len(found)
-    seen: set[tuple[str, str]] = set()
-    for name in probe.cpu_entries(tree, probe.CPUS):
-        number = _CPU_NUMBER.match(name)
-        if number is None:
-            return 0
-        if not probe.is_online(online, int(number[1][-20:])):
-            continue
-        folder = f"{probe.CPUS}/{name}/topology"
-        value, package = (tree.read(f"{folder}/{file}") for file in (attribute, "physical_package_id"))
-        seen.add(("0" if value is None else probe.trim(value), "0" if package is None else probe.trim(package)))
-    return len(seen)
 
 
 def _clock_speed(tree: Tree, cpuinfo: str, machine: str) -> int:

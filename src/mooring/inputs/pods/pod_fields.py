@@ -84,7 +84,15 @@ def scale_down_grace(
         return None
     if spec.get(SCALE_DOWN_FIELD) is not None:
         with within("spec"):
-            return _of_field(spec, gates, stored=stored)
+            seconds = count_at(spec, SCALE_DOWN_FIELD, 0)
+            if not 0 <= seconds <= LONGEST_SCALE_DOWN:
+                problem = f"must be between 0 and {LONGEST_SCALE_DOWN}, but is {seconds}"
+                raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=_REMEDY)
+            if not gates.delay and not stored:
+                remedy = f"switch on the feature gate {DELAY_GATE}, or use the annotation {SCALE_DOWN_ANNOTATION}"
+                problem = f"is forbidden while the feature gate {DELAY_GATE} is off"
+                raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=remedy)
+            return seconds
     text = annotations.get(SCALE_DOWN_ANNOTATION)
     if text is None:
         return None
@@ -92,18 +100,6 @@ def scale_down_grace(
         problem = f"{text!r:.40} is not a delay"
         raise InputError(problem, field=f"metadata.annotations.{SCALE_DOWN_ANNOTATION}", remedy=_REMEDY)
     return int(text)
-
-
-def _of_field(spec: Mapping[str, Any], gates: PodGates, *, stored: bool) -> int:
-    seconds = count_at(spec, SCALE_DOWN_FIELD, 0)
-    if not 0 <= seconds <= LONGEST_SCALE_DOWN:
-        problem = f"must be between 0 and {LONGEST_SCALE_DOWN}, but is {seconds}"
-        raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=_REMEDY)
-    if not gates.delay and not stored:
-        remedy = f"switch on the feature gate {DELAY_GATE}, or use the annotation {SCALE_DOWN_ANNOTATION}"
-        problem = f"is forbidden while the feature gate {DELAY_GATE} is off"
-        raise InputError(problem, field=SCALE_DOWN_FIELD, remedy=remedy)
-    return seconds
 
 
 def with_statuses(obj: Mapping[str, Any], containers: Iterable[Container]) -> list[Container]:

@@ -105,7 +105,11 @@ def _search(
     elif isinstance(value, dict):
         if path and is_template(value, path):
             yield FoundTemplate(path, value, role, pods)
-        elif path and _is_object(value):
+        elif path and (
+            isinstance(value.get("apiVersion"), str)
+            and isinstance(value.get("kind"), str)
+            and any(isinstance(value.get(part), dict) for part in ("metadata", "spec"))
+        ):
             yield NestedObject(path, value)
         else:
             for name, inner in value.items():
@@ -118,14 +122,6 @@ def _search(
                 except InputError as error:
                     raise InputError(error.problem, field=f"{path}.{error.field}" if path else error.field) from None
                 yield from _search(inner, below, label or role, count, depth + 1, is_template)
-
-
-def _is_object(content: Mapping[str, Any]) -> bool:
-    return (
-        isinstance(content.get("apiVersion"), str)
-        and isinstance(content.get("kind"), str)
-        and any(isinstance(content.get(part), dict) for part in ("metadata", "spec"))
-    )
 
 
 def _label(text: str) -> str:

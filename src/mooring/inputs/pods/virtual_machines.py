@@ -112,7 +112,13 @@ def launcher_pod(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[
     Raises:
         InputError: what the machine needs is not there or cannot be understood.
     """
-    _check_expanded(owner)
+    # An instance type holds CPUs and memory in another object.
+    kind = mapping_at(mapping_at(owner, "spec"), "instancetype")
+    if kind:
+        name = str(mapping_at(owner, "metadata").get("name", ""))
+        problem = f"CPUs and memory are in the instance type {kind.get('name', '')}"
+        remedy = f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}"
+        raise InputError(problem, field=TYPE_FIELD, remedy=remedy)
     metadata, spec = mapping_at(template, "metadata"), mapping_at(template, "spec")
     name = text_at(mapping_at(owner, "metadata"), "name") or text_at(mapping_at(owner, "metadata"), "generateName")
     annotations = mapping_at(metadata, "annotations")
@@ -131,20 +137,6 @@ def launcher_pod(owner: Mapping[str, Any], template: Mapping[str, Any]) -> dict[
             **{key: spec[key] for key in ("priorityClassName", "nodeName", "resourceClaims") if key in spec},
         },
     }
-
-
-def _check_expanded(owner: Mapping[str, Any]) -> None:
-    """Refuse a machine whose CPUs and memory are in another object.
-
-    Raises:
-        InputError: it has an instance type.
-    """
-    kind = mapping_at(mapping_at(owner, "spec"), "instancetype")
-    if kind:
-        name = str(mapping_at(owner, "metadata").get("name", ""))
-        problem = f"CPUs and memory are in the instance type {kind.get('name', '')}"
-        remedy = f"give the instance, which has them: {shlex.join(['kubectl', 'get', 'vmi', name, '-o', 'yaml'])}"
-        raise InputError(problem, field=TYPE_FIELD, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ with lazily():
     from mooring.inputs.decoding import quantities
     from mooring.inputs.pods import defaults
     from mooring.monitoring.shadow import folder as folders
+    from mooring.monitoring.shadow import judge as judging
     from mooring.monitoring.shadow import judgement as judgements
     from mooring.monitoring.shadow import shadow as shadows
     from mooring.monitoring.shadow import sources, text
-    from mooring.monitoring.shadow import tally as tallies
     from mooring.service import daemon, http
     from mooring.service import options as service_options
 
@@ -120,7 +120,7 @@ def shadow_command(
         if folder:
             shadow.folder = folders.ShadowFolder(Path(folder))
             shadow.packed = partial(_packed, asked, anonymous=anonymous)
-            shadow.tally = tallies.continued(Path(folder), asked.name, shadow.tally.release, _report)
+            shadow.tally = judging.continued(Path(folder), asked.name, shadow.tally.release, _report)
         shadow.proposed = node_configuration.load_config(proposed).kubelet if proposed else None
         page = {"/metrics": folders.ShadowMetrics(shadow.tally).page}
         serving = nullcontext() if address is None else closing(http.serve_tcp(address, page))
@@ -133,7 +133,7 @@ def shadow_command(
         with published, daemon.stop_signals() as stopping, serving:
             shadows.watch([shadow], stopping, seconds)
     document = shadow.tally
-    document.observed_at = tallies.now_text()
+    document.observed_at = judging.now_text()
     if form == "json":
         emit_document(json_text(document), to)
     else:
@@ -187,7 +187,7 @@ def beside_kubelet(asked: published_node.Asked, program: str, stack: ExitStack, 
     if not follower.has_listed.wait(patience):
         problem = f"the {teller} did not list the pods of the node within {patience:g} s"
         raise InputError(problem, source=program, remedy="check that the account may list and watch pods")
-    tally = tallies.new_tally(asked.name, facts.mooring.release.tag)
+    tally = judging.new_tally(asked.name, facts.mooring.release.tag)
     return shadows.Shadow(source, known, tally, report=_report, said=tell)
 
 
@@ -276,8 +276,8 @@ def record_command(
         counts = (0, 0) if kept is None else (kept.scenarios, kept.left_out)
         judged = (tally.agreed, tally.differs, tally.unknown, tally.blind)
         where = str(Path(folder) / tally.node)
-        nodes_seen.append(tallies.RecordedNodePart(tally.node, tally.release, tally.since, where, *counts, *judged))
-    document = tallies.RecordingDocument(nodes=nodes_seen)
+        nodes_seen.append(judging.RecordedNodePart(tally.node, tally.release, tally.since, where, *counts, *judged))
+    document = judging.RecordingDocument(nodes=nodes_seen)
     if form == "json":
         emit_document(json_text(document), to)
     else:
@@ -304,7 +304,7 @@ def _of_nodes(names: Sequence[str], kubeconfig: str, stack: ExitStack, patience:
         source = sources.PublishedKubelet(name, nodes)
         pods = sources.BoundPods(source.gates, _report)
         followers.append(sources.follower_of(pods, connect, name))
-        tally = tallies.new_tally(name, "")
+        tally = judging.new_tally(name, "")
         found.append(shadows.Shadow(source, pods, tally, report=_report, quiet=sources.QUIET))
     _start(followers, stack, "the pods of the nodes", patience)
     return found
@@ -332,4 +332,4 @@ def _keep(one: Shadow, folder: Path) -> None:
             tell(line if line.startswith("watching") else f"{name}: {line}")
 
     one.said, one.folder = say, folders.ShadowFolder(folder / name, tuple(judgements.Agreement))
-    one.tally = tallies.continued(folder / name, name, one.tally.release, _report)
+    one.tally = judging.continued(folder / name, name, one.tally.release, _report)

@@ -26,9 +26,9 @@ from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import Finding
 from mooring.inputs.decoding.fields import Report, ignore
 from mooring.inputs.pods.recordings import SCENARIO
+from mooring.monitoring.shadow.judge import now_text
 from mooring.monitoring.shadow.judgement import Agreement, Judgement
 from mooring.monitoring.shadow.recording import machine_line, uid_of
-from mooring.monitoring.shadow.tally import now_text
 from mooring.published.objects import NodeFacts
 from mooring.published.shadow_document import ShadowDocument, shadow_document
 from mooring.published.writing import Pace, Rhythm, apply, node_uid

@@ -180,7 +180,11 @@ class KubeletPods:
             ClusterError: the kubelet does not answer, or not with objects.
             InputError: an object is no pod.
         """
-        found = {_uid(mapping_of(item)): bytes(item) for page in Pages(cluster.http, PATH) for item in page}
+        found = {
+            text_at(mapping_at(mapping_of(item), "metadata"), "uid"): bytes(item)
+            for page in Pages(cluster.http, PATH)
+            for item in page
+        }
         now, has_begun = self.clock(), self._answering is None
         if self._answering is None:
             self._answering = now
@@ -206,10 +210,6 @@ class KubeletPods:
             except MooringError as error:
                 self.failed(error)
             self._stopping.wait(ASKING)
-
-
-def _uid(content: Mapping[str, Any]) -> str:
-    return text_at(mapping_at(content, "metadata"), "uid")
 
 
 QUIET: Final = 3.0

@@ -15,7 +15,7 @@ from rich.text import Text
 from mooring.cli.terminal import text_for
 from mooring.engine.core.errors import clean
 from mooring.explanations.phrases import plural
-from mooring.monitoring.shadow.tally import RecordingDocument
+from mooring.monitoring.shadow.judge import RecordingDocument
 from mooring.published.shadow_document import ShadowDocument, WouldBePart
 from mooring.views.console import STYLES, Breaking, new_table
 

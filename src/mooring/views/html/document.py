@@ -66,7 +66,7 @@ def html_text(report: ReportView) -> str:
         node=report.node,
         data=data_text(report),
         patterns=svg.PATTERNS,
-        maps=map_drawings(report.node),
+        maps=map_drawings(report),
         positions={(device.resource, device.id): place for place, device in enumerate(report.node.devices)},
         legend=_legend_rows(report),
         pods_sentence=f"{', '.join(words)}; {plural(free, 'CPU')} still free for exclusive use.",

@@ -7,7 +7,7 @@ Devices in the boxes of the map: a cell for each, with its id, its PCI address a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, groupby
 from math import ceil
 
@@ -112,7 +112,8 @@ def cell_size(view: views.NodeView) -> CellSize:
 def map_metrics(view: views.NodeView, cell: CellSize, *, changes: bool = False) -> layouts.CellMetrics:
     """Return the sizes of everything on the map, in pixels; a map that changes has room for names everywhere."""
     named = {views.CPUUse.EXCLUSIVE, views.CPUUse.RESERVED, views.CPUUse.BROKEN}
-    is_dense = sum(1 for _ in view.cpus()) >= _DENSE
+    # Of a large machine alone the blocks say which CPUs they are, however high that makes it.
+    slack = 240 if not is_dense(view) else 120 if view.owners else 2000
     return layouts.CellMetrics(
         cell_width=cell.width,
         cell_height=cell.height + 1,
@@ -122,8 +123,8 @@ def map_metrics(view: views.NodeView, cell: CellSize, *, changes: bool = False) 
         strip_height=lambda box: _STRIP if changes or any(cpu.use in named for cpu in box.cpus()) else 0,
         row_gap=8,
         gap_x=12,
-        slack=120 if is_dense else 240,
-        side_by_side=is_dense,
+        slack=slack,
+        side_by_side=slack == 120,
         gap_y=12,
         device_width=device_cells(view).width,
         device_height=HEIGHT,
@@ -133,12 +134,14 @@ def map_metrics(view: views.NodeView, cell: CellSize, *, changes: bool = False) 
 
 
 def _roomy_width(box: views.BoxView, view: views.NodeView, *, roomy: bool) -> int:
-    return ceil(_title_width(box, wording.wanted_title(box, view, roomy=roomy))) + 2 * _insets(box, view).left
+    title = _title_width(box, wording.wanted_title(box, view, roomy=roomy))
+    which = svg.text_width(box.folded[-1], svg.SMALL_SIZE) if roomy and box.folded and not view.owners else 0
+    return ceil(max(title, which)) + 2 * _insets(box, view).left
 
 
 def _insets(box: views.BoxView, view: views.NodeView) -> layouts.Insets:
     if _style_of(box) == "cache":
-        return layouts.Insets(8, 24, 8, 2) if box.folded else layouts.Insets(8, 20, 8, 8)
+        return layouts.Insets(8, 24, 8, 14) if box.folded else layouts.Insets(8, 20, 8, 8)
     return layouts.Insets(12, 30, 12, 12 + (_MEMORY_BAR if _memory_of(box, view) else 0))
 
 
@@ -171,7 +174,10 @@ def box_elements(box: layouts.PlacedBox, view: views.NodeView) -> Iterator[str]:
     title = next((title for title in titles if _title_width(box.view, title) <= room), titles[-1])
     x, y = box.x + insets.left, box.y + insets.top - (11 if look != "cache" else 7)
     if box.view.folded and look == "cache":
-        yield svg.text(x, y, " · ".join(filter(None, (title.name, title.facts))), _TITLE_STYLES[look])
+        which = box.view.folded[-1]
+        first = svg.text(x, y, " · ".join(filter(None, (title.name, title.facts))), _TITLE_STYLES[look])
+        second = svg.fitting_form((which,), room, svg.SMALL_SIZE)
+        yield svg.group(first, svg.text(x, y + 14, second, "small") if second else "", title=f"CPUs {which}")
     elif title.name:
         yield svg.text(x, y, title.name, _TITLE_STYLES[look], more=title.facts)
     node = _memory_of(box.view, view)
@@ -237,6 +243,8 @@ _NARROWEST_PAGE = 760
 _WIDE_PAGE = 1760
 _DENSE = 512
 """CPUs from which a free L3 is one block, and the page as wide as a screen."""
+_PLAIN = frozenset({views.CPUUse.FREE, views.CPUUse.SHARED, views.CPUUse.LEFT_OUT})
+"""Uses of CPUs that nobody holds: a block of them says as much as its cells."""
 
 
 def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> str:
@@ -245,12 +253,10 @@ def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> 
     A bare one is the map alone, without margin, heading and legend.
     """
     cell = cell_size(view)
-    boxes, wide = view.boxes, width
-    if sum(1 for _ in view.cpus()) >= _DENSE:
-        # Sockets side by side, as on a screen.
-        boxes, wide = tuple(map(_dense, boxes)), width if bare else max(width, _WIDE_PAGE)
+    # Sockets side by side, as on a screen.
+    wide = max(width, _WIDE_PAGE) if is_dense(view) and not bare else width
     margin, least = (0, 0) if bare else (MARGIN, _NARROWEST_PAGE)
-    layout = layouts.arrange(boxes, map_metrics(view, cell), max(wide, least) - 2 * margin)
+    layout = layouts.arrange(dense_boxes(view), map_metrics(view, cell), max(wide, least) - 2 * margin)
     page = max(layout.width + 2 * margin, least)
     heading, top = ([], 0) if bare else _heading(view, page)
     area = Area(MARGIN, top + layout.height + 28, page - 2 * MARGIN)
@@ -273,14 +279,24 @@ def svg_text(view: views.NodeView, width: int = 1200, *, bare: bool = False) -> 
     return "".join(f"{line}\n" for line in lines)
 
 
-def _dense(box: views.BoxView) -> views.BoxView:
-    """Return a box in which every L3 or NUMA node that is free as a whole is one block."""
+def is_dense(view: views.NodeView) -> bool:
+    """Return whether a free L3 is one block and the page as wide as a screen: with many CPUs."""
+    return sum(1 for _ in view.cpus()) >= _DENSE
+
+
+def dense_boxes(view: views.NodeView, changing: Collection[int] = frozenset()) -> tuple[views.BoxView, ...]:
+    """Return the boxes; on a large machine every L3 or NUMA node that is free and stays so, is one block."""
+    return tuple(_dense(box, changing) for box in view.boxes) if is_dense(view) else view.boxes
+
+
+def _dense(box: views.BoxView, changing: Collection[int]) -> views.BoxView:
     if box.children:
-        return replace(box, children=tuple(map(_dense, box.children)))
+        return replace(box, children=tuple(_dense(child, changing) for child in box.children))
     cpus, uses = CPUSet.from_ids(cpu.cpu for cpu in box.cpus()), {cpu.use for cpu in box.cpus()}
-    if len(uses) != 1 or not uses <= {views.CPUUse.FREE, views.CPUUse.SHARED} or box.devices:
+    if len(uses) != 1 or not uses <= _PLAIN or box.devices or any(cpu in changing for cpu in cpus):
         return box
-    return replace(box, folded=(f"{len(cpus)} {'free' if views.CPUUse.FREE in uses else 'CPUs'}", str(cpus)))
+    (use,) = uses
+    return replace(box, folded=(f"{len(cpus)} {'CPUs' if use is views.CPUUse.SHARED else use.value}", str(cpus)))
 
 
 def _heading(view: views.NodeView, page: int) -> tuple[list[str], int]:

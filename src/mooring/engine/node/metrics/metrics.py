@@ -123,7 +123,13 @@ class Metrics:
         if isinstance(fact, KubeletStarted):
             return Metrics.initial(fact.settings, fact.cpu)
         if isinstance(fact, AdmissionEndless):
-            return self._with_gauges_back()
+            # The numbers when an admission turns out to be endless. The counters stay: the kubelet has counted them
+            # before it hangs. The gauges describe a node, and the node's value stays what it was before this admission.
+            if self.before is None:
+                return self
+            counters = {series: value for series, value in self.values.items() if series[0] not in _GAUGES}
+            gauges = {series: value for series, value in self.before.items() if series[0] in _GAUGES}
+            return replace(self, values=counters | gauges, before=None)
         values: dict[Series, int] | None = None
         for increment in increments(fact, self.settings):
             if not (increment.amount and increment.metric.is_registered(self.settings.gates)):
@@ -151,18 +157,6 @@ class Metrics:
     def value(self, metric: Metric, **given: str) -> int | None:
         """Return the number of one counter or gauge; None when it has no such series."""
         return self.values.get(_series(metric, labels(**given)))
-
-    def _with_gauges_back(self) -> Metrics:
-        """Return the numbers when an admission turns out to be endless.
-
-        The counters stay: the kubelet has counted them before it hangs. The gauges describe a node, and the node's
-        value stays what it was before this admission.
-        """
-        if self.before is None:
-            return self
-        counters = {series: value for series, value in self.values.items() if series[0] not in _GAUGES}
-        gauges = {series: value for series, value in self.before.items() if series[0] in _GAUGES}
-        return replace(self, values=counters | gauges, before=None)
 
 
 def _series(metric: Metric, given: Labels = ()) -> Series:

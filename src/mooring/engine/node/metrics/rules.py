@@ -42,10 +42,41 @@ class Increment:
 def increments(fact: object, settings: Settings) -> Iterator[Increment]:
     """Yield what a fact adds to the series; nothing for a fact that no metric counts."""
     yield from _of_cpus(fact, settings)
-    yield from _of_pod_cpus(fact)
-    yield from _of_memory(fact)
+    match fact:
+        case cpu_facts.PodShareCut():
+            kind = names.POD_EXCLUSIVE if fact.exclusive else names.POD_SHARED
+            yield Increment(names.ASSIGNMENTS, assignment(names.CPU, kind))
+        case cpu_facts.PodPartitioned():
+            yield Increment(names.ALLOCATIONS, allocation(names.CPU, names.POD), len(fact.containers))
+    match fact:
+        case memory_facts.MemoryPinningRequested():
+            yield Increment(names.MEMORY_PINNING_REQUESTS)
+        case memory_facts.MemoryPinningFailed():
+            yield Increment(names.MEMORY_PINNING_ERRORS)
+            yield Increment(names.ALLOCATION_ERRORS, allocation(names.MEMORY, _source(fact.container)))
+        case memory_facts.MemoryAssigned(error="") if fact.container:
+            # One allocation for each type of memory, one assignment for the container.
+            yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.NODE), len(fact.blocks))
+            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.NODE_EXCLUSIVE))
+        case memory_facts.MemoryPartitioned():
+            served = len(fact.exclusive) + len(fact.shared)
+            yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.POD), served)
+            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_EXCLUSIVE), len(fact.exclusive))
+            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_SHARED), len(fact.shared))
     yield from _of_admission(fact, settings)
-    yield from _of_resize(fact, settings)
+    match fact:
+        case node_facts.ResizeRefused(reason=reason) if reason == INFEASIBLE:
+            yield Increment(names.RESIZES_INFEASIBLE, names.labels(reason_detail=fact.detail))
+        case CPUsMoved():
+            yield from _moved(settings, fact.after.bit_count() - fact.before.bit_count())
+        case ScaleDownStarted():
+            yield Increment(names.SCALE_DOWN_STARTED)
+            yield Increment(names.SCALE_DOWN_PENDING, amount=(fact.current & ~fact.result).bit_count())
+        case ScaleDownDropped():
+            yield Increment(names.SCALE_DOWN_PENDING, amount=-fact.pending.bit_count())
+        case ScaleDownCompleted():
+            yield Increment(names.SCALE_DOWN_COMPLETED)
+            yield Increment(names.SCALE_DOWN_PENDING, amount=-fact.released.bit_count())
 
 
 def _of_cpus(fact: object, settings: Settings) -> Iterator[Increment]:
@@ -95,33 +126,6 @@ def is_in_one_uncore(topology: Topology, cpus: int) -> bool:
     return any(not cpus & ~inside for inside in topology.uncores.values())
 
 
-def _of_pod_cpus(fact: object) -> Iterator[Increment]:
-    match fact:
-        case cpu_facts.PodShareCut():
-            kind = names.POD_EXCLUSIVE if fact.exclusive else names.POD_SHARED
-            yield Increment(names.ASSIGNMENTS, assignment(names.CPU, kind))
-        case cpu_facts.PodPartitioned():
-            yield Increment(names.ALLOCATIONS, allocation(names.CPU, names.POD), len(fact.containers))
-
-
-def _of_memory(fact: object) -> Iterator[Increment]:
-    match fact:
-        case memory_facts.MemoryPinningRequested():
-            yield Increment(names.MEMORY_PINNING_REQUESTS)
-        case memory_facts.MemoryPinningFailed():
-            yield Increment(names.MEMORY_PINNING_ERRORS)
-            yield Increment(names.ALLOCATION_ERRORS, allocation(names.MEMORY, _source(fact.container)))
-        case memory_facts.MemoryAssigned(error="") if fact.container:
-            # One allocation for each type of memory, one assignment for the container.
-            yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.NODE), len(fact.blocks))
-            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.NODE_EXCLUSIVE))
-        case memory_facts.MemoryPartitioned():
-            served = len(fact.exclusive) + len(fact.shared)
-            yield Increment(names.ALLOCATIONS, allocation(names.MEMORY, names.POD), served)
-            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_EXCLUSIVE), len(fact.exclusive))
-            yield Increment(names.ASSIGNMENTS, assignment(names.MEMORY, names.POD_SHARED), len(fact.shared))
-
-
 def _source(container: str) -> str:
     """Return where CPUs or memory should have come from; without a container a whole pod was to be served."""
     return names.NODE if container else names.POD
@@ -152,22 +156,6 @@ def _of_admission(fact: object, settings: Settings) -> Iterator[Increment]:
             # The kubelet counts an admitted pod after its last handler; here the managers have spoken before it.
             yield Increment(names.POD_LEVEL_ADMISSIONS, names.pod_admission(fact.declared), -1)
             yield Increment(names.REJECTIONS, names.rejection(fact.reason))
-
-
-def _of_resize(fact: object, settings: Settings) -> Iterator[Increment]:
-    match fact:
-        case node_facts.ResizeRefused(reason=reason) if reason == INFEASIBLE:
-            yield Increment(names.RESIZES_INFEASIBLE, names.labels(reason_detail=fact.detail))
-        case CPUsMoved():
-            yield from _moved(settings, fact.after.bit_count() - fact.before.bit_count())
-        case ScaleDownStarted():
-            yield Increment(names.SCALE_DOWN_STARTED)
-            yield Increment(names.SCALE_DOWN_PENDING, amount=(fact.current & ~fact.result).bit_count())
-        case ScaleDownDropped():
-            yield Increment(names.SCALE_DOWN_PENDING, amount=-fact.pending.bit_count())
-        case ScaleDownCompleted():
-            yield Increment(names.SCALE_DOWN_COMPLETED)
-            yield Increment(names.SCALE_DOWN_PENDING, amount=-fact.released.bit_count())
 
 
 def state_after(fact: object) -> CPUState | None:

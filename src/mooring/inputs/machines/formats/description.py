@@ -188,7 +188,18 @@ def _files(description: Description) -> Iterator[tuple[str, str]]:
         yield "sys/fs/cgroup/cgroup.controllers", "cpuset"
         yield "sys/fs/cgroup/cpuset.cpus.effective", list_text(description.allowed)
     yield from _topology(description.cpus)
-    yield from _cache_files(description.caches)
+    indexes: dict[int, int] = defaultdict(int)
+    for cache in sorted(description.caches, key=lambda cache: (cache.level, cache.kind)):
+        text = mask_text(cache.cpus)
+        for cpu in members(cache.cpus):
+            folder = f"{_CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
+            indexes[cpu] += 1
+            yield f"{folder}/level", str(cache.level)
+            yield f"{folder}/type", cache.kind
+            yield f"{folder}/size", f"{cache.size // 1024}K"
+            yield f"{folder}/shared_cpu_map", text
+            if cache.id is not None:
+                yield f"{folder}/id", str(cache.id)
     yield from _node_files(description)
     yield from _machine_files(description)
     for cpu, clocks in description.clocks.items():
@@ -234,21 +245,6 @@ def _topology(cpus: Mapping[int, DescribedCPU]) -> Iterator[tuple[str, str]]:
             ("drawer_id", place.drawer),
         )
         yield from ((f"{folder}/{file}", str(number)) for file, number in numbers if number is not None)
-
-
-def _cache_files(caches: Iterable[DescribedCache]) -> Iterator[tuple[str, str]]:
-    indexes: dict[int, int] = defaultdict(int)
-    for cache in sorted(caches, key=lambda cache: (cache.level, cache.kind)):
-        text = mask_text(cache.cpus)
-        for cpu in members(cache.cpus):
-            folder = f"{_CPUS}/cpu{cpu}/cache/index{indexes[cpu]}"
-            indexes[cpu] += 1
-            yield f"{folder}/level", str(cache.level)
-            yield f"{folder}/type", cache.kind
-            yield f"{folder}/size", f"{cache.size // 1024}K"
-            yield f"{folder}/shared_cpu_map", text
-            if cache.id is not None:
-                yield f"{folder}/id", str(cache.id)
 
 
 def _node_files(description: Description) -> Iterator[tuple[str, str]]:

@@ -80,23 +80,8 @@ def read_nodes(tree: Tree, ids: Sequence[int], quirks: Quirks) -> list[MemoryNod
             continue
         taken |= cpus
         nodes.append(MemoryNode(number, cpus))
-    return _mark_gpu_memory(tree, nodes, quirks)
-
-
-def _is_level_above(tree: Tree, node: MemoryNode, earlier: Sequence[MemoryNode]) -> bool:
-    """Tell whether ``node`` is larger than each earlier node that it overlaps and holds it whole, and links agree."""
-    inside = [other for other in earlier if other.cpus & node.cpus]
-    return all(other.cpus & ~node.cpus == 0 and other.cpus != node.cpus for other in inside) and all(
-        {f"cpu{cpu}" for cpu in members(other.cpus)} <= set(tree.names(f"{NODES}/node{other.id}"))
-        for other in (node, *inside)
-    )
-
-
-def _mark_gpu_memory(tree: Tree, nodes: list[MemoryNode], quirks: Quirks) -> list[MemoryNode]:
-    """Recognise nodes that are the memory of an NVIDIA GPU; on POWER hwloc hides them.
-
-    Their locality is the GPU's, which only the PCI part of sysfs tells.
-    """
+    # Recognise nodes that are the memory of an NVIDIA GPU; on POWER hwloc hides them. Their locality is the GPU's,
+    # which only the PCI part of sysfs tells.
     for bus_id in tree.names(_GPUS):
         match = _GPU_NODE.search((tree.read(f"{_GPUS}/{bus_id}/numa_status") or "")[:255])
         node = next((node for node in nodes if match and node.id == int(match[1])), None)
@@ -108,6 +93,15 @@ def _mark_gpu_memory(tree: Tree, nodes: list[MemoryNode], quirks: Quirks) -> lis
             node.subtype = "GPUMemory"
             node.cpus = read_mask(tree, f"sys/bus/pci/devices/{bus_id}/local_cpus") or 0
     return nodes
+
+
+def _is_level_above(tree: Tree, node: MemoryNode, earlier: Sequence[MemoryNode]) -> bool:
+    """Tell whether ``node`` is larger than each earlier node that it overlaps and holds it whole, and links agree."""
+    inside = [other for other in earlier if other.cpus & node.cpus]
+    return all(other.cpus & ~node.cpus == 0 and other.cpus != node.cpus for other in inside) and all(
+        {f"cpu{cpu}" for cpu in members(other.cpus)} <= set(tree.names(f"{NODES}/node{other.id}"))
+        for other in (node, *inside)
+    )
 
 
 def read_distances(tree: Tree, ids: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
@@ -275,12 +269,16 @@ def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | Non
         return None
     if count == 1:
         return ((nodes[0], None),), True
-    if distances is None or count not in {2, 4, 8} or not _is_plausible(distances):
+    # A table that can be believed is symmetric, 10 on the diagonal and larger elsewhere.
+    is_plausible = distances is not None and all(
+        value == distances[column][row] and (value == 10 if row == column else value > 10)
+        for row, values in enumerate(distances)
+        for column, value in enumerate(values)
+    )
+    if distances is None or count not in {2, 4, 8} or not is_plausible:
         return None
     kinds = len(_occurrences(distances))
-    if count == 2:
-        if kinds != 2:
-            return None
+    if count == 2 and kinds == 2:
         cache = bool(nodes[1].cpus)
         return ((nodes[0], None), (nodes[1], None)) if cache else ((nodes[0], nodes[1]),), cache
     if count == 4 and kinds == 2:
@@ -290,8 +288,15 @@ def find_layout(nodes: Sequence[MemoryNode], count: int, distances: _Table | Non
     occurrences = _occurrences(distances)
     if [times for _, times in occurrences] != pattern:
         return None
-    pairs = _pairs(nodes, distances, to_ddr=occurrences[far][0], to_mcdram=occurrences[near][0])
-    return None if pairs is None else (pairs, False)
+    # Each ordinary node goes with the MCDRAM at its own distance; node 0 is always ordinary memory.
+    to_ddr, to_mcdram = occurrences[far][0], occurrences[near][0]
+    ddr = [0, *(column for column, value in enumerate(distances[0]) if value == to_ddr)][: count // 2]
+    mcdram = [
+        next((column for column, other in enumerate(distances[row]) if other == to_mcdram and column), 0) for row in ddr
+    ]
+    if len(ddr) != count // 2 or not all(mcdram):
+        return None
+    return tuple((nodes[row], nodes[column]) for row, column in zip(ddr, mcdram, strict=True)), False
 
 
 def place_layout(layout: Layout, nest: Nest) -> dict[int, int]:
@@ -311,30 +316,7 @@ def place_layout(layout: Layout, nest: Nest) -> dict[int, int]:
     return bandwidths
 
 
-def _is_plausible(distances: _Table) -> bool:
-    """Tell whether the table is symmetric, 10 on the diagonal and larger elsewhere."""
-    return all(
-        value == distances[column][row] and (value == 10 if row == column else value > 10)
-        for row, values in enumerate(distances)
-        for column, value in enumerate(values)
-    )
-
-
 def _occurrences(distances: _Table) -> list[tuple[int, int]]:
     """Count the distances on and above the diagonal, rarest first."""
     counts = Counter(value for row, values in enumerate(distances) for value in values[row:])
     return sorted(counts.items(), key=lambda item: item[1])
-
-
-def _pairs(
-    nodes: Sequence[MemoryNode], distances: _Table, *, to_ddr: int, to_mcdram: int
-) -> tuple[tuple[MemoryNode, MemoryNode], ...] | None:
-    """Pair each ordinary node with the MCDRAM at its own distance; node 0 is always ordinary memory."""
-    half = len(nodes) // 2
-    ddr = [0, *(column for column, value in enumerate(distances[0]) if value == to_ddr)][:half]
-    mcdram = [
-        next((column for column, other in enumerate(distances[row]) if other == to_mcdram and column), 0) for row in ddr
-    ]
-    if len(ddr) != half or not all(mcdram):
-        return None
-    return tuple((nodes[row], nodes[column]) for row, column in zip(ddr, mcdram, strict=True))

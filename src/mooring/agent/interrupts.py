@@ -1,6 +1,7 @@
-"""Reconciling the interrupts of a node with the pinning, in a thread that no answer waits for.
+"""Reconciling the interrupts of a node with the pinning (extension irq-affinity), in a thread that no answer waits for.
 
-Which devices pods hold comes from the node's kubelet: the agent has no device manager of its own.
+Where an interrupt belongs is decided in :mod:`mooring.engine.extensions.interrupts`. Which devices pods hold comes from
+the node's kubelet: the agent has no device manager of its own.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from threading import Lock
 from msgspec import UNSET
 
 from mooring.agent.executor import WorkQueue
-from mooring.agent.interrupts.files import (
+from mooring.agent.interrupt_files import (
     InterruptJournal,
     InterruptsFound,
     InterruptTrouble,
     InterruptWriter,
     IRQFiles,
 )
+from mooring.agent.metrics import AgentMetrics
 from mooring.agent.state import AgentState
 from mooring.agent.state_holder import StateHolder
-from mooring.agent.status.api import AgentMetrics
 from mooring.documents.plan import finding_parts
 from mooring.documents.status import ForeignInterruptPart, InterruptsPart, MovedInterruptPart, PendingInterruptPart
 from mooring.engine.core.config import IRQ_AFFINITY
@@ -35,7 +36,7 @@ from mooring.engine.extensions.owners import AddressesByPod, pci_address
 from mooring.engine.kubelet.kubelet import reserved_cpus
 from mooring.service.agent_options import AgentOptions, IRQAffinity
 from mooring.service.logs import Log
-from mooring.service.podresources import ListedContainer, PodResourcesClient, PodResourcesError, pods_in
+from mooring.service.podresources import PodResourcesClient, PodResourcesError, pods_in
 
 LOOKING = 10.0
 """Seconds between two checks while no CPUs change hands: devices appear and disappear."""
@@ -49,11 +50,6 @@ READ_ONLY = Finding(
 )
 
 
-def no_address(_driver: str, _device: str) -> str:
-    """Know no address: without the extension device-alignment no slices are followed."""
-    return ""
-
-
 class InterruptReconciler:
     """Keeps interrupts where they belong; writes nothing unless the configuration says ``on``."""
 
@@ -64,7 +60,7 @@ class InterruptReconciler:
         holder: StateHolder,
         metrics: AgentMetrics,
         log: Log,
-        address: Callable[[str, str], str] = no_address,
+        address: Callable[[str, str], str] | None = None,
     ) -> None:
         """Learn from the journal what an agent before has moved.
 
@@ -74,7 +70,8 @@ class InterruptReconciler:
             holder: has the state, and publishes what is seen.
             metrics: count.
             log: of the agent.
-            address: returns the PCI address of a driver's device, by driver and id; empty when it is not known.
+            address: returns the PCI address of a driver's device, by driver and id; empty when it is not known. None
+                without the extension device-alignment, where no slices are followed.
         """
         self._holder, self._metrics, self._log, self._address = holder, metrics, log, address
         self._files = IRQFiles(root)
@@ -131,7 +128,16 @@ class InterruptReconciler:
             if mode is IRQAffinity.ON:
                 steering, self._memory = self._writer.carry_out(steering)
             problems += [*annotation_findings(pods.values()), *self._in_the_way(found, owners)]
-            self._say(mode, steering.steps, problems)
+            # What is in the way, and in a dry run what would be written, is logged once.
+            for finding in problems:
+                self._once(finding.subject, finding.message)
+            for step in steering.steps:
+                one = step.interrupt
+                if step.place is not None and step.place.why is interrupts.Why.NO_ROOM:
+                    self._once(f"interrupt {one.number}", "every CPU is exclusive; it stays where it is")
+                if mode is IRQAffinity.DRY_RUN and step.write is not None:
+                    words = f"dry run: CPUs {one.allowed} would become {step.write}"
+                    self._once(f"interrupt {one.number} ({one.name})", words)
             self._holder.show(interrupts=_part(mode, steering.steps, problems))
 
     def close(self, patience: float) -> None:
@@ -155,8 +161,16 @@ class InterruptReconciler:
             return [
                 Finding("warning", socket, f"The kubelet does not report which devices pods hold: {error}", "MOOR-619")
             ]
-        owners = interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
-        return list(unknown_devices(owners))
+        return [
+            Finding(
+                "info",
+                owner.label,
+                f"{owner.label} wants the interrupts of its devices, and none of them is known by a PCI address.",
+                "MOOR-619",
+            )
+            for owner in interrupts.owners_of(self._holder.state.kubelet.node.cpu, pods, self._devices)
+            if owner.wish is interrupts.Wish.OWN and not owner.devices
+        ]
 
     def _in_the_way(self, found: InterruptsFound, owners: tuple[interrupts.Owner, ...]) -> Iterator[Finding]:
         now = time.monotonic()
@@ -183,18 +197,6 @@ class InterruptReconciler:
         self._log.info(
             "interrupt moved", interrupt=one.number, name=one.name, before=str(one.allowed), after=str(wanted)
         )
-
-    def _say(self, mode: IRQAffinity, steps: Iterable[interrupts.Step], findings: Iterable[Finding]) -> None:
-        """Log what is in the way, and in a dry run what would be written, each once."""
-        for finding in findings:
-            self._once(finding.subject, finding.message)
-        for step in steps:
-            one = step.interrupt
-            if step.place is not None and step.place.why is interrupts.Why.NO_ROOM:
-                self._once(f"interrupt {one.number}", "every CPU is exclusive; it stays where it is")
-            if mode is IRQAffinity.DRY_RUN and step.write is not None:
-                words = f"dry run: CPUs {one.allowed} would become {step.write}"
-                self._once(f"interrupt {one.number} ({one.name})", words)
 
     def _once(self, about: str, problem: str) -> None:
         if (about, problem) not in self._said:
@@ -263,14 +265,14 @@ def _mode(state: AgentState, options: AgentOptions) -> IRQAffinity:
 
 
 def held_devices(
-    socket: str, pods: Mapping[str, Pod], address: Callable[[str, str], str] = no_address
+    socket: str, pods: Mapping[str, Pod], address: Callable[[str, str], str] | None = None
 ) -> AddressesByPod:
     """Return the PCI addresses of what pods hold.
 
     Args:
         socket: of the kubelet's PodResources API.
         pods: by uid.
-        address: of a driver's device, by driver and id.
+        address: of a driver's device, by driver and id; None where none is known.
 
     Raises:
         PodResourcesError: the kubelet does not tell.
@@ -280,21 +282,14 @@ def held_devices(
         listed = pods_in(client.listed())
     finally:
         client.close()
-    uids = {(pod.namespace, pod.name): uid for uid, pod in pods.items()}
-    return {
-        uids[pod.namespace, pod.name]: {one.name: frozenset(_addresses(one, address)) for one in pod.containers}
-        for pod in listed
-        if (pod.namespace, pod.name) in uids
-    }
-
-
-def _addresses(container: ListedContainer, address: Callable[[str, str], str]) -> Iterator[str]:
-    for _, device in container.devices:
-        if found := pci_address(device.id):
-            yield found
-    for one in container.dynamic:
-        if found := pci_address(address(one.driver, one.id) or one.name):
-            yield found
+    uids, held = {(pod.namespace, pod.name): uid for uid, pod in pods.items()}, dict[str, dict[str, frozenset[str]]]()
+    for pod in listed:
+        for container in pod.containers if (pod.namespace, pod.name) in uids else ():
+            names = [device.id for _, device in container.devices]
+            names += [(address(one.driver, one.id) if address else "") or one.name for one in container.dynamic]
+            found = frozenset(filter(None, map(pci_address, names)))
+            held.setdefault(uids[pod.namespace, pod.name], {})[container.name] = found
+    return held
 
 
 def annotation_findings(pods: Iterable[Pod]) -> Iterator[Finding]:
@@ -305,11 +300,3 @@ def annotation_findings(pods: Iterable[Pod]) -> Iterator[Finding]:
             says = f"has {name}: {pod.annotations[name]!r:.40}, which is not {words}; avoid applies."
             label = f"{pod.namespace}/{pod.name}"
             yield Finding("warning", label, f"{label} {says}", "MOOR-622")
-
-
-def unknown_devices(owners: Iterable[interrupts.Owner]) -> Iterator[Finding]:
-    """Tell which pods want interrupts of devices of which none is known."""
-    for owner in owners:
-        if owner.wish is interrupts.Wish.OWN and not owner.devices:
-            message = f"{owner.label} wants the interrupts of its devices, and none of them is known by a PCI address."
-            yield Finding("info", owner.label, message, "MOOR-619")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from mooring.agent.interrupts import JOURNAL
+from mooring.agent.store import INTERRUPT_FILE
 from mooring.engine.checkpoint.store import make_folder, read_state_file, write_together
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import InputError, MooringError
@@ -176,13 +176,15 @@ class InterruptJournal:
     def read(self) -> Memory:
         """Return what was remembered; nothing where the file is of another boot, is damaged, or is not there."""
         with suppress(OSError):
-            for left in self._folder.glob(f".{JOURNAL}.*"):
+            for left in self._folder.glob(f".{INTERRUPT_FILE}.*"):
                 left.unlink()
         try:
-            self._text = read_state_file(self._folder / JOURNAL)
+            self._text = read_state_file(self._folder / INTERRUPT_FILE)
             return _memory(self._text, self._boot) if self._text is not None else Memory()
         except (MooringError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self.problem = f"{self._folder / JOURNAL}: cannot be used, and interrupts stay where they are: {error}"
+            self.problem = (
+                f"{self._folder / INTERRUPT_FILE}: cannot be used, and interrupts stay where they are: {error}"
+            )
             return Memory()
 
     def write(self, memory: Memory) -> bool:
@@ -196,7 +198,7 @@ class InterruptJournal:
             return True
         try:
             make_folder(self._folder)
-            write_together(self._folder, {JOURNAL: text})
+            write_together(self._folder, {INTERRUPT_FILE: text})
         except InputError as error:
             self.problem = str(error)
             return False
@@ -208,13 +210,9 @@ def _memory(text: str, boot: str) -> Memory:
     found = msgspec.json.decode(text.encode(errors="surrogateescape"), type=_Document)
     if (found.kind, found.version) != (KIND, VERSION):
         raise ValueError(f"a {found.kind} of version {found.version}")
-    if found.boot != boot:
-        return Memory()
+    rows = found.interrupts.items() if found.boot == boot else ()
     return Memory(
-        {
-            number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours)))
-            for number, row in found.interrupts.items()
-        }
+        {number: Kept(row.name, CPUSet.parse(row.original), tuple(map(CPUSet.parse, row.ours))) for number, row in rows}
     )
 
 
@@ -253,7 +251,11 @@ class InterruptWriter:
         Returns:
             The steps as they stand now, and what is remembered.
         """
-        refused = {step.interrupt.number: step.interrupt.allowed for step in steering.writes if self._is_refused(step)}
+        refused: dict[int, CPUSet] = {}
+        for step in steering.writes:
+            cpus, until = self._refused.get((step.interrupt.number, step.interrupt.name), (None, 0.0))
+            if cpus is not None and cpus == step.write and self._clock() < until:
+                refused[step.interrupt.number] = step.interrupt.allowed
         # The journal stays as it is while nothing is tried: a refusal may last, and checks are frequent.
         if not self._journal.write(written(steering.memory, refused)):
             # Nothing was written, and what the last check wrote is in the older journal.
@@ -289,7 +291,3 @@ class InterruptWriter:
             self._refused[key] = wanted, self._clock() + RETRYING
         self._report(step, trouble)
         return shown
-
-    def _is_refused(self, step: Step) -> bool:
-        cpus, until = self._refused.get((step.interrupt.number, step.interrupt.name), (None, 0.0))
-        return cpus is not None and cpus == step.write and self._clock() < until

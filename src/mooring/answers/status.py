@@ -1,22 +1,78 @@
-"""``mooring status``: what the agent says of itself, for people."""
+"""``mooring status``: the status of the agent of this node, or the counts of a shadow of its kubelet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
+import click
 from msgspec import UNSET, UnsetType
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from mooring.cli.terminal import text_for
+from mooring.cli import options
+from mooring.cli.output import NO, YES, Verb, emit, emit_document, json_text, needs_extra
 from mooring.documents import status
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import clean
+from mooring.engine.core.errors import InputError, clean
 from mooring.explanations.phrases import plural
-from mooring.views.console import STYLES, Breaking, new_table
+from mooring.lazy import lazily
+
+with lazily():
+    import rich.console as rich_console
+    import rich.padding as rich_padding
+    import rich.table as rich_table
+    import rich.text as rich_text
+
+    from mooring.cli import terminal
+    from mooring.monitoring.shadow import judge
+    from mooring.monitoring.shadow import text as shadow_text
+    from mooring.service import agent_status
+    from mooring.views import console
+
+
+EPILOG = """\b
+Examples:
+  mooring status
+  mooring status -o wide
+  mooring status --socket /run/mooring/status.sock -o json
+  mooring status --shadow /var/lib/mooring-shadow
+"""
+
+
+@click.command("status", cls=Verb, epilog=EPILOG)
+@options.agent_socket
+@options.text("--shadow", "DIR", "Show instead what mooring shadow --folder DIR has counted.", variable="folder")
+@options.output(("text", "wide", "json"), "text")
+@options.to_file
+def command(socket: str, folder: str, form: str, to: str) -> int:
+    """Show what the agent of this node does, and which container has which CPUs.
+
+    Exit code 1 when the agent is not ready, or with --shadow when a decision differs.
+    """
+    if folder:
+        if socket:
+            raise click.UsageError("give --socket or --shadow, not both")
+        with needs_extra("kube", source="mooring status --shadow"):
+            return _counted(Path(folder), form, to)
+    answer = agent_status.ask_status(socket or agent_status.STATUS_SOCKET)
+    if form == "json":
+        emit_document(json_text(answer), to)
+    else:
+        emit(status_text(agent_status.read_status(answer), to, wide=form == "wide"), to)
+    return YES if answer["ready"] else NO
+
+
+def _counted(folder: Path, form: str, to: str) -> int:
+    found = judge.read_counts(folder)
+    if found is None:
+        remedy = "name the folder that mooring shadow --folder writes"
+        raise InputError(f"there is no {judge.COUNTS}", source=str(folder), remedy=remedy)
+    if form == "json":
+        emit_document(json_text(found), to)
+    else:
+        emit(shadow_text.shadow_text(found, to), to)
+    return NO if found.differs else YES
+
 
 _INTERRUPT_COLUMNS = ("interrupt", "device", "CPUs", "", "")
 _DEFAULT_INTERRUPT = -1
@@ -44,33 +100,33 @@ def status_text(document: status.StatusDocument, to: str = "", *, wide: bool = F
         to: the destination.
         wide: whether containers that share the pool are listed too, and what runtime and kernel say of each.
     """
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table = rich_table.Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column()
     for name, value in _fact_rows(document):
         # A list of CPUs breaks after commas, a sentence between words.
-        shown = Breaking(value) if name in _LISTS else Text(clean(value))
-        table.add_row(Text(name, STYLES["quiet"]), shown)
-    parts: list[RenderableType] = [_heading(document), Text(""), table]
+        shown = console.Breaking(value) if name in _LISTS else rich_text.Text(clean(value))
+        table.add_row(rich_text.Text(name, console.STYLES["quiet"]), shown)
+    parts: list[rich_console.RenderableType] = [_heading(document), rich_text.Text(""), table]
     rows = [*(_wide_rows(document) if wide else _rows(document))]
     if rows:
-        parts += [Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
+        parts += [rich_text.Text(""), _table(_WIDE_COLUMNS if wide else _COLUMNS, rows)]
     if devices := [*_device_rows(document.pods)]:
-        parts += [Text(""), _table(_DEVICE_COLUMNS, devices)]
+        parts += [rich_text.Text(""), _table(_DEVICE_COLUMNS, devices)]
     if document.claims is not UNSET and document.claims:
-        parts += [Text(""), _table(_CLAIM_COLUMNS, [*_claim_rows(document.claims)])]
+        parts += [rich_text.Text(""), _table(_CLAIM_COLUMNS, [*_claim_rows(document.claims)])]
     if wide and document.interrupts is not UNSET and (moves := [*_interrupt_rows(document.interrupts)]):
-        parts += [Text(""), _table(_INTERRUPT_COLUMNS, moves)]
+        parts += [rich_text.Text(""), _table(_INTERRUPT_COLUMNS, moves)]
     if document.held:
-        parts += [Text(""), *_held(document.held)]
-    return text_for(Group(*parts), to)
+        parts += [rich_text.Text(""), *_held(document.held)]
+    return terminal.text_for(rich_console.Group(*parts), to)
 
 
-def _heading(document: status.StatusDocument) -> RenderableType:
+def _heading(document: status.StatusDocument) -> rich_console.RenderableType:
     name = clean(document.node or document.machine)
     verdict = "ready" if document.ready else "not ready"
-    reasons = [Padding(Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
-    return Group(Text.assemble((f"{name}: ", ""), (verdict, STYLES["title"])), *reasons)
+    reasons = [rich_padding.Padding(rich_text.Text(clean(reason)), (0, 0, 0, 2)) for reason in document.reasons]
+    return rich_console.Group(rich_text.Text.assemble((f"{name}: ", ""), (verdict, console.STYLES["title"])), *reasons)
 
 
 def _fact_rows(document: status.StatusDocument) -> Iterator[tuple[str, str]]:
@@ -136,11 +192,11 @@ _CLAIM_COLUMNS = ("claim", "request", "device", "CPUs", "")
 _WIDE_COLUMNS = ("pod", "container", "id", "phase", "decided", "runtime", "kernel", "")
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    table = new_table(*columns)
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> rich_table.Table:
+    table = console.new_table(*columns)
     for row in rows:
         name, *cells = (clean(cell) for cell in row)
-        table.add_row(Breaking(name, "/"), *(Breaking(cell) for cell in cells))
+        table.add_row(console.Breaking(name, "/"), *(console.Breaking(cell) for cell in cells))
     return table
 
 
@@ -243,13 +299,13 @@ def _device_rows(pods: list[status.AgentPodPart]) -> Iterator[tuple[str, ...]]:
                 first, verdict = ("", ""), ""
 
 
-def _held(held: list[status.HeldPodPart]) -> Iterator[RenderableType]:
-    yield Text("Held back", STYLES["title"])
+def _held(held: list[status.HeldPodPart]) -> Iterator[rich_console.RenderableType]:
+    yield rich_text.Text("Held back", console.STYLES["title"])
     for pod in held:
-        yield Padding(Text(clean(f"{pod.namespace}/{pod.name}: {pod.reason}")), (0, 0, 0, 2))
-        yield Padding(Text(clean(pod.message)), (0, 0, 0, 4))
+        yield rich_padding.Padding(rich_text.Text(clean(f"{pod.namespace}/{pod.name}: {pod.reason}")), (0, 0, 0, 2))
+        yield rich_padding.Padding(rich_text.Text(clean(pod.message)), (0, 0, 0, 4))
         if names := ", ".join(clean(one.name) for one in pod.running):
-            yield Padding(Text(f"runs in the shared pool meanwhile: {names}"), (0, 0, 0, 4))
+            yield rich_padding.Padding(rich_text.Text(f"runs in the shared pool meanwhile: {names}"), (0, 0, 0, 4))
 
 
 def _time(text: str) -> str:

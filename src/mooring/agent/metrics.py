@@ -20,9 +20,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from mooring.agent.effects import AgentReport, Effect, ReportKind, ResizeAnswered
 from mooring.agent.reactor.devices import devices_of, follows_devices, places_of
-from mooring.agent.reactor.lifecycle import CPUSET_NOT_ENFORCED
-from mooring.agent.state import HAS_CGROUP, LIVE, AgentState, Phase, claimed_cpus
-from mooring.agent.status.snapshot import Published, Snapshot, exclusive_cpus
+from mooring.agent.state import LIVE, AgentState, claimed_cpus
+from mooring.agent.status import Published, Snapshot, exclusive_cpus, status_document, unready
 from mooring.documents.status import AgentCountsPart
 from mooring.engine.extensions.offline import broken_sets
 from mooring.engine.node.metrics.metrics import exposition
@@ -235,9 +234,6 @@ def status_pages(provider: Published, counts: Callable[[], AgentCountsPart]) -> 
     """Return the pages of the socket."""
 
     def status() -> Page:
-        # Late: an agent that is not asked needs nothing that makes the document.
-        from mooring.agent.status.document import status_document  # noqa: PLC0415 - as said above
-
         return _json(to_builtins(status_document(provider.snapshot(), counts(), present_moment())))
 
     def machine() -> Page:
@@ -254,61 +250,12 @@ def _json(document: dict[str, Any]) -> Page:
 
 LONGEST_PAUSE = 30.0
 """Seconds without a heartbeat after which the agent counts as dead; a reconciliation takes two at most."""
-SILENCE = 60.0
-"""Seconds that the runtime may let a connection wait before the agent says so. A runtime lets it wait as long as a
-container takes to stop, for which a pod has 30 seconds unless it requests more; one that has locked up, for ever."""
-REMEDY = "unless a container takes that long to stop, restart the runtime; its containers keep running"
 
 
 def dead(heartbeat: Heartbeat) -> tuple[str, ...]:
     """Return why the agent does not live, or nothing."""
     age = heartbeat.age()
     return (f"no heartbeat for {age:.0f} seconds",) if age > LONGEST_PAUSE else ()
-
-
-def unready(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return everything that keeps the agent from being of use; nothing when it is ready."""
-    found = []
-    if snapshot.is_silent:
-        found.append(f"the runtime has not answered for {SILENCE:.0f} seconds: {REMEDY}")
-    elif not snapshot.runtime.connected:
-        found.append("the runtime is not connected")
-    elif not snapshot.runtime.synchronized:
-        found.append("the runtime has not synchronized yet")
-    if snapshot.conflict:
-        found.append(snapshot.conflict)
-    if snapshot.unwritable:
-        found.append(f"the state cannot be written: {snapshot.unwritable}")
-    if snapshot.is_blind:
-        found.append("no control group of any pod is visible: run the agent in the host's control group namespace")
-    found += _unenforced(snapshot.state)
-    if count := len({container for container, _, _ in snapshot.overlaps()}):
-        found.append(f"{count} container{'' if count == 1 else 's'} may run on exclusive CPUs of others")
-    return tuple(found)
-
-
-def _unenforced(state: AgentState) -> Iterator[str]:
-    """Yield why the kernel is not known to do what was decided: otherwise overlaps could not be excluded."""
-    pods = {one.uid for one in state.sandboxes.values()}
-    running = {(one.uid, one.name): one.id for one in state.containers.values() if one.phase is Phase.RUNNING}
-    refused = {
-        key: why.message for key, why in state.unstarted.items() if why.reason == CPUSET_NOT_ENFORCED and key[0] in pods
-    }
-    waiting = [message for key, message in refused.items() if key not in running]
-    if waiting:
-        yield f"container starts are refused ({len(waiting)}), the newest because {waiting[-1]}"
-    started = [key for key in refused if key in running]
-    if started:
-        now = state.deviating.get(running[started[-1]])
-        why = refused[started[-1]] if now is None else f"{started[-1][1]} {now.text}"
-        yield f"containers run although their start was refused ({len(started)}), the newest: {why}"
-    lost = [
-        f"{state.containers[one].name} {told.text}"
-        for one, told in state.deviating.items()
-        if not told.is_known and one in state.containers and state.containers[one].phase in HAS_CGROUP
-    ]
-    if lost:
-        yield f"the CPUs of containers cannot be read ({len(lost)}), the newest: {lost[-1]}"
 
 
 def health_pages(provider: Published, heartbeat: Heartbeat) -> Pages:

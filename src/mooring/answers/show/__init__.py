@@ -1,1 +1,0 @@
-"""``mooring show``: a machine and the owners of its CPUs as a picture."""

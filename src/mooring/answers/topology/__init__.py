@@ -1,1 +1,0 @@
-"""``mooring topology``: a machine as it is, and as the kubelet sees it."""
