@@ -178,10 +178,8 @@ class Service:
                 for path, denies in (("/validate", False), ("/validate/deny", True))
             }
         )
-        verbs = {"bind": self._bind, **{verb: partial(self._judge, verb) for verb in _JUDGED}}
-        self.app = _application(
-            {**{("POST", f"/{verb}"): self._verb(verb, answer) for verb, answer in verbs.items()}, **open_to_all}
-        )
+        judged = {("POST", f"/{verb}"): self._verb(verb, partial(self._judge, verb)) for verb in _JUDGED}
+        self.app = _application({**judged, ("POST", "/bind"): self._verb("bind", self._bind), **open_to_all})
 
     def close(self) -> None:
         """Wait for nothing that is under way."""
