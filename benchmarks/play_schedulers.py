@@ -26,7 +26,7 @@ from tests.e2e.kube.conftest import Parts  # noqa: E402
 from tests.e2e.kube.plane import define, extender, free_ports, scheduler  # noqa: E402
 from tests.e2e.kubelet.apiserver import PODS, APIServer, api_server  # noqa: E402
 
-from mooring.cluster.play.nodes import Play  # noqa: E402
+from mooring.cluster.play.kubelets import Play  # noqa: E402
 from mooring.cluster.play.run import PlayedCluster  # noqa: E402
 from mooring.fleet.event_files import load_cluster  # noqa: E402
 from mooring.service.apiserver import cluster_of, configuration_of  # noqa: E402

@@ -25,7 +25,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from shapes import config, machine
 
-from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.state import AgentState
 from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import DEVICE_FILE, device_text
@@ -37,7 +36,7 @@ from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.inputs.pods.pods import pod_from_object
 from mooring.published.facts_document import kubelet_document
 from mooring.service.logs import Log
-from mooring.service.podresources import PodResourcesClient
+from mooring.service.podresources import PodResourcesClient, serve_pod_resources
 
 NODES, PODS, A_MINUTE = 8, 250, 10
 PINNED = 25

@@ -29,6 +29,7 @@ from tests.render.pictured import terminal_text
 from mooring.agent.cgroups.cpuset import Cpuset
 from mooring.agent.cgroups.files import CGroupTrouble
 from mooring.agent.cgroups.protocol import CPUSetWritten, written_of
+from mooring.agent.claims import claim_asked, node_message
 from mooring.agent.effects import AgentReport, ClusterEvent, Effect, Evict, Occasion, Persist, ReportKind, WriteCPUSet
 from mooring.agent.journal import (
     JournalWriter,
@@ -37,7 +38,6 @@ from mooring.agent.journal import (
 from mooring.agent.nri.messages import NRIContainerMessage
 from mooring.agent.nri.methods import container_from
 from mooring.agent.nri.types import Event, RuntimeContainer
-from mooring.agent.pod_resources import claim_asked, node_message
 from mooring.agent.reactor.create_container import create_container, prepare_claim, unprepare_claim
 from mooring.agent.reactor.desired import expected
 from mooring.agent.reactor.lifecycle import Compliance, state_change, stop_container

@@ -261,7 +261,7 @@ def test_scope_decides_whether_containers_are_asked_one_by_one() -> None:
     assert apart.admitted
     assert [merge(chapter).result.mask for chapter in apart.chapters] == [0b01, 0b10]
     assert (together.why.code, [chapter.container for chapter in together.chapters]) == ("MOOR-102", [""])
-    assert together.chapters[0].request.need == 10
+    assert together.chapters[0].need == 10
     assert together.unreached == ("left", "right")
 
 

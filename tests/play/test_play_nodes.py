@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 import sched
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx2
 import msgspec
 import pytest
 
-from mooring.cluster.play.nodes import Play
-from mooring.cluster.play.objects import EXIT_CODE, FAULT, PLAYED, RUNS, STARTS, STOPS, node_object
+from mooring.cluster.play.kubelets import Play
+from mooring.cluster.play.objects import FAULT, PLAYED, node_object
+from mooring.cluster.play.pods import EXIT_CODE, RUNS, STARTS, STOPS
 from mooring.cluster.play.run import PlayedCluster
-from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig
+from mooring.engine.core.config import CPU_HOTPLUG, EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY, KubeletConfig, MooringConfig
 from mooring.engine.core.errors import InputError
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.kubelet.events import Admit, Event, Readmit, Remove, after_event
@@ -47,9 +48,10 @@ class World:
     written: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
     made: int = 0
+    group: NodeGroup = GROUP
 
     def __post_init__(self) -> None:
-        cluster = PlayedCluster(CLUSTER, lambda: pytest.fail("no server"), lambda *_: None)
+        cluster = PlayedCluster(NodeCluster("test", (self.group,)), lambda: pytest.fail("no server"), lambda *_: None)
         self.play = Play(
             dict(cluster.members),
             lambda _about, method, path, body: self.written.append((method, path, body)),
@@ -86,6 +88,24 @@ class World:
     def passes(self, seconds: float) -> None:
         self.now += seconds
         self.play.timers.run(blocking=False)
+
+    def resized(self, document: Any, **requests: str) -> Any:
+        """Change what its container requests; limits follow where there are some."""
+        resources = document["spec"]["containers"][0]["resources"]
+        for kind in ("requests", "limits"):
+            resources[kind] |= requests if resources[kind] else {}
+        document["metadata"]["generation"] = document["metadata"].get("generation", 1) + 1
+        return self.take(document)
+
+    def last(self, document: Any) -> Any:
+        """The status that was written last."""
+        path = f"api/v1/namespaces/default/pods/{document['metadata']['name']}/status"
+        return [body["status"] for _, place, body in self.written if place == path][-1]
+
+    def events(self, document: Any) -> list[tuple[str, str]]:
+        name = document["metadata"]["name"]
+        told = [body for _, place, body in self.written if place.endswith("/events")]
+        return [(one["reason"], one["message"]) for one in told if one["involvedObject"]["name"] == name]
 
     def phases(self, document: Any) -> list[str]:
         path = f"api/v1/namespaces/default/pods/{document['metadata']['name']}/status"
@@ -293,3 +313,112 @@ def test_a_node_has_the_labels_taints_and_amounts_of_its_group() -> None:
     assert [status["allocatable"][one] for one in ("cpu", NIC, "pods")] == ["15000m", "2", "110"]
     assert status["nodeInfo"]["kubeletVersion"].startswith("v1.37.")
     assert "RestartAllContainersOnContainerExits" in status["declaredFeatures"]
+
+
+def burstable(world: World, cpus: str, **more: Any) -> Any:
+    made = world.pod(cpus, **more)
+    made["spec"]["containers"][0]["resources"]["limits"] = {}
+    return made
+
+
+INFEASIBLE = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
+NO_ROOM = "Node didn't have enough resource: cpu, requested: 14000, used: 4000, capacity: 15000"
+
+
+@pytest.mark.parametrize(
+    ("limited", "cpu", "pending", "events", "given"),
+    [
+        (True, "3", ("Infeasible", INFEASIBLE), ["ResizeInfeasible"], "2"),
+        (False, "14", ("Deferred", NO_ROOM), ["ResizeDeferred"], "2"),
+        (False, "3", None, ["ResizeStarted", "ResizeCompleted"], "3"),
+    ],
+)
+def test_a_resize_is_answered_in_status_and_events(
+    world: World, limited: bool, cpu: str, pending: tuple[str, str] | None, events: list[str], given: str
+) -> None:
+    world.take(world.pod("4"))
+    made = world.take(world.pod("2") if limited else burstable(world, "2"))
+    world.resized(made, cpu=cpu)
+    status = world.last(made)
+    found = [one for one in status["conditions"] if one["type"] == "PodResizePending" and "$patch" not in one]
+    assert [(one["reason"], one["message"]) for one in found] == ([pending] if pending else [])
+    assert status["containerStatuses"][0]["allocatedResources"]["cpu"] == given
+    assert (status["observedGeneration"], [reason for reason, _ in world.events(made)]) == (2, events)
+    word = "OutOfcpu" if events == ["ResizeDeferred"] else events[0].removeprefix("Resize")
+    limits = f'"limits":{{"cpu":"{cpu}","memory":"1Gi"}},' if limited else ""
+    error = f',"error":{msgspec.json.encode(pending[1]).decode()}' if pending else ""
+    assert world.events(made)[0][1] == (
+        f"Pod resize {word if pending else 'started'}: "
+        f'{{"containers":[{{"name":"app","resources":{{{limits}"requests":{{"cpu":"{cpu}","memory":"1Gi"}}}}}}],'
+        f'"generation":2{error}}}'
+    )
+
+
+def test_a_deferred_resize_is_taken_when_another_pod_has_left(world: World) -> None:
+    first, made = world.take(world.pod("4")), world.take(burstable(world, "2"))
+    world.resized(made, cpu="14")
+    world.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
+    status = world.last(made)
+    assert status["containerStatuses"][0]["resources"] == {"requests": {"cpu": "14", "memory": "1Gi"}}
+    assert {"type": "PodResizePending", "$patch": "delete"} in status["conditions"]
+    assert [reason for reason, _ in world.events(made)] == ["ResizeDeferred", "ResizeStarted", "ResizeCompleted"]
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["played again", "restarted"])
+def test_a_kubelet_that_starts_gives_what_it_had_given_and_then_tries_resizes_again(world: World, again: bool) -> None:
+    first, made = world.take(world.pod("4")), world.take(burstable(world, "2"))
+    world.resized(made, cpu="14")
+    new = world
+    if again:
+        new = World()
+        for one in (first, made):
+            one["status"] = world.last(one)
+        new.listed(first, made)
+    else:
+        world.fault("restart")
+    assert new.play.nodes["lab-0"].kubelet.node.active["uid-2"].containers[0].requests["cpu"].milli == 2000
+    assert new.play.counts["admitted"] == 2
+    new.written.clear()
+    new.passes(29)
+    assert new.events(made) == []
+    new.passes(1)
+    assert [reason for reason, _ in new.events(made)] == (["ResizeDeferred"])
+    new.play.deleted(msgspec.Raw(msgspec.json.encode(first)))
+    assert new.last(made)["containerStatuses"][0]["allocatedResources"]["cpu"] == "14"
+
+
+def test_cpus_that_are_released_later_are_free_after_the_delay() -> None:
+    config = replace(
+        GROUP.config,
+        topology_manager_policy="none",
+        cpu_manager_policy_options={"scale-delay-time": "5s"},
+        feature_gates={"InPlacePodVerticalScalingExclusiveCPUs": True, "CPUManagerPolicyAlphaOptions": True},
+    )
+    extensions = frozenset({EXCLUSIVE_RESIZE, SCALE_DOWN_DELAY})
+    group = replace(GROUP, config=config, mooring=MooringConfig(extensions=extensions))
+    world = World(group=group)
+    made = world.take(world.pod("2"))
+    world.resized(made, cpu="6")
+    world.resized(made, cpu="4")
+    conditions = [one["type"] for one in world.last(made)["conditions"] if one.get("status") == "True"]
+    assert (conditions[-1], world.cpus()["uid-1"]["app"].bit_count()) == ("PodResizeInProgress", 6)
+    world.passes(9)
+    assert world.cpus()["uid-1"]["app"].bit_count() == 6
+    world.passes(1)
+    assert world.cpus()["uid-1"]["app"].bit_count() == 4
+    assert {"type": "PodResizeInProgress", "$patch": "delete"} in world.last(made)["conditions"]
+    assert world.events(made)[-1][0] == "ResizeCompleted"
+
+
+def test_a_slow_kubelet_hears_of_pods_late_and_never_of_those_that_are_gone(world: World) -> None:
+    world.fault("slow=2s")
+    first, gone = world.take(world.pod("4")), world.take(world.pod("4"))
+    world.passes(1)
+    second = world.take(world.pod("3"))
+    world.play.deleted(msgspec.Raw(msgspec.json.encode(gone)))
+    assert (world.phases(first), world.cpus()) == ([], {})
+    world.passes(1)
+    assert (world.phases(first), world.phases(second)) == (["Running"], [])
+    world.fault("slow=0")
+    assert (world.phases(second), world.phases(gone)) == (["Running"], [])
+    assert world.phases(world.take(world.pod("1"))) == ["Running"]

@@ -13,7 +13,6 @@ import pytest
 from tests.agent.small_node import CONFIG, INFO
 from tests.values import not_none
 
-from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.state import AgentState
 from mooring.agent.status import Snapshot
 from mooring.engine.checkpoint.device_file import HeldDevices, device_text
@@ -33,7 +32,7 @@ from mooring.published.writing import node_kubelet_version, node_uid
 from mooring.service.apiserver import ClusterError
 from mooring.service.grpc_socket import GRPCSocket
 from mooring.service.logs import Log
-from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in
+from mooring.service.podresources import ListedPod, PodResourcesClient, PodResourcesError, pods_in, serve_pod_resources
 
 GPU = "vendor.example/gpu"
 DEVICES = {GPU: (Device("a", (0,)), Device("b", (1,)), Device("c"))}
@@ -98,7 +97,7 @@ class RunningKubelet:
 
 def serving(path: Path, provider: RunningKubelet) -> GRPCSocket:
     """Serve as a kubelet does, whose socket stays the same: the agent's is replaced when the first client connects."""
-    service = serve_pod_resources(str(path), provider.snapshot, Log("test"))
+    service = serve_pod_resources(str(path), lambda: provider.snapshot().state.kubelet.node, Log("test"))
     client = PodResourcesClient(str(path))
     client.listed()
     client.close()

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from mooring.agent.cgroups.files import find_layout
 from mooring.agent.cgroups.protocol import CGroups, KernelCGroups, UnseenCGroups
+from mooring.agent.claims import serve_claims
 from mooring.agent.conflicts import KubeletFinder
 from mooring.agent.metrics import (
     AgentMetrics,
     health_pages,
     status_pages,
 )
-from mooring.agent.pod_resources import serve_claims, serve_pod_resources
 from mooring.agent.pods.cluster import AgentAccount, connector, own_accounts
 from mooring.agent.state import Options
 from mooring.agent.state_holder import StateHolder
@@ -45,6 +45,7 @@ from mooring.service.agent_options import AgentOptions, OnRejection, overridden
 from mooring.service.daemon import Heartbeat
 from mooring.service.http import serve_tcp, serve_unix
 from mooring.service.logs import Log
+from mooring.service.podresources import serve_pod_resources
 
 if TYPE_CHECKING:
     from mooring.published.publisher import PublisherThread
@@ -228,7 +229,8 @@ def serve(
         opened.callback(server.close)
         address = server.address
     if options.pod_resources_socket:
-        opened.callback(serve_pod_resources(options.pod_resources_socket, provider.snapshot, log).close)
+        served = serve_pod_resources(options.pod_resources_socket, lambda: provider.snapshot().state.kubelet.node, log)
+        opened.callback(served.close)
     if options.claims_socket:
         opened.callback(serve_claims(options.claims_socket, provider, holder, log).close)
     return address

@@ -24,7 +24,7 @@ with lazily():
     import rich.text as rich_text
 
     from mooring.cli import terminal
-    from mooring.monitoring.shadow import tally
+    from mooring.monitoring.shadow import judge
     from mooring.monitoring.shadow import text as shadow_text
     from mooring.service import agent_status
     from mooring.views import console
@@ -63,10 +63,10 @@ def command(socket: str, folder: str, form: str, to: str) -> int:
 
 
 def _counted(folder: Path, form: str, to: str) -> int:
-    found = tally.read_counts(folder)
+    found = judge.read_counts(folder)
     if found is None:
         remedy = "name the folder that mooring shadow --folder writes"
-        raise InputError(f"there is no {tally.COUNTS}", source=str(folder), remedy=remedy)
+        raise InputError(f"there is no {judge.COUNTS}", source=str(folder), remedy=remedy)
     if form == "json":
         emit_document(json_text(found), to)
     else:

@@ -234,7 +234,8 @@ class KubeletSource:
         left = found
         if isinstance(kubelet, str):
             return Observation(self._facts, state, None, kubelet, left)
-        return Observation(self._facts, state, with_running_pods(kubelet, state, {}).node, left=left)
+        running = with_running_pods(kubelet.with_devices(state.devices), state, {})
+        return Observation(self._facts, state, running.node, left=left)
 
 
 def _started(kind: NodeKind | str, files: StateTexts) -> Kubelet | str:

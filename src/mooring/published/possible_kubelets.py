@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from cachetools import LRUCache
 
@@ -23,10 +23,37 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.kubelet.shapes import is_plain, view_key
 from mooring.engine.node.resources import pod_requests, total_requests
 from mooring.published.objects import NodeState
-from mooring.published.restored import NodeKind, holds, restored
+from mooring.published.restored import NodeKind, holders_of, holds, started_on, with_running_pods
 
+_T = TypeVar("_T")
 MOST_SEQUENCES = 48
 """Sequences that are followed at once; with more of them nothing is promised."""
+
+
+class Steps:
+    """What functions answered on the way to a node's possible kubelets: one more pod changes the last steps only.
+
+    Answers are known by the identity of what was asked about, which is kept as long. Used by one thread at a time.
+    """
+
+    __slots__ = ("_before", "_known")
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._known: dict[object, tuple[Any, tuple[object, ...]]] = {}
+        self._before = self._known
+
+    def begin(self) -> None:
+        """Begin once more: what is not asked from here to the next time is forgotten."""
+        self._before, self._known = self._known, {}
+
+    def of(self, ask: Callable[..., _T], *given: object) -> _T:
+        """Return what a function without effects answers."""
+        key = (ask, *map(id, given))
+        found = self._known.get(key) or self._before.get(key) or (ask(*given), given)
+        self._known[key] = found
+        answer: _T = found[0]
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +67,12 @@ class _EventSequence:
 
 
 def after_sequences(
-    digest: str, base: Kubelet, leaving: Collection[str], pending: Sequence[Pod], most: int = MOST_SEQUENCES
+    digest: str,
+    base: Kubelet,
+    leaving: Collection[str],
+    pending: Sequence[Pod],
+    most: int = MOST_SEQUENCES,
+    steps: Steps | None = None,
 ) -> tuple[Kubelet, ...] | None:
     """Return every node that the state can have become, without those that are equal; None when there are too many.
 
@@ -53,66 +85,77 @@ def after_sequences(
             admitted.
         pending: pods bound since, in the order in which the node gets to see them.
         most: sequences followed at once.
+        steps: known from the time before.
     """
+    steps = steps or Steps()
     tied = frozenset(uid for uid in leaving if uid in base.node.active and holds(base.node, uid) is not None)
-    found = _with_departures(digest, [_EventSequence(base, tied)], most)
+    found = _with_departures(digest, [_EventSequence(base, tied)], most, steps)
     if len(found) > most:
         return None
     for pod in pending:
-        steps = (step for sequence in found for step in _admitted(sequence, pod, leaves=pod.uid in leaving))
-        found = _with_departures(digest, steps, most)
+        later: list[_EventSequence] = []
+        for sequence in found:
+            after, holds_some, is_unsure = steps.of(_with_arrived, sequence.kubelet, pod)
+            leaves = holds_some and pod.uid in leaving
+            later.append(_EventSequence(after, sequence.leaving | {pod.uid} if leaves else sequence.leaving))
+            if leaves or is_unsure:
+                later.append(sequence)
+        found = _with_departures(digest, later, most, steps)
         if len(found) > most:
             return None
     return tuple(sequence.kubelet for sequence in found)
 
 
-def _admitted(sequence: _EventSequence, pod: Pod, *, leaves: bool) -> list[_EventSequence]:
-    """Return what the node can be when it has come to a pod that was bound to it."""
-    kubelet = sequence.kubelet
+def _with_arrived(kubelet: Kubelet, pod: Pod) -> tuple[Kubelet, bool, bool]:
+    """Return what the node is when it has come to a pod that was bound to it.
+
+    Also whether the pod holds something there, and whether it may have been refused all the same.
+    """
     if pod.uid in kubelet.node.active:
-        return [sequence]
+        return kubelet, False, False
     after, result = admit(kubelet, pod, AdmitMode.MANAGERS)
     if result.crash:
-        return [sequence]
+        return kubelet, False, False
     if not result.admitted:
-        return [_EventSequence(kubelet.settled(), sequence.leaving)]
+        return kubelet.settled(), False, False
     wanted, used = pod_requests(pod), kubelet.used
     devices = after.node.providers.devices.capacity(wanted)
     refused = out_of(wanted, used, len(kubelet.node.active), kubelet.settings, devices)
     after = after.counting(added(used, wanted))
-    if holds(after.node, pod.uid) is None:
-        # It changes sums only, and these count it as long as it may be there.
-        return [_EventSequence(after, sequence.leaving)]
-    there = _EventSequence(after, sequence.leaving | {pod.uid} if leaves else sequence.leaving)
-    # The sums count those too that may have left, so that a refusal by them is not certain.
-    return [there, sequence] if leaves or refused is not None else [there]
+    # Without anything it changes sums only, and these count it as long as it may be there. The sums count those too
+    # that may have left, so that a refusal by them is not certain.
+    holds_some = holds(after.node, pod.uid) is not None
+    return after, holds_some, holds_some and refused is not None
 
 
-def _with_departures(digest: str, begun: Iterable[_EventSequence], most: int) -> list[_EventSequence]:
+def _with_departures(digest: str, begun: Iterable[_EventSequence], most: int, steps: Steps) -> list[_EventSequence]:
     """Return the sequences without equal ones, and those in which any of the leaving pods are gone."""
+
+    def identity(sequence: _EventSequence) -> object:
+        node = sequence.kubelet.node
+        held = tuple((uid, repr(holds(node, uid))) for uid in sorted(sequence.leaving))
+        return steps.of(view_key, digest, node), held
+
     known: dict[object, _EventSequence] = {}
     for sequence in begun:
-        known.setdefault(_identity(digest, sequence), sequence)
+        known.setdefault(identity(sequence), sequence)
     found = list(known.values())
     position = 0
     while position < len(found) and len(found) <= most:
         sequence = found[position]
         position += 1
         for uid in sorted(sequence.leaving):
-            # Its requests are still counted: a pod more in the sums is never wrong.
-            less = _EventSequence(
-                sequence.kubelet.without([uid]).counting(sequence.kubelet.used), sequence.leaving - {uid}
-            )
-            identity = _identity(digest, less)
-            if identity not in known:
-                known[identity] = less
+            less = _EventSequence(steps.of(_without, sequence.kubelet, uid), sequence.leaving - {uid})
+            known_less = identity(less)
+            if known_less not in known:
+                known[known_less] = less
                 found.append(less)
     return found
 
 
-def _identity(digest: str, sequence: _EventSequence) -> object:
-    node = sequence.kubelet.node
-    return view_key(digest, node), tuple((uid, repr(holds(node, uid))) for uid in sorted(sequence.leaving))
+def _without(kubelet: Kubelet, uid: str) -> Kubelet:
+    """Return a kubelet without a pod. Its requests are still counted: a pod more in the sums is never wrong."""
+    return kubelet.without([uid]).counting(kubelet.used)
 
 
 UNPUBLISHED = "the node has not published its state"
@@ -122,7 +165,6 @@ UNSETTLED = "too many pods start and end on the node to know its state"
 UNJUDGED = "the published state of the node cannot be judged"
 BEFORE_US = "pods were bound to the node before the extender started, and its state does not name them yet"
 
-_T = TypeVar("_T")
 _MOST_TOLD: Final = 10_000
 
 
@@ -192,6 +234,8 @@ class NodeKnowledge:
     """Uids of those before which unknown pods may have come and gone."""
     claimed: Holdings = field(default_factory=dict)
     """What those that no state has named have by claims."""
+    steps: Steps = field(default_factory=Steps, compare=False)
+    """Known from the time before, of the same node."""
 
     def without(self, uid: str) -> NodeKnowledge:
         """Return the knowledge as if a pod had never come."""
@@ -220,18 +264,19 @@ def possible_kubelets(knowledge: NodeKnowledge) -> tuple[Kubelet, ...] | str:
         return UNPUBLISHED
     if kind is None or isinstance(kind, str):
         return UNKNOWN_FACTS if kind is None else UNREADABLE
-    base = restored(kind, state, knowledge.pods)
-    if isinstance(base, str):
+    steps, start = knowledge.steps, knowledge.steps.of(started_on, kind, state)
+    if isinstance(start, str):
         return UNREADABLE
+    inside = [knowledge.pods[uid] for uid in steps.of(_uids_in, start, state) if uid in knowledge.pods]
+    base = steps.of(_with_pods, start, state, *inside)
     if knowledge.claimed:
         base = base.with_devices(replace(base.node.providers.devices, claimed=knowledge.claimed))
     members = frozenset(base.node.active)
     new = [knowledge.pods[uid] for uid in knowledge.pending if uid not in members]
     tied = {pod.uid for pod in new if pod.uid in knowledge.claimed or not is_plain(pod)}
-    plain = [pod for pod in new if pod.uid not in tied]
-    if plain:
-        base = replace(base, node=base.node.adopt(plain))
-        base = base.counting(base.used)
+    for pod in new:
+        if pod.uid not in tied:
+            base = steps.of(_with_adopted, base, pod)
     pending = [pod for pod in new if pod.uid in tied]
     # Where a state names pods without uids, every member has to be described, or the name can mean it.
     is_clear = members <= knowledge.pods.keys()
@@ -241,10 +286,25 @@ def possible_kubelets(knowledge: NodeKnowledge) -> tuple[Kubelet, ...] | str:
         if pod.uid in knowledge.unsure and (pod.namespace, pod.name) not in nameless:
             return BEFORE_US
     gone = {uid for uid in members if uid not in knowledge.pods}.union(knowledge.leaving)
-    kubelets = after_sequences(kind.digest, base, gone, pending)
+    kubelets = after_sequences(kind.digest, base, gone, pending, steps=steps)
     if kubelets is None:
         return UNSETTLED
     return tuple(_without_left(kubelet, knowledge) for kubelet in kubelets)
+
+
+def _uids_in(start: Kubelet, state: NodeState) -> Collection[str]:
+    """Return the uids that a state names, or that hold something there."""
+    return dict.fromkeys((*(key.uid for key in state.pods), *holders_of(start)))
+
+
+def _with_pods(start: Kubelet, state: NodeState, *pods: Pod) -> Kubelet:
+    return with_running_pods(start, state, {pod.uid: pod for pod in pods})
+
+
+def _with_adopted(kubelet: Kubelet, pod: Pod) -> Kubelet:
+    """Return a kubelet with a pod to which managers give nothing."""
+    used, node = kubelet.used, kubelet.node.adopt([pod])
+    return replace(kubelet, node=node).counting(added(used, pod_requests(pod)))
 
 
 def _without_left(kubelet: Kubelet, knowledge: NodeKnowledge) -> Kubelet:

@@ -124,6 +124,12 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
         state: what it published.
         pods: by uid, at least those that may be in the state.
     """
+    start = started_on(kind, state)
+    return start if isinstance(start, str) else with_running_pods(start, state, pods)
+
+
+def started_on(kind: NodeKind, state: NodeState) -> Kubelet | str:
+    """Return the node on the files and devices of its state, without pods; a text says why it cannot be."""
     config = kind.settings.config
     if config.cpu_manager_policy == STATIC and state.files.cpu is None:
         return "it lacks the file of the CPU manager"
@@ -142,13 +148,11 @@ def restored(kind: NodeKind, state: NodeState, pods: Mapping[str, Pod]) -> Kubel
     if kind.settings.memory is not None and not (counted.keys() == there and cells <= there):
         found, wanted = (", ".join(map(str, sorted(nodes)))[:200] for nodes in (counted.keys() | cells, there))
         return f"its memory manager has NUMA nodes {found}, its facts {wanted}"
-    return with_running_pods(start, state, pods)
+    return start.with_devices(state.devices)
 
 
-def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:
-    """Return a kubelet that has started on the files of a state, with its devices and with the pods that are in it."""
-    kubelet = kubelet.with_devices(state.devices)
-    # Return uid -> containers of everything that is recorded as holding something
+def holders_of(kubelet: Kubelet) -> dict[str, list[str]]:
+    """Return uid -> containers of everything that is recorded as holding something."""
     found: dict[str, dict[str, None]] = {}
     for held in (kubelet.node.cpu.assignments, kubelet.node.memory.assignments, kubelet.node.providers.devices.held):
         for uid, containers in held.items():
@@ -156,7 +160,12 @@ def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod
     for whole in (kubelet.node.cpu.pods, kubelet.node.memory.pods):
         for uid in whole:
             found.setdefault(uid, {})
-    holders = {uid: list(containers) for uid, containers in found.items()}
+    return {uid: list(containers) for uid, containers in found.items()}
+
+
+def with_running_pods(kubelet: Kubelet, state: NodeState, pods: Mapping[str, Pod]) -> Kubelet:
+    """Return a kubelet that has started on the files and devices of a state with the pods that are in it."""
+    holders = holders_of(kubelet)
     # The uids of the pods that are in the state, in the order in which it names them. Where the source tells no uids, a
     # pod is in the state when the files name it: what holds nothing decides nothing. Holders that are neither named nor
     # known may then be any of the named ones, and stay. Where every name has a uid, such a holder is what a refused pod

@@ -10,7 +10,7 @@ the kubelet alone: some serve one listener.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,14 +18,19 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from msgspec import Struct, to_builtins
 
+from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.core.bits import mask_of
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import MooringError
 from mooring.engine.core.machineinfo import HIGHEST_NODE
 from mooring.engine.devicemanager.state import NOWHERE, Device
+from mooring.engine.node import Node
 from mooring.service import messages
 from mooring.service.grpc_client import CallError, CallStatus, UnaryClient
+from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
+from mooring.service.logs import Log
 
 ANSWER_TIME: Final = 5.0
 """Seconds for an answer."""
@@ -210,6 +215,50 @@ def _read(kind: type[_Answer], answer: bytes) -> _Answer:
         return kind.FromString(answer)
     except Exception as error:  # noqa: BLE001 - protobuf's versions have error classes of their own
         raise PodResourcesError(f"the kubelet's answer is no {kind.DESCRIPTOR.name}: {error}") from None
+
+
+def serve_pod_resources(path: str, node: Callable[[], Node], log: Log) -> GRPCSocket:
+    """Serve List, Get and GetAllocatableResources on a Unix socket until that is closed, as a kubelet does.
+
+    Exporters read the engine's assignments unchanged. The content is that of :mod:`mooring.documents.of_kubelet`.
+    Beside an agent the kubelet has an API of its own, which knows the devices and nothing of the agent's CPUs.
+
+    Args:
+        path: of the socket.
+        node: returns the newest.
+        log: of the daemon.
+
+    Raises:
+        InputError: there can be no such socket.
+    """
+
+    def get(asked: messages.GetPodResourcesRequestMessage) -> messages.GetPodResourcesResponseMessage:
+        wanted = asked.pod_namespace, asked.pod_name
+        found = next((pod for pod in list_message(node()).pod_resources if (pod.namespace, pod.name) == wanted), None)
+        if found is None:
+            text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
+            raise CallRefusedError("UNKNOWN", text)
+        return messages.GetPodResourcesResponseMessage(pod_resources=_message(found, messages.PodResourcesMessage))
+
+    methods: Methods = {
+        "List": Method(
+            messages.ListPodResourcesRequestMessage,
+            lambda _asked: _message(list_message(node()), messages.ListPodResourcesResponseMessage),
+        ),
+        "Get": Method(messages.GetPodResourcesRequestMessage, get),
+        "GetAllocatableResources": Method(
+            messages.AllocatableResourcesRequestMessage,
+            lambda _asked: _message(allocatable_message(node()), messages.AllocatableResourcesResponseMessage),
+        ),
+    }
+    return GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
+
+
+def _message(document: Struct, kind: type[_Answer]) -> _Answer:
+    """Return a document as the message of the same form."""
+    from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - late, as gRPC itself
+
+    return ParseDict(to_builtins(document), kind())
 
 
 _PACKAGE: Final = "v1beta1"

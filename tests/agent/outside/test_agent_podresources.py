@@ -20,13 +20,13 @@ from tests.agent.whole_agent import Node, start
 from tests.agent.whole_agent import pod as place_of
 
 from mooring.agent.nri.types import Event
-from mooring.agent.pod_resources import serve_pod_resources
 from mooring.agent.status import Published
 from mooring.documents.of_kubelet import pod_resources_document
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.service import messages
 from mooring.service.logs import Log
+from mooring.service.podresources import serve_pod_resources
 
 # Field number -> name and kind, from the specification (pod-level.md section 5); a reader of its own, so that a wrong
 # table of the server cannot agree with itself.
@@ -133,7 +133,7 @@ NODES: dict[str, Callable[[], Told]] = {
 def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: grpc.Channel) -> None:
     told = NODES[name]()
     document = to_builtins(pod_resources_document(told.kubelet.node))
-    service = serve_pod_resources(path, Published(snapshot_of(told)).snapshot, Log("test"))
+    service = serve_pod_resources(path, lambda: told.kubelet.node, Log("test"))
     try:
         assert decoded(ask(channel, "List"), LIST) == without_defaults(document["List"])
         allocatable = decoded(ask(channel, "GetAllocatableResources"), ALLOCATABLE)
@@ -146,7 +146,7 @@ def test_the_answers_are_those_of_the_json_form(name: str, path: str, channel: g
 
 
 def test_a_pod_that_is_not_there_is_reported_in_the_kubelets_words(path: str, channel: grpc.Channel) -> None:
-    service = serve_pod_resources(path, Published(snapshot_of(busy())).snapshot, Log("test"))
+    service = serve_pod_resources(path, lambda: busy().kubelet.node, Log("test"))
     try:
         with pytest.raises(grpc.RpcError) as refused:
             ask(channel, "Get", named("db", "other"))
@@ -159,7 +159,7 @@ def test_a_pod_that_is_not_there_is_reported_in_the_kubelets_words(path: str, ch
 def test_many_clients_get_the_newest_state_while_it_changes(path: str, channel: grpc.Channel) -> None:
     told = started()
     published = Published(snapshot_of(told))
-    service = serve_pod_resources(path, published.snapshot, Log("test"))
+    service = serve_pod_resources(path, lambda: published.snapshot().state.kubelet.node, Log("test"))
     states: list[Kubelet] = [told.kubelet]
     try:
         with ThreadPoolExecutor(4) as clients:
@@ -180,11 +180,11 @@ def test_the_socket_has_its_permissions_and_goes_with_the_service(path: str) -> 
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(path)
     dead.close()
-    service = serve_pod_resources(path, Published(snapshot_of(started())).snapshot, Log("test"))
+    service = serve_pod_resources(path, lambda: started().kubelet.node, Log("test"))
     try:
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o660
         with pytest.raises(InputError, match="another process listens there already"):
-            serve_pod_resources(path, Published(snapshot_of(started())).snapshot, Log("test"))
+            serve_pod_resources(path, lambda: started().kubelet.node, Log("test"))
     finally:
         service.close()
     assert list(Path(path).parent.iterdir()) == []

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import or_
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.e2e.kubelet.apiserver import APIServer
 
 from mooring.cluster.play.nodes import PlayedNode
-from mooring.cluster.play.objects import PlayedPod
+from mooring.cluster.play.pods import PlayedPod
 from mooring.cluster.play.run import PlayedCluster
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
@@ -137,6 +138,7 @@ def nodes_playing(
     *,
     delay: Callable[[], float] = NO_DELAY,
     kind: Callable[..., PlayedNode] = PlayedNode,
+    sockets: Path | None = None,
 ) -> Iterator[Nodes]:
     """Play nodes until the end of the block; what they leave stays.
 
@@ -145,10 +147,13 @@ def nodes_playing(
         groups: of one node each.
         delay: draws the seconds after which a change is seen by the publisher.
         kind: of the nodes.
+        sockets: folder of their PodResources APIs.
     """
     connect = partial(cluster_of, configuration_of(str(api.kubeconfig)))
     said: list[str] = []
-    cluster = PlayedCluster(NodeCluster("e2e", tuple(groups)), connect, lambda *told: said.append(str(told)), keep=True)
+    cluster = PlayedCluster(
+        NodeCluster("e2e", tuple(groups)), connect, lambda *told: said.append(str(told)), keep=True, sockets=sockets
+    )
     cluster.members = {name: kind(one.member, one.kubelet, one.address) for name, one in cluster.members.items()}
     made = Nodes(cluster.members)
     made.publishing.set()

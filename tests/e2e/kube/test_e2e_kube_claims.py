@@ -33,7 +33,7 @@ from mooring.cluster.play.nodes import PlayedNode
 from mooring.engine.core.config import DEVICE_ALIGNMENT, MooringConfig
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import claimed_devices
-from mooring.engine.kubelet.events import Admit, Event, EventResult
+from mooring.engine.kubelet.events import Admit, EventResult, Living
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.claims import claim_of
 
@@ -62,7 +62,7 @@ class ClaimingNode(PlayedNode):
 
     api: ClassVar[APIServer]
 
-    def happens(self, event: Event) -> EventResult:
+    def happens(self, event: Living) -> EventResult:
         if isinstance(event, Admit):
             pod, state = event.pod, self.kubelet.node.providers.devices
             claims = {name: claim_of(self.api.get(f"{CLAIMS}/{name}"), source="e2e") for name in pod.claims}

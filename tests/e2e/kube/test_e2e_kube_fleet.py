@@ -29,7 +29,7 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer
 from tests.e2e.kubelet.patience import until
 
 from mooring.cluster.play.nodes import PlayedNode
-from mooring.engine.kubelet.events import Admit, Event, EventResult
+from mooring.engine.kubelet.events import Admit, EventResult, Living
 from mooring.engine.kubelet.shapes import load_of, shape_of
 from mooring.explanations.why import check, predicted
 
@@ -60,7 +60,7 @@ class CodedNode(PlayedNode):
 
     codes: ClassVar[dict[str, str]] = {}
 
-    def happens(self, event: Event) -> EventResult:
+    def happens(self, event: Living) -> EventResult:
         before = self.kubelet.settled()
         result = super().happens(event)
         if isinstance(event, Admit) and not result.admissions[0].admitted:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,18 @@ from tests.e2e.kubelet.apiserver import PODS, APIServer, as_user
 from tests.e2e.kubelet.patience import until
 from tests.e2e.kubelet.rights import binding_of, token_of
 
-from mooring.cluster.play.objects import FAULT, RUNS
+from mooring.cluster.play.objects import FAULT
+from mooring.cluster.play.pods import RUNS
 from mooring.cluster.play.run import LEASES, NODES
-from mooring.engine.core.bits import list_text
+from mooring.engine.core.bits import list_text, mask_of
 from mooring.engine.core.machine import Machine
 from mooring.engine.kubelet.events import Admit, Restart
 from mooring.inputs.machines.machineinfo_json import parse_machine_info
 from mooring.inputs.node_groups import NodeGroup
 from mooring.inputs.pods.scenario import Scenario, load_scenarios
+from mooring.service import messages
 from mooring.service.apiserver import cluster_of, configuration_of
+from mooring.service.grpc_client import UnaryClient
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "test-a-scheduler.md"
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -74,18 +78,23 @@ def machines() -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", range(SHARE or 12))
 def test_what_real_kubelets_said_comes_out_of_the_api_server(
-    api: APIServer, machines: dict[str, Any], number: int
+    api: APIServer, machines: dict[str, Any], folder: Path, number: int
 ) -> None:
     found, content = list(scenarios())[number]
     machine = Machine(found.machine, parse_machine_info(machines[found.machine], "recorded").info)
     group = NodeGroup("recorded", 1, machine, found.kubelet, found.mooring)
-    uids: dict[str, str] = {}
-    with nodes_playing(api, [group]) as nodes:
+    uids, socket = dict[str, str](), str(folder / "recorded.sock")
+    with nodes_playing(api, [group], sockets=folder) as nodes, closing(UnaryClient(socket, 2**20)) as client:
         for step, recorded, expected in zip(found.steps, content["steps"], content["expect"]["steps"], strict=True):
             match step:
                 case Admit(asked):
                     uids[asked.uid] = created(api, recorded["admit"])
                     compare(api, asked.name, uids[asked.uid], expected)
+                    if expected["admitted"] and not asked.is_pod_level:
+                        inits = {one["name"] for one in recorded["admit"]["spec"].get("initContainers", ())}
+                        kept = {name: held for name, held in expected["containers"].items() if name not in inits}
+                        told = resources(client, asked.name)
+                        assert {one: told[one] for one in kept} == kept
                 case Restart():
                     api.patch(f"{NODES}/recorded", {"metadata": {"annotations": {FAULT: "restart"}}})
                     until(lambda: FAULT not in annotated(api), "the kubelet has restarted")
@@ -121,6 +130,20 @@ def compare(api: APIServer, name: str, uid: str, expected: dict[str, Any]) -> No
     [event] = api.events(uid)
     assert (event["reason"], event["note"]) == (expected["reason"], expected["message"])
     assert (event["type"], event["deprecatedSource"]) == ("Warning", {"component": "kubelet", "host": "recorded"})
+
+
+def resources(client: UnaryClient, name: str) -> dict[str, dict[str, str]]:
+    """Return what the played kubelet's PodResources API says of a pod, as recordings have it."""
+    request = messages.GetPodResourcesRequestMessage(pod_name=name, pod_namespace="default")
+    answer = client.ask(f"{messages.PODRESOURCES_SERVICE}/Get", request.SerializeToString(), 20.0)
+    found = messages.GetPodResourcesResponseMessage.FromString(answer).pod_resources
+    return {
+        one.name: {
+            "cpus": list_text(mask_of(one.cpu_ids)),
+            "mems": ",".join(map(str, sorted({node.ID for block in one.memory for node in block.topology.nodes}))),
+        }
+        for one in found.containers
+    }
 
 
 def remove(api: APIServer, nodes: Nodes, uid: str) -> None:
@@ -236,9 +259,10 @@ def running(api: APIServer, name: str) -> bool:
 
 def rights_of_page() -> list[dict[str, Any]]:
     """Return the rules that the how-to names, and those of ``--publish``."""
-    rows = re.findall(r"^\| ([a-z/]+) \| ([a-z, ]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    text = PAGE.read_text(encoding="utf-8").partition("## Rights")[2]
+    rows = re.findall(r"[*;] ([a-z/]+): ([a-z, ]+)", text)
     groups = {"leases": "coordination.k8s.io"}
-    rules = [("", "nodes", "get"), *((groups.get(kind, ""), kind, verbs) for kind, verbs in rows if kind != "resource")]
+    rules = [("", "nodes", "get"), *((groups.get(kind, ""), kind, verbs) for kind, verbs in rows)]
     published = "create, patch, delete, deletecollection"
     rules += [("mooring.dev", kind, published) for kind in ("nodestates", "nodefacts")]
     rules.append(("topology.node.k8s.io", "noderesourcetopologies", published))

@@ -27,7 +27,7 @@ from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
 from mooring.explanations.why import ADMITTED, Prediction, check, predicted
-from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, possible_kubelets
+from mooring.published.possible_kubelets import UNJUDGED, UNKNOWN_FACTS, NodeKnowledge, Steps, possible_kubelets
 from mooring.published.restored import NodeKind
 
 TOO_OLD = "the published state of the node is too old"
@@ -75,11 +75,11 @@ class PossibleNodes:
         kubelets = possible_kubelets(situation)
         if isinstance(kubelets, str) or not isinstance(situation.kind, NodeKind):
             return self.trouble(kubelets if isinstance(kubelets, str) else UNKNOWN_FACTS)
-        return self.shared(situation.kind, kubelets)
+        return self.shared(situation.kind, kubelets, situation.steps)
 
-    def shared(self, kind: NodeKind, kubelets: Sequence[Kubelet]) -> PossibleNode:
+    def shared(self, kind: NodeKind, kubelets: Sequence[Kubelet], steps: Steps) -> PossibleNode:
         """Return the outlook on what a node may be."""
-        views = {view.key: view for view in (self._view(kind, one) for one in kubelets)}
+        views = {view.key: view for view in (self._view(kind, one, steps) for one in kubelets)}
         load = _heaviest(kubelets)
         key = kind.digest, tuple(views), load
         found = self._made.get(key)
@@ -96,8 +96,8 @@ class PossibleNodes:
             self._made[reason] = found
         return found
 
-    def _view(self, kind: NodeKind, kubelet: Kubelet) -> View:
-        key = view_key(kind.digest, kubelet.node)
+    def _view(self, kind: NodeKind, kubelet: Kubelet, steps: Steps) -> View:
+        key = steps.of(view_key, kind.digest, kubelet.node)
         found = self._views.get(key)
         if found is None:
             found = View(key, anonymous(kubelet))

@@ -20,7 +20,7 @@ from mooring.cluster.extender.deciding import PossibleNode
 from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.shapes import is_plain
 from mooring.published.objects import NodeState, state_document, state_of
-from mooring.published.possible_kubelets import NodeKnowledge
+from mooring.published.possible_kubelets import NodeKnowledge, Steps
 from mooring.published.restored import NodeKind
 
 _UID = re.compile(r'"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\\?"')
@@ -62,16 +62,18 @@ class PublishedState:
         """Whether anything is published, be it readable or not."""
         return bool(self.packed or self.trouble)
 
-    def unpacked(self, node: str) -> NodeState | str | None:
+    def unpacked(self, node: str, steps: Steps) -> NodeState | str | None:
         """Return the state of a node, or why it cannot be read; None when there is none."""
-        if not self.packed:
-            return self.trouble or None
-        return replace(state_of(msgspec.json.decode(zlib.decompress(self.packed))), node=node)
+        return steps.of(_unpacked, self.packed, node) if self.packed else self.trouble or None
 
     def has_named(self, uid: str) -> bool:
         """Tell whether the state names a pod."""
         # A text holds another one, in which quotation marks are escaped.
         return bool(self.packed) and f'"{uid}"'.encode() in zlib.decompress(self.packed).replace(b"\\", b"")
+
+
+def _unpacked(packed: bytes, node: str) -> NodeState:
+    return replace(state_of(msgspec.json.decode(zlib.decompress(packed))), node=node)
 
 
 def published(state: NodeState | str, version: int, now: float) -> PublishedState:
@@ -168,6 +170,8 @@ class KnownNode:
     """Held while a pod is bound that managers may give something."""
     checking: threading.Lock = field(default_factory=threading.Lock)
     """Held while a pod is checked for the last time, until it counts as bound."""
+    making: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the outlook is made."""
     _early: set[str] = field(default_factory=set)
     """Uids of pods that a state named before the API server showed them."""
     _passed: Rank = (-1, 0)
@@ -233,24 +237,26 @@ class KnownNode:
         settling = assumed_for if waited_for else SETTLING
         return [uid for uid, entry in self.pods.items() if entry.is_over(now, assumed_for, settling, self._passed)]
 
-    def situation(self, kind: NodeKind | str | None, claims: ClaimView | None = None) -> NodeKnowledge:
+    def situation(self, kind: NodeKind | str | None, claims: ClaimView | None, steps: Steps) -> NodeKnowledge:
         """Return everything that is known about the node.
 
         Args:
             kind: its facts, or why they cannot be used.
             claims: of the cluster; None where they do not count.
+            steps: known from the time before.
         """
         entries = self.pods
         new = sorted((entry for entry in entries.values() if not entry.named), key=lambda entry: entry.rank)
         return NodeKnowledge(
             kind,
-            self.state.unpacked(self.name),
+            self.state.unpacked(self.name, steps),
             {uid: entry.pod for uid, entry in entries.items() if entry.current or not entry.named},
             _uids(entry for entry in entries.values() if entry.leaving or not entry.certain),
             tuple(entry.pod.uid for entry in new),
             _uids(entry for entry in entries.values() if entry.gone is not None and entry.confirmed),
             _uids(entry for entry in new if entry.listed),
             {} if claims is None else _given(claims, new),
+            steps,
         )
 
     def _take_names(self, names: NamedPods) -> None:

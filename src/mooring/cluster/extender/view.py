@@ -12,17 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from cachetools import LRUCache
+
 from mooring.cluster.extender.claims import ClaimView
 from mooring.cluster.extender.deciding import TOO_OLD, PossibleNode, PossibleNodes
 from mooring.cluster.extender.known_node import KnownNode, published
 from mooring.cluster.extender.pods import ClusterPods, Seen
 from mooring.engine.core.pod import Pod
 from mooring.published.objects import FACTS, NodeFacts, NodeState
-from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, NodeKnowledge, unjudged
+from mooring.published.possible_kubelets import UNJUDGED, NodeFaults, NodeKnowledge, Steps, unjudged
 from mooring.published.restored import KnownKinds, NodeKind, kind_of
 
 ASSUMED_FOR = 600.0
 """Seconds for which a bind counts whose pod the API server has not shown since."""
+_MOST_IN_STEPS = 128
+"""Nodes whose outlook was made last, and whose next one begins with the steps of that: pods are bound to a few at once,
+and the steps of a node with many pods that no state names take a megabyte."""
 
 _NOTHING = NodeKnowledge(None, None, {}, (), ())
 
@@ -58,6 +63,7 @@ class ClusterView:
         self._kinds = KnownKinds()
         self._nodes: dict[str, KnownNode] = {}
         self._pods = ClusterPods(self._node, clock)
+        self._steps: LRUCache[str, Steps] = LRUCache(_MOST_IN_STEPS)
 
     def report_refusals(self, report: Callable[[str], object]) -> None:
         """Report the reason whenever a node refuses a pod that this extender has bound to it."""
@@ -224,14 +230,20 @@ class ClusterView:
             special = bool(before) or (asked is not None and asked.uid in node.pods)
             if node.outlook is not None and not special:
                 return node.outlook
-            situation = self._situation(node)
-            stamp = node.stamp
+            situation = self._situation(node, Steps()) if special else _NOTHING
         if special and asked is not None:
             return self._made(name, situation.without(asked.uid).with_possible(before))
-        found = self._made(name, situation)
-        with self._lock:
-            if node.stamp == stamp:
-                node.outlook = found
+        with node.making:
+            with self._lock:
+                if node.outlook is not None:  # another thread has just made it
+                    return node.outlook
+                steps = self._steps.setdefault(name, Steps())
+                steps.begin()
+                situation, stamp = self._situation(node, steps), node.stamp
+            found = self._made(name, situation)
+            with self._lock:
+                if node.stamp == stamp:
+                    node.outlook = found
         return found
 
     def _made(self, name: str, situation: NodeKnowledge) -> PossibleNode:
@@ -273,7 +285,7 @@ class ClusterView:
             if node is None:
                 return _NOTHING
             before = self._pods.possibly_before(name, asked)
-            return self._situation(node).without(asked.uid).with_possible(before)
+            return self._situation(node, Steps()).without(asked.uid).with_possible(before)
 
     def changed_nodes(self) -> list[str]:
         """Return the nodes whose outlook is to be made again."""
@@ -313,9 +325,9 @@ class ClusterView:
             found = self._nodes[name] = KnownNode(name)
         return found
 
-    def _situation(self, node: KnownNode) -> NodeKnowledge:
+    def _situation(self, node: KnownNode, steps: Steps) -> NodeKnowledge:
         self._forget_over(node)
-        return node.situation(self._kinds.used(node.state.facts), self._claims)
+        return node.situation(self._kinds.used(node.state.facts), self._claims, steps)
 
     def _forget_over(self, node: KnownNode) -> None:
         for uid in node.over(self._clock(), self._assumed_for):

@@ -15,7 +15,7 @@ from mooring.engine.core.errors import clean
 from mooring.lazy import lazily
 
 if TYPE_CHECKING:
-    from mooring.cluster.play.objects import PlayedPod
+    from mooring.cluster.play.pods import PlayedPod
     from mooring.engine.core.decision import Rejection
 
 with lazily():
@@ -50,6 +50,13 @@ _LONGEST = 10 * 365 * 86400
 @click.option("--for", "seconds", type=Seconds(0, _LONGEST), metavar="SECONDS", help="End after that time.")
 @click.option("--publish", is_flag=True, help="Publish NodeState, NodeFacts and NodeResourceTopology of each node.")
 @click.option("--state", default="", metavar="FOLDER", help="Keep what nodes have allocated there, and go on from it.")
+@click.option(
+    "--pod-resources",
+    "sockets",
+    default="",
+    metavar="FOLDER",
+    help="Serve NODE.sock there: each node's PodResources API.",
+)
 @click.option("--keep", is_flag=True, help="Leave nodes and pods at the API server at the end.")
 def command(
     file: str,
@@ -58,6 +65,7 @@ def command(
     speed: float,
     seconds: float | None,
     state: str,
+    sockets: str,
     *,
     publish: bool,
     keep: bool,
@@ -77,6 +85,7 @@ def command(
             publish,
             Path(state) if state else None,
             keep,
+            Path(sockets) if sockets else None,
         )
         with played.playing() as play:
             play.decided = _rejected

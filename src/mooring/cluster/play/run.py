@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,8 @@ from zlib import crc32
 
 import msgspec
 
-from mooring.cluster.play.nodes import Document, Play, PlayedNode
+from mooring.cluster.play.kubelets import Play
+from mooring.cluster.play.nodes import Document, PlayedNode
 from mooring.cluster.play.objects import ADDRESSES, LEASE_SECONDS, PLAYED, lease_object, node_object, stamp, taints_of
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Finding
@@ -34,6 +35,8 @@ from mooring.published.publisher import LOOKING, LiveSource, Publisher
 from mooring.service.apiserver import Cluster, ClusterError, ClusterOnDemand, asked
 from mooring.service.daemon import settle
 from mooring.service.following import CACHED, PODS, Follower, ObjectListener, objects_at
+from mooring.service.logs import Log
+from mooring.service.podresources import serve_pod_resources
 
 NODES: Final = "api/v1/nodes"
 LEASES: Final = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -126,6 +129,8 @@ class PlayedCluster:
     """Where the states of nodes are kept."""
     keep: bool = False
     """Whether everything stays at the API server at the end."""
+    sockets: Path | None = None
+    """Where each node's PodResources API is served."""
     play: Play = field(init=False)
     _writers: Writers = field(init=False)
     members: dict[str, PlayedNode] = field(init=False)
@@ -161,7 +166,11 @@ class PlayedCluster:
                 self._register(name, is_known=name in known)
             if refusal := writers.settle():
                 raise refusal
-            with self._working(events):
+            with self._working(events), ExitStack() as served:
+                for node in self.members.values() if self.sockets is not None else ():
+                    served.callback(
+                        serve_pod_resources(f"{self.sockets}/{node.name}.sock", node.now, Log("play")).close
+                    )
                 yield self.play
             self._save()
             if self.keep:

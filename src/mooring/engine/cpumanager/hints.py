@@ -58,20 +58,18 @@ def generate_hints(
         # Describe the same hints; the empty list when there is none
         weights = [0] * (max(topology.numa) + 1)
         universe = required = NO_NODES
-        for node, cpus in topology.numa.items():
-            weights[node] = (cpus & available).bit_count()
+        for node, held in topology.numa.items():
+            weights[node] = (held & available).bit_count()
             universe |= 1 << node
-            if cpus & reusable:
+            if held & reusable:
                 required |= 1 << node
-        smallest = _smallest_size(tuple([(cpus & ~absent).bit_count() for cpus in topology.numa.values()]), need)
-        sockets = None
+        smallest = _smallest_size(tuple([(held & ~absent).bit_count() for held in topology.numa.values()]), need)
+        rule = None
         if align_by_socket:
-            nodes = tuple(
-                sum(1 << node for node, _ in topology.nodes_of_socket[socket]) for socket in topology.nodes_of_socket
-            )
-            sockets = SocketRule(nodes, _socket_span(topology, smallest))
+            of_sockets = [sum(1 << node for node, _ in nodes) for nodes in topology.nodes_of_socket.values()]
+            rule = SocketRule(tuple(of_sockets), _socket_span(topology, smallest))
         demand = Demand(need - reusable.bit_count(), tuple(weights))
-        family = Family(universe, (demand,), smallest, required=required, sockets=sockets)
+        family = Family(universe, (demand,), smallest, required=required, sockets=rule)
         return family if family.describes(universe) else IMPOSSIBLE
     cpus = tuple(topology.numa.values())
     base = sum(1 << position for position, mask in enumerate(cpus) if mask & reusable) if reusable else 0

@@ -140,19 +140,19 @@ def read_topology(reader: TopologyReader) -> tuple[tuple[NUMANode, ...], int]:
         # Kernels without NUMA: a node of every package (spec: topology.md section 3.5). Its id is the package's, memory
         # is never filled in, and offline CPUs count. The kubelet's order of these nodes is random (a Go map); ascending
         # is as good as any and the same in every run.
-        names = probe.cpu_entries(reader.tree, probe.CPUS)
-        if not names:
+        cpus = probe.cpu_entries(reader.tree, probe.CPUS)
+        if not cpus:
             raise probe.ProbeError(f"no CPU is available, cpusPath: /{probe.CPUS}")
         packages: dict[int, list[str]] = {}
-        for name in names:
+        for name in cpus:
             package = probe.number_attribute(reader.tree, f"{probe.CPUS}/{name}/topology/physical_package_id")
             if package is not None:
                 packages.setdefault(package, []).append(name)
-        nodes: list[NUMANode] = []
+        made: list[NUMANode] = []
         for package, members in sorted(packages.items()):
             cores, caches = place_caches(_read_cores(reader, probe.CPUS, members), reader.caches_of)
-            nodes.append(NUMANode(package, memory=0, cores=cores, caches=caches))
-        return tuple(nodes), len(names)
+            made.append(NUMANode(package, memory=0, cores=cores, caches=caches))
+        return tuple(made), len(cpus)
     nodes = tuple(_read_node(reader, name) for name in names)
     # A CPU linked from two nodes is counted twice.
     return nodes, sum(len(core.thread_ids) for node in nodes for core in node.cores)

@@ -1,22 +1,14 @@
-"""The agent's gRPC services: the kubelet's PodResources API v1, and claims of dynamic resource allocation.
+"""The agent's gRPC service for claims of dynamic resource allocation.
 
-Exporters read the agent's assignments by List, Get and GetAllocatableResources unchanged. The content is that of
-:mod:`mooring.documents.of_kubelet`. The kubelet of the node has an API of its own under its own socket, which knows the
-devices and nothing of the agent's CPUs. A claim that is answered with CPUs is in the journal already, and no other
-container runs on them.
-
-Source: kubelet v1.37.1, pkg/kubelet/apis/podresources; spec: pod-level.md section 5.
+A claim that is answered with CPUs is in the journal already, and no other container runs on them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
-from google.protobuf.message import Message
-from msgspec import Struct, to_builtins
 
 from mooring.agent.reactor.create_container import prepare_claim, unprepare_claim
 from mooring.agent.reactor.response import Refused
@@ -26,64 +18,15 @@ from mooring.agent.status import (
     Published,
     Snapshot,
 )
-from mooring.documents.of_kubelet import allocatable_message, list_message
 from mooring.engine.core.bits import CPUMask, list_text
 from mooring.engine.core.cpuset import CPUSet, CPUSetSyntaxError
 from mooring.engine.core.errors import InputError
 from mooring.engine.extensions.owners import HeldClaim, claim_key, claim_of, claims_of
-from mooring.engine.node import Node
 from mooring.engine.node.claims import Claim, Share, claimable
 from mooring.inputs.machines.machineinfo_json import machine_info_document
 from mooring.service import messages
-from mooring.service.grpc_socket import CallRefusedError, GRPCSocket, Method, Methods
+from mooring.service.grpc_socket import GRPCSocket, Method, Methods
 from mooring.service.logs import Log
-
-_Response = TypeVar("_Response", bound=Message)
-
-
-def serve_pod_resources(path: str, snapshot: Callable[[], Snapshot], log: Log) -> GRPCSocket:
-    """Serve List, Get and GetAllocatableResources on a Unix socket until that is closed.
-
-    Args:
-        path: of the socket.
-        snapshot: the newest of the node.
-        log: of the agent.
-
-    Raises:
-        InputError: there can be no such socket.
-    """
-
-    def node() -> Node:
-        return snapshot().state.kubelet.node
-
-    def get(asked: messages.GetPodResourcesRequestMessage) -> messages.GetPodResourcesResponseMessage:
-        wanted = asked.pod_namespace, asked.pod_name
-        found = next((pod for pod in list_message(node()).pod_resources if (pod.namespace, pod.name) == wanted), None)
-        if found is None:
-            text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
-            raise CallRefusedError("UNKNOWN", text)
-        return messages.GetPodResourcesResponseMessage(pod_resources=_message(found, messages.PodResourcesMessage))
-
-    methods: Methods = {
-        "List": Method(
-            messages.ListPodResourcesRequestMessage,
-            lambda _asked: _message(list_message(node()), messages.ListPodResourcesResponseMessage),
-        ),
-        "Get": Method(messages.GetPodResourcesRequestMessage, get),
-        "GetAllocatableResources": Method(
-            messages.AllocatableResourcesRequestMessage,
-            lambda _asked: _message(allocatable_message(node()), messages.AllocatableResourcesResponseMessage),
-        ),
-    }
-    return GRPCSocket(path, messages.PODRESOURCES_SERVICE, methods, log)
-
-
-def _message(document: Struct, kind: type[_Response]) -> _Response:
-    """Return a document as the message of the same form."""
-    from google.protobuf.json_format import ParseDict  # noqa: PLC0415 - late, as gRPC itself
-
-    return ParseDict(to_builtins(document), kind())
-
 
 MOST_SHARES: Final = 64
 """Shares of one claim; the API server allows 32 devices."""
