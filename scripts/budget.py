@@ -46,15 +46,13 @@ class Module:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         lines: set[int] = set()
-        words: Counter[str] = Counter()
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type not in LAYOUT:
                 lines.update(range(token.start[0], token.end[0] + 1))
-            if token.type == tokenize.NAME:
-                words[token.string] += 1
         texts = (node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
         for node in texts:
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        words = Counter(word for node in ast.walk(tree) for word in _names(node))
         name = ".".join(path.relative_to(top).with_suffix("").parts).removesuffix(".__init__")
         return Module(path, name, tree, frozenset(lines), words)
 
@@ -66,6 +64,14 @@ class Module:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 yield node.module
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node defines or uses itself; of texts too that are made of values."""
+    for field in ("id", "attr", "name", "arg"):
+        found = getattr(node, field, None)
+        if isinstance(found, str):
+            yield from found.split(".")
 
 
 def _modules(folder: Path, top: Path) -> list[Module]:
