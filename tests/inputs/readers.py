@@ -24,7 +24,7 @@ from tests.discovery.test_discovery_pasted import PASTED
 from tests.inputs import agent_handler, archives, cluster_objects, device_objects, published_nodes
 
 from mooring.agent.claims import claim_asked
-from mooring.agent.interrupt_files import InterruptJournal
+from mooring.agent.interrupts.files import InterruptJournal
 from mooring.agent.journal import JournalWriter, read_journal, read_newest
 from mooring.agent.nri.connection import MessageType, frame_reader, message_reader
 from mooring.agent.nri.messages import TTRPCRequestMessage

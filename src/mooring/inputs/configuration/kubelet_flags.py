@@ -25,8 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from mooring.engine.core.config import KubeletConfig
 from mooring.engine.core.errors import InputError
-from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField
-from mooring.engine.releases.flags import is_lasting
+from mooring.engine.releases.config_fields import FIELDS, Holds, KubeletField, is_lasting
 from mooring.lazy import dataclass, field
 
 

@@ -220,14 +220,15 @@ def window_of(before: ObservedNode, looks: Sequence[ObservedNode]) -> Window:
     possible = {uid: one for uid, one in new.items() if not one.reason and (one.ran or one.leaving)}
     waiting = {uid: last.pods[uid] for uid in last.waiting if uid not in refused}
     numbered = tuple(enumerate(looks, 1))
-    firsts = {uid: next((number for number, look in numbered if _is_traced(uid, look)), 0) for uid in refused}
+    texts = {number: (look.state.files.cpu or "", look.state.files.memory or "") for number, look in numbered}
+    firsts = {
+        uid: next(
+            (one for one, look in numbered if uid in look.left or any(f'"{uid}"' in text for text in texts[one])), 0
+        )
+        for uid in refused
+    }
     traced = {uid: first for uid, first in firsts.items() if first and uid not in ran}
     return Window(pods, refused, possible, waiting, ran, traced)
-
-
-def _is_traced(uid: str, look: ObservedNode) -> bool:
-    files = look.state.files
-    return uid in look.left or any(f'"{uid}"' in text for text in (files.cpu, files.memory) if text)
 
 
 MOST_OF_A_KIND: Final = 2
