@@ -51,6 +51,10 @@ def cpus(text: str) -> CPUSet:
     return CPUSet.parse(text)
 
 
+def uses(view: NodeView) -> dict[int, CPUUse]:
+    return {cpu.cpu: cpu.use for cpu in view.cpus()}
+
+
 def cpu_of(view: NodeView, number: int) -> CPUView:
     return next(cpu for cpu in view.cpus() if cpu.cpu == number)
 
@@ -59,23 +63,17 @@ def names(box: BoxView) -> list[tuple[BoxKind, int | None]]:
     return [(label.kind, label.id) for label in box.labels]
 
 
-@pytest.mark.parametrize(
-    ("owned", "pools", "used"),
-    [
-        ("", None, {CPUUse.SHARED: "0-7"}),
-        (
-            "2-3,6-7",
-            Pools(cpus("0,4"), cpus("0-1,4-5"), cpus("1,5")),
-            {CPUUse.RESERVED: "0,4", CPUUse.FREE: "1,5", CPUUse.EXCLUSIVE: "2-3,6-7"},
-        ),
-        ("", Pools(shared=cpus("0-6")), {CPUUse.SHARED: "0-6", CPUUse.LEFT_OUT: "7"}),
-    ],
-    ids=["without a configuration", "under the static policy", "in no pool"],
-)
-def test_every_cpu_is_used_as_pools_and_owners_say(owned: str, pools: Pools | None, used: dict[CPUUse, str]) -> None:
-    view = build_view(EIGHT, owners=[CPUOwner("ns/pod/c", "u", cpus(owned))] if owned else [], pools=pools)
-    assert {cpu.cpu: cpu.use for cpu in view.cpus()} == {
-        cpu: use for use, listed in used.items() for cpu in cpus(listed)
+def test_without_a_configuration_every_cpu_is_shared() -> None:
+    assert set(uses(build_view(EIGHT)).values()) == {CPUUse.SHARED}
+
+
+def test_under_the_static_policy_cpus_are_reserved_free_or_exclusive() -> None:
+    owner = CPUOwner("ns/pod/c", "u", cpus("2-3,6-7"))
+    view = build_view(EIGHT, owners=[owner], pools=Pools(cpus("0,4"), cpus("0-1,4-5"), cpus("1,5")))
+    assert uses(view) == {
+        **dict.fromkeys((0, 4), CPUUse.RESERVED),
+        **dict.fromkeys((1, 5), CPUUse.FREE),
+        **dict.fromkeys((2, 3, 6, 7), CPUUse.EXCLUSIVE),
     }
 
 
@@ -88,6 +86,10 @@ def test_the_legend_counts_every_use_once_and_tells_strict_reservation() -> None
     ]
     assert "pods without exclusive CPUs" in loose.legend[0].meaning
     assert "no pod" in strict.legend[0].meaning
+
+
+def test_a_cpu_in_no_pool_and_nobodys_hands_is_left_out() -> None:
+    assert uses(build_view(EIGHT, pools=Pools(shared=cpus("0-6"))))[7] is CPUUse.LEFT_OUT
 
 
 def test_a_cpu_of_two_pods_is_contested_and_names_both() -> None:
