@@ -234,12 +234,26 @@ def test_caches_without_ids_count_on_s390x() -> None:
     assert files.info().topology[0].caches == (Cache(0, 2**20, "Unified", 3),)
 
 
-def test_an_l3_of_one_node_is_no_uncore_cache() -> None:
-    files = one_node(0, 1)
-    one_l3(files, [0, 1], number=5)
+@pytest.mark.parametrize(
+    ("cores", "caches", "of_node", "uncore"),
+    [
+        ((0, 1), {5: [0, 1]}, [5], [[], []]),
+        ((0, 1, 2, 3), {0: [0, 1], 1: [2, 3]}, [], [[0], [0], [1], [1]]),
+        ((0, 0, 1, 2), {0: [0, 1, 2, 3]}, [], [[0], [0], [0]]),
+        # CPU 4 is outside: 4 sharers equal 4 cores x 1 thread, but not 4 cores x 2 threads.
+        ((0, 0, 1, 2, 3), {0: [0, 1, 2, 3], 9: [4]}, [0], [[0], [], [], [9]]),
+    ],
+    ids=["one is the node's", "two are uncore caches", "mixed cores share one", "mixed cores disagree"],
+)
+def test_an_l3_is_of_the_node_or_an_uncore_cache(
+    cores: tuple[int, ...], caches: dict[int, list[int]], of_node: list[int], uncore: list[list[int]]
+) -> None:
+    files = one_node(*cores)
+    for number, cpus in caches.items():
+        one_l3(files, cpus, number=number)
     node = files.info().topology[0]
-    assert node.caches == (Cache(5, 2**20, "Unified", 3),)
-    assert [core.uncore_caches for core in node.cores] == [(), ()]
+    assert node.caches == tuple(Cache(number, 2**20, "Unified", 3) for number in of_node)
+    assert [[cache.id for cache in core.uncore_caches] for core in node.cores] == uncore
 
 
 def test_an_l3_of_two_nodes_is_an_uncore_cache_with_one_id_on_both() -> None:
@@ -251,43 +265,16 @@ def test_an_l3_of_two_nodes_is_an_uncore_cache_with_one_id_on_both() -> None:
     assert [node.cores[0].uncore_caches[0].id for node in files.info().topology] == [5, 5]
 
 
-def test_two_l3_in_a_node_are_uncore_caches() -> None:
-    files = one_node(0, 1, 2, 3)
-    one_l3(files, [0, 1], number=0)
-    one_l3(files, [2, 3], number=1)
-    node = files.info().topology[0]
-    assert [core.uncore_caches[0].id for core in node.cores] == [0, 0, 1, 1]
-    assert node.caches == ()
-
-
-def test_mixed_cores_under_one_l3_make_it_an_uncore_cache_of_all() -> None:
-    files = one_node(0, 0, 1, 2)
-    one_l3(files, [0, 1, 2, 3])
-    node = files.info().topology[0]
-    assert node.caches == ()
-    assert all(core.uncore_caches for core in node.cores)
-
-
-def test_mixed_cores_can_disagree_about_one_l3() -> None:
-    files = one_node(0, 0, 1, 2, 3)
-    one_l3(files, [0, 1, 2, 3])  # CPU 4 is outside: 4 sharers equal 4 cores x 1 thread, but not 4 cores x 2 threads
-    one_l3(files, [4], number=9)
-    cores = files.info().topology[0].cores
-    assert [bool(core.uncore_caches) for core in cores] == [True, False, False, True]
-
-
-def test_wrong_ids_list_one_l3_several_times() -> None:
+@pytest.mark.parametrize(("level", "numbers", "seen"), [(3, (0, 1), [0, 1]), (2, (0, 0), [])])
+def test_wrong_ids_list_one_l3_several_times_and_an_l2_of_two_cores_is_dropped(
+    level: int, numbers: tuple[int, ...], seen: list[int]
+) -> None:
     files = one_node(0, 1)
-    for cpu in range(2):
-        files.cache(cpu, 0, level=3, number=cpu, sharers=[0, 1])
-    assert [cache.id for cache in files.info().topology[0].caches] == [0, 1]
-
-
-def test_an_l2_of_two_cores_is_dropped() -> None:
-    files = one_node(0, 1)
-    for cpu in range(2):
-        files.cache(cpu, 0, level=2, number=0, sharers=[0, 1])
-    assert [core.caches for core in files.info().topology[0].cores] == [(), ()]
+    for cpu, number in enumerate(numbers):
+        files.cache(cpu, 0, level=level, number=number, sharers=[0, 1])
+    node = files.info().topology[0]
+    assert [cache.id for cache in node.caches] == seen
+    assert [core.caches for core in node.cores] == [(), ()]
 
 
 def test_cpusets_and_isolated_cpus_are_not_looked_at() -> None:

@@ -119,11 +119,17 @@ def merge_line(merge: HintsMerged, *, by_distance: bool, score: int | None = Non
     """
     mark = YES if merge.admitted else NO
     verdict = "admits" if merge.admitted else "rejects"
-    below = tuple(_choice(merge, by_distance=by_distance))
+    # Among which sets the rule chose.
+    sets, ties, told = merge.choices or (), "the closest, then the lowest" if by_distance else "the lowest", []
+    if merge.rule == "preferred" and len(sets) > 1:
+        told.append(f"preferred by all: {node_sets(sets)}; the narrowest, then {ties} wins")
+    if merge.rule == "narrowest" and merge.policy != SINGLE_NUMA_NODE and merge.choices is not None:
+        aim = plural(merge.bound, "NUMA node")
+        order = f"sets of {aim} win, then smaller, then larger ones; among equal sizes {ties}"
+        told.append(f"possible: {node_sets(sets)}; {order}")
     if score:
-        below += (
-            Line(f"score {score}: the share of these nodes that is given away; nothing decides by it", detail=True),
-        )
+        told.append(f"score {score}: the share of these nodes that is given away; nothing decides by it")
+    below = tuple(Line(text, detail=True) for text in told)
     return Line(f"{merge.policy} {verdict}: {_outcome(merge)}", below, mark=mark)
 
 
@@ -143,22 +149,6 @@ def _outcome(merge: HintsMerged) -> str:
     return f"no set of NUMA nodes is preferred by every resource; the best of the others is {where}"
 
 
-def _choice(merge: HintsMerged, *, by_distance: bool) -> Iterator[Line]:
-    """Say among which sets the rule chose."""
-    if merge.choices is None:
-        return
-    ties = "the closest, then the lowest" if by_distance else "the lowest"
-    if merge.rule == "preferred" and len(merge.choices) > 1:
-        yield Line(f"preferred by all: {node_sets(merge.choices)}; the narrowest, then {ties} wins", detail=True)
-    if merge.rule == "narrowest" and merge.policy != SINGLE_NUMA_NODE:
-        aim = plural(merge.bound, "NUMA node")
-        yield Line(
-            f"possible: {node_sets(merge.choices)}; sets of {aim} win, then smaller, then larger ones; "
-            f"among equal sizes {ties}",
-            detail=True,
-        )
-
-
 _MOST_NAMED = 6
 """How many claims one line names."""
 
@@ -169,11 +159,19 @@ def story_lines(story: Story, topology: Topology | None) -> tuple[Line, ...]:
     lines = []
     bound = any(opinion.bound for other in story.chapters if other.failed for opinion in other.opinions)
     for chapter in ordered:
-        because = Line(f"because {chapter.because}", detail=chapter.need > 0)
+        below = [Line(f"because {chapter.because}", detail=chapter.need > 0)]
+        if (merge := chapter.merge) is not None:
+            for opinion in chapter.opinions:
+                line = opinion_line(opinion, merge.policy)
+                # Of an admitted pod the hints are shown on demand.
+                is_detail = merge.admitted and not opinion.nothing_fits and not is_followed(opinion)
+                below.append(replace(line, detail=is_detail))
+            below.append(merge_line(merge, by_distance=chapter.by_distance, score=chapter.score))
+        below += (step_line(step, topology) for step in chapter.steps)
         # Of a refused pod the containers that were served are not what it is about, unless they led to the refusal.
         led = (bound and chapter.need > 0) or any(opinion.nothing_fits for opinion in chapter.opinions)
         served = story.verdict is PodVerdict.REJECTED and not chapter.failed
-        lines.append(Line(chapter_title(chapter), (because, *_body(chapter, topology)), detail=served and not led))
+        lines.append(Line(chapter_title(chapter), tuple(below), detail=served and not led))
     if any(isinstance(fact, PodWithdrawn) for fact in story.facts):
         lines.append(Line("the node resources check rejects what the resource managers admitted", mark=NO))
     if any(isinstance(fact, PodNotSupported) for fact in story.facts):
@@ -203,18 +201,6 @@ def chapter_title(chapter: Chapter) -> str:
     if chapter.need:
         asks = f"requests {plural(chapter.need, 'exclusive CPU')}"
     return f"{name} {asks}"
-
-
-def _body(chapter: Chapter, topology: Topology | None) -> Iterator[Line]:
-    merge = chapter.merge
-    if merge is not None:
-        for opinion in chapter.opinions:
-            line = opinion_line(opinion, merge.policy)
-            # Of an admitted pod the hints are shown on demand.
-            yield replace(line, detail=merge.admitted and not opinion.nothing_fits and not is_followed(opinion))
-        yield merge_line(merge, by_distance=chapter.by_distance, score=chapter.score)
-    for step in chapter.steps:
-        yield step_line(step, topology)
 
 
 def _claim_lines(told: ClaimsInvolved, pod: Pod) -> Iterator[Line]:

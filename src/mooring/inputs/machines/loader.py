@@ -95,12 +95,12 @@ def _of_source(source: str) -> Machine:
         if os.path.isdir(source) or source.endswith(_ARCHIVE_SUFFIXES):  # noqa: PTH112 - a str in hand
             return _from_tree(source)
         if source.endswith(".jsonl"):
-            return _from_lines(source, "")
+            return machineinfo_json.parse_machine_lines(_read(source), source, "")
         data = _read(source)
         return _from_tree(source) if recognition.is_archive(data[:512]) else machine_in(data, source)
     path, hash_sign, name = source.rpartition("#")
     if hash_sign and path.endswith(".jsonl"):
-        return _from_lines(path, name)
+        return machineinfo_json.parse_machine_lines(_read(path), path, name)
     if "=" in source and not _looks_like_path(source):
         return compact.parse_compact(source)
     shown = source if source.isprintable() else ascii(source)
@@ -131,26 +131,16 @@ def machine_in(data: bytes, source: str) -> Machine:
             findings=(*_unknown_parts(found.origin), *read.findings),
         )
     if machineinfo_json.is_lines(data):
-        document = machineinfo_json.parse_machine_lines(data, source, "")
+        machine = machineinfo_json.parse_machine_lines(data, source, "")
     else:
-        document = machineinfo_json.parse_machine_info(data, source)
-    return _of_description(document, source)
+        machine = machineinfo_json.parse_machine_info(data, source)
+    return replace(machine, name=machine.name or _base_name(source))
 
 
 def _unknown_parts(origin: MachineOrigin) -> Iterator[Finding]:
     assumed = f"; assumed: {', '.join(origin.assumed)}" if origin.assumed else ""
     message = f"{origin.format} does not report {', '.join(origin.unknown)}{assumed}"
     yield Finding("warning", "machine", message, UNTOLD)
-
-
-def _of_description(document: machineinfo_json.DescribedMachine, source: str = "") -> Machine:
-    origin = MachineOrigin("MachineInfo", ("what the hardware is beyond the kubelet's view", "PCI devices"))
-    name = document.name or (_base_name(source) if source else "")
-    return Machine(name=name, info=document.info, origin=origin, findings=document.findings)
-
-
-def _from_lines(path: str, name: str) -> Machine:
-    return _of_description(machineinfo_json.parse_machine_lines(_read(path), path, name))
 
 
 def _from_tree(path: str) -> Machine:

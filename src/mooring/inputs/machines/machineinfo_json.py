@@ -17,7 +17,7 @@ import msgspec
 from mooring.engine.core.cpuset import HIGHEST_CPU
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import INT64_MAX
-from mooring.engine.core.machine import Finding, SourcePlace
+from mooring.engine.core.machine import Finding, Machine, MachineOrigin, SourcePlace
 from mooring.engine.core.machineinfo import HIGHEST_NODE, Cache, Core, HugePages, MachineInfo, MemoryModules, NUMANode
 from mooring.inputs.decoding.documents import json_error, places_of
 from mooring.inputs.decoding.fields import Document
@@ -39,16 +39,7 @@ _NodeId = Annotated[int, msgspec.Meta(ge=-1, le=HIGHEST_NODE)]
 _Id = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedMachine:
-    """A description and what its envelope says about it."""
-
-    name: str
-    """Empty when the document has no envelope."""
-    note: str
-    info: MachineInfo
-    findings: tuple[Finding, ...] = ()
-    """Fields that no cAdvisor writes so."""
+_ORIGIN: Final = MachineOrigin("MachineInfo", ("what the hardware is beyond the kubelet's view", "PCI devices"))
 
 
 class _HugePagesJSON(msgspec.Struct):
@@ -122,8 +113,8 @@ class _LabelJSON(msgspec.Struct):
     note: str | None = None
 
 
-def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMachine:
-    """Read one description, with or without its envelope.
+def parse_machine_info(data: bytes, source: str, line: int = 1) -> Machine:
+    """Read one description, with or without its envelope, which may name the machine.
 
     Args:
         data: The JSON document.
@@ -144,10 +135,10 @@ def parse_machine_info(data: bytes, source: str, line: int = 1) -> DescribedMach
         Finding("warning", field, f"{place}: {odd[field]}", ODD, place)
         for field, place in reader.places(tuple(odd)).items()
     )
-    return DescribedMachine(label.name or "", label.note or "", info, findings)
+    return Machine(label.name or "", info, origin=_ORIGIN, findings=findings)
 
 
-def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine:
+def parse_machine_lines(data: bytes, source: str, name: str) -> Machine:
     """Read the description called ``name`` from a file with one description per line.
 
     An empty ``name`` means the only machine of the file.
@@ -169,7 +160,7 @@ def parse_machine_lines(data: bytes, source: str, name: str) -> DescribedMachine
     raise InputError(problem, source=source, remedy=remedy)
 
 
-def machines_of_lines(data: bytes, source: str) -> Iterator[DescribedMachine]:
+def machines_of_lines(data: bytes, source: str) -> Iterator[Machine]:
     """Yield every description of a file with one description per line.
 
     Raises:

@@ -73,7 +73,16 @@ def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
     grid = _Grid(names, min(cell, _WIDEST_CELL), columns)
     page = max(_NARROWEST_PAGE, grid.width + 2 * MARGIN)
     parts: list[str] = []
-    y = _heading(view, page, parts)
+    # What stands above the panels.
+    y = MARGIN + 16
+    for line in wrapped(view.title, page - 2 * MARGIN, svg.SOCKET_SIZE + 2):
+        parts.append(svg.text(MARGIN, y, line, "socket-title"))
+        y += 20
+    for sentence, style in ((view.cause, "plain"), (view.circumstances, "quiet")):
+        for line in wrapped(sentence, page - 2 * MARGIN, svg.TEXT_SIZE):
+            parts.append(svg.text(MARGIN, y, line, style))
+            y += 17
+    y += 4
     for lack in view.lacks:
         y = _lack(lack, min(page - 2 * MARGIN, _WIDEST_BAR), y, parts) + 14
     for panel in view.panels:
@@ -91,19 +100,6 @@ def decision_svg(view: panels.DecisionView, width: int = 1200) -> str:
         "</svg>",
     )
     return "".join(f"{line}\n" for line in lines)
-
-
-def _heading(view: panels.DecisionView, page: int, parts: list[str]) -> int:
-    """Draw what stands above the panels, and return where it ends."""
-    y = MARGIN + 16
-    for line in wrapped(view.title, page - 2 * MARGIN, svg.SOCKET_SIZE + 2):
-        parts.append(svg.text(MARGIN, y, line, "socket-title"))
-        y += 20
-    for sentence, style in ((view.cause, "plain"), (view.circumstances, "quiet")):
-        for line in wrapped(sentence, page - 2 * MARGIN, svg.TEXT_SIZE):
-            parts.append(svg.text(MARGIN, y, line, style))
-            y += 17
-    return y + 4
 
 
 def _lack(lack: Shortage, room: int, top: int, parts: list[str]) -> int:
