@@ -18,7 +18,7 @@ from tests.cli.command import EXECUTED, PODS, mooring
 
 from mooring.command.completion import SHELLS, cobra_lines
 from mooring.command.main import VERBS, cli, run
-from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.machines.loader import SHIPPED
 
 SHELL = re.compile(r"\s(?:\||>|<)\s.*|^[^|]*\|\s|^source <\(|\)$")
 

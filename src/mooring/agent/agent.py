@@ -39,7 +39,7 @@ from mooring.agent.store import INTERRUPT_FILE, Store
 from mooring.documents.status import ConfigurationPart
 from mooring.engine.core.config import DEVICE_ALIGNMENT, IRQ_AFFINITY
 from mooring.engine.core.machine import Finding
-from mooring.engine.node.metrics.metrics import Metrics, fold
+from mooring.engine.node.metrics import Metrics, fold
 from mooring.inputs.pods.defaults import PodGates
 from mooring.service.daemon import Heartbeat, present_moment
 from mooring.service.logs import Log, Traces

@@ -28,7 +28,7 @@ from mooring.documents.status import PluginFailurePart
 from mooring.engine.core.config import PluginChoice
 from mooring.engine.core.decision import Observer
 from mooring.engine.node.facts import AdmissionBegun
-from mooring.engine.node.metrics.metrics import fold, observe_duration
+from mooring.engine.node.metrics import fold, observe_duration
 from mooring.engine.plugins.asking import Notice, changes_between, notify
 from mooring.engine.plugins.host import failures
 from mooring.service.logs import Attribute, CompletedSpan, Traces

@@ -34,7 +34,7 @@ from mooring.engine.core.moment import Moment
 from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.extensions.scale_down import is_resized
 from mooring.engine.kubelet.admit import decide
-from mooring.engine.node.resize.feasibility import DEFERRED
+from mooring.engine.node.resources import DEFERRED
 
 _PHASES = {ContainerState.CREATED: Phase.CREATED, ContainerState.STOPPED: Phase.ENDED}
 

@@ -39,8 +39,7 @@ from mooring.engine.core.machine import Hardware
 from mooring.service import messages
 from mooring.service.apiserver import configuration_of
 from mooring.service.daemon import stop_signals
-from mooring.service.grpc_server import serve_at_once
-from mooring.service.grpc_socket import CallLimits, Method, Methods
+from mooring.service.grpc_socket import CallLimits, Method, Methods, serve_at_once
 from mooring.service.http import serve_tcp
 from mooring.service.logs import LAST_LINES, Log, open_log
 from mooring.service.options import Address, LogFormat, LogLevel

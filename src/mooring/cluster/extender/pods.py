@@ -23,9 +23,9 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.extensions import device_alignment
 from mooring.engine.kubelet.shapes import shape_key
 from mooring.inputs.decoding.fields import within
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_ANNOTATION as SCALE_DOWN
 from mooring.inputs.pods.pod_fields import SCALE_DOWN_FIELD, with_allocated
-from mooring.inputs.pods.pod_status import FINISHED
 from mooring.inputs.pods.pods import MIRROR, identity_of, pod_from_object
 
 SOURCE: Final = "API server"

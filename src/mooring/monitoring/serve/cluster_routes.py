@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from mooring.engine.core.errors import InputError
-from mooring.inputs.pods.pod_status import FINISHED
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.inputs.pods.pods import MIRROR, pod_from_object
 from mooring.inputs.pods.scheduling_fields import NO_FIELDS, scheduling_fields, taint_of
 from mooring.monitoring.serve import cluster_known, node_routes

@@ -31,8 +31,8 @@ from mooring.engine.kubelet.admit import AdmitMode, added, admit
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node.resources import POD_LEVEL, allocatable, pod_requests
 from mooring.inputs.decoding.fields import as_mapping, mapping_at, text_at, texts_at
+from mooring.inputs.pods.cluster_objects import REJECTED
 from mooring.inputs.pods.defaults import PodGates
-from mooring.inputs.pods.pod_status import REJECTED
 from mooring.inputs.pods.pods import MIRROR, pod_from_object
 from mooring.published.objects import NodeFacts, NodeState, PodKey
 from mooring.published.restored import holds, kind_of, restored
