@@ -449,7 +449,7 @@ def take_lease(deployed: Deployed, account: str) -> None:
 
 @contextlib.contextmanager
 def objects_of(deployed: Deployed, account: str) -> Iterator[ClaimObjects]:
-    objects = ClaimObjects(partial(deployed.configuration, account))
+    objects = ClaimObjects(partial(deployed.connect, account))
     with contextlib.closing(objects):
         yield objects
 

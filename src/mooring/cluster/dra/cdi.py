@@ -336,6 +336,15 @@ def allocation_of(claim: Mapping[str, Any], driver: str, pool: str, device_cpus:
     return PreparedClaim(metadata["uid"], metadata["namespace"], metadata["name"], results, (), pods, pod_claim)
 
 
+def shares_of(allocated: PreparedClaim) -> dict[tuple[str, str, int], int]:
+    """Return the CPUs of each share of an allocation, by request, device and number of NUMA nodes."""
+    counts: dict[tuple[str, str, int], int] = {}
+    for one in allocated.results:
+        key = one.request, one.device, one.numa_nodes
+        counts[key] = counts.get(key, 0) + one.count
+    return counts
+
+
 def _result(one: _Result, device_cpus: Callable[[str], int], numa_nodes: int, source: str) -> AllocationResult:
     cpus = device_cpus(one.device)
     if not cpus:

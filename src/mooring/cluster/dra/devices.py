@@ -363,7 +363,10 @@ class SlicePublisher:
             ClusterError: it is not done; the next call tries again.
         """
         whole = self.whole or self.grouping.is_whole
-        wanted = offered(devices, room, whole=whole, node_allocatable=self.node_allocatable)
+        self.write(offered(devices, room, whole=whole, node_allocatable=self.node_allocatable), now)
+
+    def write(self, wanted: list[dict[str, Any]], now: float) -> None:
+        """Update the slices, for devices as they list them; as :meth:`publish`."""
         is_due = wanted != self._published or now - self._looked >= _LOOK
         if not is_due and self._problem:
             raise ClusterError(self._problem)

@@ -37,7 +37,7 @@ from mooring.cluster.dra.objects import AgentNode, ClaimObjects, ClaimsClient, C
 from mooring.engine.core.errors import InputError, MooringError
 from mooring.engine.core.machine import Hardware
 from mooring.service import messages
-from mooring.service.apiserver import configuration_of
+from mooring.service.apiserver import cluster_of, configuration_of
 from mooring.service.daemon import stop_signals
 from mooring.service.grpc_socket import CallLimits, Method, Methods, serve_at_once
 from mooring.service.http import serve_tcp
@@ -200,7 +200,7 @@ def run_driver(asked: DriverOptions) -> None:
         log, lines = open_log(asked.log_format, asked.log_level, name="mooring.cluster.dra")
         opened.callback(lines.finish, LAST_LINES)
         node = asked.node_name or now.node
-        objects = ClaimObjects(open_config)
+        objects = ClaimObjects(lambda: cluster_of(open_config()))
         opened.callback(objects.close)
         specs = CDISpecs(asked.cdi_root, asked.name)
         publisher = SlicePublisher(
