@@ -60,8 +60,8 @@ class ResizedLives(RuleBasedStateMachine):
         self.world = World(INFO, config, Options(telling=AssignedScope.ALL), mooring=EXTENDED, clock=[START])
         self.first: dict[str, int] = {}
         """What a container got at first."""
-        self.kept: dict[str, tuple[int, Moment]] = {}
-        """What a container must not lose, and until when."""
+        self.kept: dict[str, tuple[int, int, Moment]] = {}
+        """What a container must not lose, how many CPUs it asked for, and until when."""
         self._connect()
         self.run_pod([1, 1], grace)
         self.run_pod([], None)
@@ -117,9 +117,15 @@ class ResizedLives(RuleBasedStateMachine):
     # Resizes and time.
 
     @precondition(lambda self: self._own())
-    @rule(data=st.data(), change=st.sampled_from([-3, -2, -2, -1, -1, 0, 1, 2, 3]), dies=DIES, comes_back=st.booleans())
-    def resize(self, data: st.DataObject, change: int, dies: int | None, *, comes_back: bool) -> None:
-        """Ask for more or fewer CPUs; now and then the agent is killed in the middle of it."""
+    @rule(
+        data=st.data(),
+        change=st.sampled_from([-3, -2, -2, -1, -1, 0, 1, 2, 3]),
+        dies=DIES,
+        comes_back=st.booleans(),
+        soon=st.sampled_from([None, 0, 1, SECOND]),
+    )
+    def resize(self, data: st.DataObject, change: int, dies: int | None, soon: int | None, *, comes_back: bool) -> None:
+        """Ask for more or fewer CPUs; the agent may be killed in the middle of it, or reconcile soon after."""
         container = data.draw(st.sampled_from(self._own()))
         if self.connected:
             self.agent.steps_to_live = dies
@@ -127,6 +133,8 @@ class ResizedLives(RuleBasedStateMachine):
         self.agent.steps_to_live = None
         if comes_back and not self.connected:
             self._connect()
+        if soon is not None:
+            self.time_passes(soon, None)
 
     def _resize(self, container: str, cpus: int) -> None:
         made = self.runtime.processes[container]
@@ -140,10 +148,12 @@ class ResizedLives(RuleBasedStateMachine):
             grows = cpus >= before.bit_count()
             assert before & after == (before if grows else after)
             assert after.bit_count() == cpus or not grows
-            self.kept.pop(container, None)
-            if not grows:
+            if grows:
+                self.kept.pop(container, None)
+            elif container not in self.kept or self.kept[container][1] != cpus:
+                # The same number again is no other resize: the delay goes on.
                 event("shrinks")
-                self.kept[container] = before, self.world.now.plus(self._delay(made))
+                self.kept[container] = before, cpus, self.world.now.plus(self._delay(made))
         # An agent that was killed in the middle may or may not have written what it decided; both are right.
 
     @rule(nanoseconds=st.sampled_from([1, SECOND, 2 * SECOND, 5 * SECOND, 9 * SECOND]), dies=DIES)
@@ -202,7 +212,7 @@ class ResizedLives(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_taken_early(self) -> None:
-        for container, (cpus, until) in self.kept.items():
+        for container, (cpus, _, until) in self.kept.items():
             if self.world.now < until:
                 assert not cpus & ~self._cpus(container)
 
