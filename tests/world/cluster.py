@@ -319,7 +319,7 @@ class Scheduler:
     def _preempt(self, pod: dict[str, Any], nodes: list[str]) -> None:
         """Let pods of lower priority make room, as the scheduler proposes them and the extender adds to them."""
         lower = {node: [one for one in self._pods.values() if _may_leave(one, node, pod)] for node in nodes}
-        asked = {
+        asked: dict[str, Any] = {
             node: {"Pods": [{"UID": one["metadata"]["uid"]} for one in victims[:1]], "NumPDBViolations": 0}
             for node, victims in lower.items()
             if victims
@@ -388,7 +388,7 @@ class Scheduler:
 
 def _may_leave(one: dict[str, Any], node: str, pod: dict[str, Any]) -> bool:
     is_there = one["spec"].get("nodeName") == node and one["status"]["phase"] == "Running"
-    return is_there and one["spec"].get("priority", 0) < pod["spec"].get("priority", 0)
+    return bool(is_there and one["spec"]["priority"] < pod["spec"]["priority"])
 
 
 def _leaves(one: dict[str, Any], node: str | None) -> bool:
