@@ -42,7 +42,7 @@ from mooring.cluster.extender.wire import Arguments, decoded
 from mooring.engine.checkpoint.checksum import data_checksum
 from mooring.engine.core.config import CPU_HOTPLUG, KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.errors import InputError, KubeletCrashError
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Pod, QoS
 from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.admit import admit
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
@@ -245,9 +245,10 @@ def test_what_was_said_before_any_deltas_is_what_would_be_said_afresh(data: st.D
     bound: dict[str, str] = {}
     for step in range(1, data.draw(st.integers(2, 12), "steps")):
         name, uid = data.draw(st.sampled_from(names[:3])), f"pod-{step}"
-        what = data.draw(st.sampled_from(["binds", "admits", "ends", "publishes", "waits", "forgets"]))
-        if what in ("binds", "admits"):
+        what = data.draw(st.sampled_from(["binds", "admits", "shares", "ends", "publishes", "waits", "forgets"]))
+        if what in ("binds", "admits", "shares"):
             pod = guaranteed(uid, data.draw(st.integers(1, 5)))
+            pod = replace(pod, qos=QoS.BURSTABLE) if what == "shares" else pod
             view.put_pod(Seen(pod, name))
             bound[uid] = name
             kubelets[name] = kubelets[name].admit(pod)[0] if what == "admits" else kubelets[name]

@@ -105,6 +105,11 @@ def test_pages_are_served_whole(server: HTTPServer) -> None:
     assert len(get(server, "/large")[1]) == LARGE
 
 
+def test_a_client_wakes_once_for_an_answer(server: HTTPServer) -> None:
+    for _ in range(20):
+        assert raw_open(server, b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").endswith(b"\r\n\r\nhello\n")
+
+
 def test_a_client_that_sends_no_more_is_still_answered(server: HTTPServer) -> None:
     assert raw(server, b"GET /hello HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\nhello\n")
 

@@ -389,7 +389,7 @@ class Scheduler:
 
 def _may_leave(one: dict[str, Any], node: str, pod: dict[str, Any]) -> bool:
     is_there = one["spec"].get("nodeName") == node and one["status"]["phase"] == "Running"
-    return is_there and bool(one["spec"].get("priority", 0) < pod["spec"].get("priority", 0))
+    return bool(is_there and one["spec"]["priority"] < pod["spec"]["priority"])
 
 
 def _leaves(one: dict[str, Any], node: str | None) -> bool:

@@ -49,8 +49,12 @@ FOUND_ON_THE_WIRE_WITHIN = {
     "a runtime that says nothing is not asked whether it is there": 10,
     "a plugin that was refused comes never again": 5,
 }
-FROM_SEED = {"broken promises are not counted": 158}
-"""Where the first seeds do not come to it: in the first 158 lives no promise is broken."""
+FROM_SEED = {
+    "a bind is repeated without asking where the pod is": 16,
+    "facts that were dropped are not listed again": 5,
+    "broken promises are not counted": 180,
+}
+"""Where the first seeds do not come to it: hardly a promise is ever broken, for example."""
 
 
 def lived(*given: str) -> tuple[int, str]:

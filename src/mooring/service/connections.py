@@ -332,8 +332,8 @@ class _Connection(asyncio.Protocol):
             return
         self._unsent += self._http.send(event) or b""
         if self._unsent and not follows:
-            self._transport.write(bytes(self._unsent))
-            self._unsent.clear()
+            whole, self._unsent = self._unsent, bytearray()
+            self._transport.write(whole)
 
     async def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Answer with an error, after which the connection ends."""

@@ -203,14 +203,11 @@ class Service:
 
         async def endpoint(request: Request) -> Response:
             began = self._clock()
-            if turns.locked():
-                try:
-                    async with asyncio.timeout(0 if verb == REVIEW else self._limits.seconds * _TURN):
-                        await turns.acquire()
-                except TimeoutError:
-                    return self._refused(verb, 503, "too many requests are under way")
-            else:
-                await turns.acquire()
+            try:
+                async with asyncio.timeout(0 if verb == REVIEW else self._limits.seconds * _TURN):
+                    await turns.acquire()
+            except TimeoutError:
+                return self._refused(verb, 503, "too many requests are under way")
             try:
                 async with asyncio.timeout(self._limits.seconds):
                     body = await self._body(request)
