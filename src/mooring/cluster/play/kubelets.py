@@ -166,8 +166,9 @@ class Play:
             self.report(f"{pod.namespace}/{pod.name}", f"an annotation of play.mooring.dev is not used: {error}")
         self.pods[pod.uid] = pod
         try:
-            asked = node.read(allocated(document))
-            wants = node.read(document)
+            given = allocated(document)
+            asked = node.read(given)
+            wants = asked if given is document else node.read(document)
         except InputError as error:
             self.report(node.name, f"a pod is left alone: {error}")
             return pod
