@@ -26,7 +26,6 @@ from mooring.cluster.play.objects import FAULT, node_status
 from mooring.cluster.play.pods import (
     PlayedPod,
     allocated,
-    desired,
     played_pod,
     pod_event,
     pod_status,
@@ -37,7 +36,7 @@ from mooring.cluster.play.pods import (
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import SECOND
-from mooring.engine.core.pod import Pod
+from mooring.engine.core.pod import Pod, without_status
 from mooring.engine.kubelet.events import Admit, Advance, Event, EventResult, Living, PodUpdate, Readmit, Remove
 from mooring.engine.kubelet.timeline import FIRST_RETRY
 from mooring.engine.node.resize.feasibility import Resize
@@ -176,7 +175,7 @@ class Play:
         try:
             given = allocated(document)
             asked = node.read(given)
-            wants = asked if given is document else node.read(desired(document))
+            wants = asked if given is document else without_status(node.read(document))
         except InputError as error:
             self.report(node.name, f"a pod is left alone: {error}")
             return pod
@@ -216,7 +215,7 @@ class Play:
     def _change(self, node: PlayedNode, pod: PlayedPod, document: Document) -> None:
         pod.generation = int(document["metadata"]["generation"])
         try:
-            pod.wants, pod.wanted = node.read(desired(document)), resources_of(document["spec"])
+            pod.wants, pod.wanted = without_status(node.read(document)), resources_of(document["spec"])
         except InputError as error:
             self.report(node.name, f"a changed pod is left as it was: {error}")
             return

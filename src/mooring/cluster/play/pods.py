@@ -29,7 +29,6 @@ STOPS: Final = "play.mooring.dev/stops-after"
 """Annotations of a pod: durations from its admission to Running, from there to its end, and from its deletion on."""
 EXIT_CODE: Final = "play.mooring.dev/exit-code"
 """Annotation of a pod: how its containers end after :data:`RUNS`."""
-_STATUSES: Final = ("containerStatuses", "initContainerStatuses")
 _ADDRESSES: Final = IPv4Address("10.64.0.1")
 """The first one."""
 
@@ -145,7 +144,7 @@ def _amounts(resources: Mapping[str, Any]) -> dict[str, Any]:
 def allocated(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a pod with the resources that its kubelet has given it, where its status tells them."""
     spec, status = document["spec"], document.get("status") or {}
-    told = [one for kind in _STATUSES for one in status.get(kind) or ()]
+    told = [one for kind in ("containerStatuses", "initContainerStatuses") for one in status.get(kind) or ()]
     given = {one["name"]: one["resources"] for one in told if one.get("resources")}
     if not given:
         return document
@@ -160,12 +159,6 @@ def allocated(document: Mapping[str, Any]) -> Mapping[str, Any]:
     }
     of_pod = {"resources": status["resources"]} if status.get("resources") else {}
     return {**document, "spec": {**spec, **made, **of_pod}}
-
-
-def desired(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pod with the resources that it wants alone: old kubelets read those of its status in their place."""
-    status = document.get("status") or {}
-    return {**document, "status": {name: one for name, one in status.items() if name not in _STATUSES}}
 
 
 def resize_event(pod: PlayedPod, reason: str, answer: Resize) -> dict[str, Any]:
