@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.events import Offline, Online, Restart
-from mooring.engine.node.resize.feasibility import DEFERRED
+from mooring.engine.node.resources import DEFERRED
 from mooring.fleet.cluster import (
     REMADE,
     ClusterEvent,

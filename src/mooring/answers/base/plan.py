@@ -33,14 +33,14 @@ from mooring.inputs.configuration.part import RESERVATION_UNKNOWN
 from mooring.lazy import lazily
 
 with lazily():
-    import mooring.engine.node.metrics.metrics as metering
+    import mooring.engine.node.metrics as metering
     from mooring.answers.base import picture, rows
     from mooring.answers.base import start as advice
     from mooring.views.svg import picture as drawing
 
 if TYPE_CHECKING:
     from mooring.documents.plan import FindingPart
-    from mooring.engine.node.metrics.metrics import Metrics
+    from mooring.engine.node.metrics import Metrics
 
 
 Entry: TypeAlias = Readmit | Offline | Admit

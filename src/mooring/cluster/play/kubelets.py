@@ -39,9 +39,9 @@ from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod, without_status
 from mooring.engine.kubelet.events import Admit, Advance, Event, EventResult, Living, PodUpdate, Readmit, Remove
 from mooring.engine.kubelet.timeline import FIRST_RETRY
-from mooring.engine.node.resize.feasibility import Resize
-from mooring.engine.node.resize.resizing import resize_state
-from mooring.inputs.pods.pod_status import FINISHED
+from mooring.engine.node.resizing import resize_state
+from mooring.engine.node.resources import Resize
+from mooring.inputs.pods.cluster_objects import FINISHED
 from mooring.published.objects import NodeFacts, NodeState
 from mooring.published.restored import NodeKind, restored
 from mooring.service.apiserver import ClusterError
