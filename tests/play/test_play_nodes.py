@@ -30,6 +30,7 @@ from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.owners import CPU_DRIVER
 from mooring.engine.kubelet.events import Admit, Event, Readmit, Remove, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
+from mooring.engine.releases.catalog import release_of
 from mooring.fleet.cluster import NodeCluster
 from mooring.inputs.machines.compact import parse_compact
 from mooring.inputs.node_groups import NodeGroup
@@ -365,6 +366,19 @@ def test_a_resize_is_answered_in_status_and_events(
     )
 
 
+@pytest.mark.parametrize("release", ["1.34", "1.37"])
+def test_a_resize_is_decided_by_what_is_wanted_whatever_the_status_says(release: str) -> None:
+    world = World(group=replace(GROUP, mooring=MooringConfig(release=release_of(release))))
+    made = world.take(burstable(world, "2"))
+    for cpu, given in (("3", "3"), ("14", "14"), ("15", "14"), ("2", "2")):
+        made["status"] = world.last(made)
+        if cpu == "15":
+            world.take(world.pod("1"))
+        world.resized(made, cpu=cpu)
+        assert world.last(made)["containerStatuses"][0]["allocatedResources"]["cpu"] == given
+    assert world.play.nodes["lab-0"].kubelet.used["cpu"] == 3000
+
+
 def test_a_deferred_resize_is_taken_when_another_pod_has_left(world: World) -> None:
     first, made = world.take(world.pod("4")), world.take(burstable(world, "2"))
     world.resized(made, cpu="14")
@@ -496,6 +510,29 @@ def test_cpus_of_a_claim_are_its_own_until_the_last_pod_that_uses_it_has_ended()
     assert held in world.cpus()
     world.play.deleted(msgspec.Raw(msgspec.json.encode(second)))
     assert held not in world.cpus()
+
+
+@pytest.mark.parametrize("leaves", ["rejected", "deleted while it waits"])
+def test_cpus_of_claims_go_back_where_no_pod_comes_to_use_them(leaves: str) -> None:
+    world = World(group=ALIGNED)
+    made, claim = claiming(world, cpus_of_numa(1, "4"))
+    if leaves == "rejected":
+        made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "40"
+        made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40"
+        reserve(world, claim)
+        world.take(made)
+        assert world.phases(made) == ["Failed"]
+    else:
+        made["spec"]["resourceClaims"].append({"name": "more", "resourceClaimName": "claim-2"})
+        more = {**claim, "metadata": {**claim["metadata"], "name": "claim-2", "uid": "claim-2"}}
+        more["status"] = {**claim["status"], "allocation": {"devices": {"results": [cpus_of_numa(1, "8")]}}}
+        more["status"]["allocation"]["devices"]["results"][0] |= {"request": "it", "pool": "lab-0"}
+        reserve(world, claim)
+        reserve(world, more)
+        world.take(made)
+        assert "claim:claim-1" in world.cpus()
+        world.play.deleted(msgspec.Raw(msgspec.json.encode(made)))
+    assert not world.cpus()
 
 
 def test_a_claim_that_the_node_cannot_give_is_an_event_and_its_pod_waits() -> None:

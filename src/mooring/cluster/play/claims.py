@@ -52,8 +52,8 @@ class PlayedClaims:
         """Forget a claim."""
         self.known.pop((document["metadata"]["namespace"], document["metadata"]["name"]), None)
 
-    def prepare(self, node: PlayedNode, pod: Pod) -> str:
-        """Prepare what a pod claims, and return why that cannot be yet; nothing where it is done.
+    def prepare(self, node: PlayedNode, pod: Pod) -> bool:
+        """Prepare what a pod claims; return whether that is done.
 
         A pod has its claims reserved before it is bound, and the two are heard of in any order.
 
@@ -62,16 +62,15 @@ class PlayedClaims:
         """
         found = {name: self.known.get((pod.namespace, name)) for name in pod.claims}
         claims = {name: claim_of(one, source=name) for name, one in found.items() if one is not None}
-        late = [name for name in found if name not in claims or pod.uid not in claims[name].pods]
-        if late or pod.unmade_claims:
-            return f"claims {', '.join([*late, *pod.unmade_claims])} are not reserved for it"
+        if pod.unmade_claims or any(name not in claims or pod.uid not in claims[name].pods for name in found):
+            return False
         for document in filter(None, found.values()):
             if any(one.driver == CPU_DRIVER for one in claims[document["metadata"]["name"]].devices):
                 _prepare_cpus(node, document)
         if held := claimed_devices(pod, claims):
             state = node.kubelet.node.providers.devices
             node.kubelet = node.kubelet.with_devices(replace(state, claimed={**state.claimed, pod.uid: held}))
-        return ""
+        return True
 
 
 def _prepare_cpus(node: PlayedNode, document: Mapping[str, Any]) -> None:
@@ -88,9 +87,11 @@ def _prepare_cpus(node: PlayedNode, document: Mapping[str, Any]) -> None:
 
 def release(node: PlayedNode, pod: Pod) -> None:
     """Release the CPUs of claims that no pod of a node has any more, after one has ended."""
+    if not pod.claims:
+        return
     used = {(one.namespace, name) for one in node.kubelet.node.active.values() for name in one.claims}
-    for one in claims_of(node.kubelet.node.cpu).values() if pod.claims else ():
-        if one.name in pod.claims and (one.namespace, one.name) not in used:
+    for one in claims_of(node.kubelet.node.cpu).values():
+        if one.namespace == pod.namespace and one.name in pod.claims and (one.namespace, one.name) not in used:
             node.kubelet = node.kubelet.release(one.uid)
 
 

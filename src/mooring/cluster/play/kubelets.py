@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -35,6 +36,7 @@ from mooring.cluster.play.pods import (
 from mooring.engine.core.decision import Rejection
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.moment import SECOND
+from mooring.engine.core.pod import Pod, without_status
 from mooring.engine.kubelet.events import Admit, Advance, Event, EventResult, Living, PodUpdate, Readmit, Remove
 from mooring.engine.kubelet.timeline import FIRST_RETRY
 from mooring.engine.node.resizing import resize_state
@@ -102,8 +104,9 @@ class Play:
         document = mapping_of(item)
         uid, node = str(document["metadata"]["uid"]), self.nodes.get(document["spec"].get("nodeName", ""))
         with self.lock:
-            if node is not None:
-                node.waiting.pop(uid, None)
+            if node is not None and (waiting := node.waiting.pop(uid, None)) is not None and self.claims is not None:
+                with suppress(InputError):
+                    release(node, node.read(waiting))
             self._forget(uid)
 
     def failed(self, error: ClusterError, times: int) -> None:
@@ -147,7 +150,11 @@ class Play:
         if self.claims is None or "deletionTimestamp" in metadata:
             return True
         try:
-            if not (why := self.claims.prepare(node, node.read(document))):
+            asked = node.read(document)
+        except InputError:
+            return True  # it is left alone
+        try:
+            if self.claims.prepare(node, asked):
                 return True
         except InputError as error:
             why = f"Failed to prepare dynamic resources: {error}"
@@ -166,8 +173,9 @@ class Play:
             self.report(f"{pod.namespace}/{pod.name}", f"an annotation of play.mooring.dev is not used: {error}")
         self.pods[pod.uid] = pod
         try:
-            asked = node.read(allocated(document))
-            wants = node.read(document)
+            given = allocated(document)
+            asked = node.read(given)
+            wants = asked if given is document else without_status(node.read(document))
         except InputError as error:
             self.report(node.name, f"a pod is left alone: {error}")
             return pod
@@ -178,7 +186,7 @@ class Play:
                 self.report(node.name, f"the kubelet would crash at {pod.namespace}/{pod.name}: {why}")
                 return pod
             if result.decision.rejection is not None:
-                self._reject(pod, result.decision.rejection)
+                self._reject(pod, asked, result.decision.rejection)
                 return pod
         self.counts["admitted"] += 1
         self.decided(pod, None)
@@ -194,8 +202,9 @@ class Play:
             self._start(pod)
         return pod
 
-    def _reject(self, pod: PlayedPod, rejection: Rejection) -> None:
+    def _reject(self, pod: PlayedPod, asked: Pod, rejection: Rejection) -> None:
         pod.phase = "Failed"
+        release(self.nodes[pod.node], asked)
         self.counts[rejection.reason] += 1
         self.decided(pod, rejection)
         self._patch(pod, rejected_status(pod, rejection))
@@ -206,7 +215,7 @@ class Play:
     def _change(self, node: PlayedNode, pod: PlayedPod, document: Document) -> None:
         pod.generation = int(document["metadata"]["generation"])
         try:
-            pod.wants, pod.wanted = node.read(document), resources_of(document["spec"])
+            pod.wants, pod.wanted = without_status(node.read(document)), resources_of(document["spec"])
         except InputError as error:
             self.report(node.name, f"a changed pod is left as it was: {error}")
             return
@@ -217,9 +226,9 @@ class Play:
         if node is not None and pod.wants is not None and pod.uid in node.kubelet.node.active:
             self._happens(node, PodUpdate(pod.wants))
 
-    def _happens(self, node: PlayedNode, event: Living) -> EventResult:
-        """Let the engine take an event, and write what became of the resizes that it was asked about."""
-        result = node.happens(event)
+    def _happens(self, node: PlayedNode, event: Living | str) -> EventResult:
+        """Let an event or a fault happen, and write what became of the resizes that it was asked about."""
+        result = node.fault(event) if isinstance(event, str) else node.happens(event)
         own = {} if result.resize is None else {result.resize.uid: result.resize}
         for uid, answer in {**result.retried, **own}.items():
             if (pod := self.pods.get(uid)) is not None:
@@ -308,13 +317,13 @@ class Play:
         with self.lock:
             node = self.nodes[name]
             try:
-                result = node.fault(event) if isinstance(event, str) else node.happens(event)
+                result = self._happens(node, event)
             except InputError as error:
                 self.report(name, str(error))
                 return
             for one in result.admissions:
                 if one.decision.rejection is not None and one.pod.uid in self.pods:
-                    self._reject(self.pods[one.pod.uid], one.decision.rejection)
+                    self._reject(self.pods[one.pod.uid], one.pod, one.decision.rejection)
             node.problem = result.crash or ("" if result.refusal is None else result.refusal.message)
             if node.problem:
                 self.report(name, f"the kubelet does not start: {node.problem}")

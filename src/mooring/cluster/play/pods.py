@@ -114,9 +114,10 @@ def played_pod(document: Mapping[str, Any], node: str, host: str, number: int, *
         ),
         on_host=bool(spec.get("hostNetwork")),
         admitted=time.time(),
-        resources=resources_of(allocated(document)["spec"]),
         wanted=resources_of(spec),
     )
+    given = allocated(document)
+    pod.resources = pod.wanted if given is document else resources_of(given["spec"])
     if started := status.get("startTime"):
         pod.admitted = pod.started = datetime.fromisoformat(started).timestamp()
         pod.ran, pod.phase = True, status.get("phase") or "Pending"
@@ -149,7 +150,9 @@ def allocated(document: Mapping[str, Any]) -> Mapping[str, Any]:
         return document
     made = {
         kind: [
-            {**one, "resources": {**(one.get("resources") or {}), **given.get(one["name"], {})}}
+            {**one, "resources": {"claims": (one.get("resources") or {}).get("claims") or [], **given[one["name"]]}}
+            if one["name"] in given
+            else one
             for one in spec.get(kind) or ()
         ]
         for kind in ("containers", "initContainers")
