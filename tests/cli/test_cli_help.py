@@ -17,7 +17,7 @@ from click.shell_completion import ShellComplete
 from tests.cli.command import PODS, mooring
 
 from mooring.command.main import VERBS, cli, kubectl_complete_main, run
-from mooring.inputs.machines.shipped import SHIPPED
+from mooring.inputs.machines.loader import SHIPPED
 
 SHELLS = ("bash", "zsh", "fish")
 SHELL = re.compile(r"\s(?:\||>|<)\s.*|^[^|]*\|\s|^source <\(|\)$")

@@ -17,15 +17,16 @@ from tests.values import not_none
 from mooring.answers.base.plan import Plan, Question
 from mooring.answers.capacity.answer import ADMITTED, ALIGNED, EMPTY_REFUSES, Capacity, capacity_of, largest_requests
 from mooring.answers.capacity.eviction import Subject, evictions, named_subject, replica
+from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.config import KubeletConfig, MooringConfig, ReservedMemory
 from mooring.engine.core.cpuset import CPUSet
-from mooring.engine.core.errors import InputError
 from mooring.engine.core.machine import Machine
 from mooring.engine.core.pod import Container, Pod, QoS
 from mooring.engine.core.quantity import Quantity
 from mooring.engine.kubelet.events import ended
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.node import Node
+from mooring.engine.node.claims import Claim, Share
 from mooring.explanations.probes import CPU, led_elsewhere, place_of, placed, probe_anywhere, probe_on
 from mooring.inputs.machines.compact import parse_compact
 
@@ -384,9 +385,28 @@ def _exclusive(uid: str, cpus: int) -> Pod:
     return Pod(uid, uid, containers=(Container("c", requests=amounts, limits=amounts),), qos=QoS.GUARANTEED)
 
 
-@pytest.mark.parametrize("fields", [{"claims": ("one-gpu",)}, {"unmade_claims": ("gpu",)}])
-def test_a_pod_whose_claims_ask_for_devices_is_refused_not_counted_without(fields: dict[str, tuple[str, ...]]) -> None:
-    pod = Pod("u", "p", containers=(Container("c"),), **fields)  # type: ignore[arg-type]
-    question = Question(parse_compact("sockets=1 cores=4 memory=8Gi"), KubeletConfig(), pods=(pod,))
-    with pytest.raises(InputError, match=r"spec\.resourceClaims: its claims .* with --shape"):
-        named_subject(question, "")
+@pytest.mark.parametrize(
+    ("claims", "unmade", "held", "runs", "named", "count"),
+    [
+        (("cpus",), (), 0, False, "claims cpus: assumed to take no CPU", 3),
+        ((), ("own",), 0, False, "claims own: assumed to take no CPU", 3),
+        (("cpus",), (), 0, True, "claims cpus: assumed to take no CPU", 2),
+        (("cpus",), (), 2, False, "", 2),
+    ],
+)
+def test_claims_count_as_in_a_plan_and_those_of_which_nothing_is_known_are_named_once(
+    claims: tuple[str, ...], unmade: tuple[str, ...], held: int, runs: bool, named: str, count: int
+) -> None:
+    machine = Machine("small", parse_compact("sockets=1 cores=8 threads=1 memory=8Gi").info)
+    config = KubeletConfig(cpu_manager_policy="static", reserved_system_cpus="0")
+    pod = replace(_exclusive("u", 2), namespace="default", claims=claims, unmade_claims=unmade)
+    kubelet = not_none(started_plan(Question(machine, config)).kubelet)
+    if held:
+        asked = Claim("claim", "default", "cpus", (Share("fast", "numa0", held, CPUMask(0b11111111)),))
+        kubelet, _ = kubelet.claim(asked)
+    question = Question(
+        machine, config, files=kubelet.files, pods=() if runs else (pod,), active=(pod,) if runs else ()
+    )
+    found = capacity_of(named_subject(question, "default/u")).document
+    assert found.count == count
+    assert [one.message.partition(";")[0] for one in found.findings if one.code == "MOOR-549"] == [named][: bool(named)]
