@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
@@ -13,6 +15,7 @@ from mooring.engine.kubelet.admit import AdmitMode
 from mooring.engine.kubelet.events import Admit, Remove, Restart, after_event
 from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.releases.catalog import release_of
+from mooring.explanations.why import Prediction
 from mooring.fleet.answer import admitted, answer_of
 from mooring.fleet.cluster import (
     ControllerKind,
@@ -21,13 +24,14 @@ from mooring.fleet.cluster import (
     NodeEvent,
     NodeTaints,
     PodArrival,
+    PodDemand,
     PodPhase,
-    Record,
     Work,
     Workload,
     work_of,
 )
-from mooring.fleet.controllers import MOST_REMADE, MadeChange
+from mooring.fleet.controllers import MOST_REMADE
+from mooring.fleet.nodes import Nodes
 from mooring.fleet.scheduler.strategy import NUMAScoring, Scoring, Strategy
 from mooring.fleet.simulation import Simulation
 from mooring.fleet.states import held_text
@@ -124,49 +128,42 @@ def test_every_pod_has_one_fate_and_one_node(work: Work, strategy: Strategy, hap
 @LAW
 @given(works(), some.sampled_from(STRATEGIES), events())
 def test_each_node_decides_as_a_kubelet_alone(work: Work, strategy: Strategy, happening: tuple[NodeEvent, ...]) -> None:
-    result = simulated(work, strategy, 0, happening)
-    for place, member in enumerate(result.nodes.table.members):
-        kubelet = member.group.started()
-        for step in history(result, place):
-            if isinstance(step, MadeChange):
-                kubelet = changed(kubelet, step.change, member.group.started())
-            else:
-                record, ends = step
-                kubelet = ended(kubelet, record) if ends else begun(kubelet, record)
+    nodes = replace(cluster(group("a", 2), group("b", 1, LOOSE, gpus=0)), events=happening)
+    simulation = Simulation(nodes, work, strategy, 0)
+    told = replayed(simulation.nodes, {id(one.change): one.change for one in happening})
+    result = simulation.run()
+    for place, kubelet in enumerate(told):
         expected = sorted(text for uid in kubelet.node.active if (text := held_text(kubelet.node, uid)) != "None")
         assert sorted(text for text in result.nodes.at[place].held.values() if text != "None") == expected
 
 
-def history(result: Simulation, place: int) -> list[tuple[Record, bool] | MadeChange]:
-    """Return what happened on a node, in its order: a pod came, it ended, or the node changed."""
-    found: list[tuple[tuple[int, int], tuple[Record, bool] | MadeChange]] = []
-    for record in result.records:
-        if record.node == place:
-            found.append(((record.came, 0), (record, False)))
-            if record.went and record.fate is not PodPhase.REFUSED:
-                found.append(((record.went, 0), (record, True)))
-    found += [((one.after, 1 + number), one) for number, one in enumerate(result.operations.made) if one.node == place]
-    return [step for _, step in sorted(found, key=lambda entry: entry[0])]
+def replayed(nodes: Nodes, changes: Mapping[int, NodeChange]) -> list[Kubelet]:
+    """Return a kubelet for each node that follows what the simulation does with it, and decides by itself."""
+    kubelets = [member.group.started() for member in nodes.table.members]
+    begin, end, change, empty = nodes.begin, nodes.end, nodes.change, nodes.empty
 
+    def begun(node: int, name: str, asked: PodDemand, now: float) -> Prediction:
+        prediction = begin(node, name, asked, now)
+        pod = replace(asked.shape.pod, uid=name, name=name)
+        kubelets[node], answer = after_event(kubelets[node], Admit(pod), AdmitMode.MANAGERS)
+        assert answer.admissions[0].admitted == prediction.admitted
+        return prediction
 
-def begun(kubelet: Kubelet, record: Record) -> Kubelet:
-    name = record.arrival.name
-    pod = replace(record.arrival.asked.shape.pod, uid=name, name=name)
-    after, answer = after_event(kubelet, Admit(pod), AdmitMode.MANAGERS)
-    assert answer.admissions[0].admitted == (record.admitted is not None)
-    return after
+    def ended(node: int, name: str) -> None:
+        end(node, name)
+        kubelets[node] = after_event(kubelets[node], Remove(name))[0]
 
+    def changed(node: int, by: Any, key: Any) -> Any:
+        if isinstance(restart := changes[key], Restart):
+            kubelets[node] = after_event(kubelets[node], restart)[0]
+        return change(node, by, key)
 
-def ended(kubelet: Kubelet, record: Record) -> Kubelet:
-    return after_event(kubelet, Remove(record.arrival.name))[0]
+    def emptied(node: int) -> None:
+        empty(node)
+        kubelets[node] = nodes.table.members[node].group.started()
 
-
-def changed(kubelet: Kubelet, change: NodeChange, empty: Kubelet) -> Kubelet:
-    if change is NodeAction.ADD:
-        return empty
-    if isinstance(change, Restart):
-        return after_event(kubelet, change)[0]
-    return kubelet
+    vars(nodes).update(begin=begun, end=ended, change=changed, empty=emptied)
+    return kubelets
 
 
 @LAW

@@ -380,10 +380,6 @@ class Record:
     ended: float | None = None
     code: str = ""
     """Of the cause of a refusal."""
-    came: int = 0
-    """Number of the event with which it came to its node; later ones are larger."""
-    went: int = 0
-    """Number of the event with which it left its node; 0 while it is there."""
     numa_nodes: int = 0
     """NUMA nodes on which its own CPUs, devices and memory lay when it was admitted; 0 when it had none."""
 

@@ -222,17 +222,6 @@ NOT_READY_FOR: Final = 300.0
 """Seconds after which pods leave a node whose kubelet does not run: the toleration that the API server gives them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MadeChange:
-    """A change of a node that was made."""
-
-    after: int
-    """Number of the last event before it with which a pod came to a node or left one."""
-    at: float
-    node: int
-    change: NodeChange
-
-
 class Operations:
     """Changes of nodes while a simulation runs."""
 
@@ -245,7 +234,6 @@ class Operations:
         self._simulation, self._nodes = simulation, simulation.nodes
         self.problems: list[str] = []
         """Kubelets that did not start again, and resizes that were not taken, in words."""
-        self.made: list[MadeChange] = []
         self._deferred: dict[int, dict[str, PodDemand]] = {}
         self._cordoned: set[int] = set()
         self._down: set[int] = set()
@@ -295,7 +283,6 @@ class Operations:
         node = self._nodes.places[event.node]
         if bool(self._nodes.table.present[node]) is (event.change is NodeAction.ADD):
             return
-        self.made.append(MadeChange(self._simulation.moves, self._simulation.now, node, event.change))
         self._change(node, event.change)
         self._simulation.fill(node)
         self._open(node)

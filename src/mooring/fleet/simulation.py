@@ -55,8 +55,6 @@ class Simulation:
         self._queue = Queue()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
-        self.moves = 0
-        """Events with which a pod came to a node or left one."""
         self._counts: dict[PodPhase, int] = dict.fromkeys(PodPhase, 0)
         self._controllers: dict[str, Controller] = {}
         self.filtered: dict[str, int] = {}
@@ -136,8 +134,7 @@ class Simulation:
 
     def refuse(self, record: Record, prediction: Prediction) -> None:
         """Let a pod fail that its node had admitted and does not admit again; the node has dropped it."""
-        self.moves += 1
-        record.code, record.ended, record.went = prediction.code, self.now, self.moves
+        record.code, record.ended = prediction.code, self.now
         self._becomes(record, PodPhase.REFUSED)
         self._notice(record, PodChange.FAILED)
 
@@ -218,8 +215,7 @@ class Simulation:
         if record.fate is not PodPhase.RUNS or node is None:
             return
         self._becomes(record, fate)
-        self.moves += 1
-        record.ended, record.went = self.now, self.moves
+        record.ended = self.now
         self.nodes.end(node, record.arrival.name)
         self._notice(record, change)
         self.operations.released(node)
@@ -229,8 +225,6 @@ class Simulation:
     def fill(self, node: int) -> None:
         """Start the pods that wait on a node and for which there is room now."""
         for name in self.nodes.begin_held(node, self.now):
-            self.moves += 1
-            self.by_name[name].came = self.moves
             self._runs(self.by_name[name], node)
 
     def _retry(self, waiting: WaitingPod | None) -> None:
@@ -258,8 +252,7 @@ class Simulation:
     def _bind(self, record: Record, node: int) -> None:
         arrival = record.arrival
         prediction = self.nodes.begin(node, arrival.name, arrival.asked, self.now)
-        self.moves += 1
-        record.node, record.came = node, self.moves
+        record.node = node
         if not prediction.admitted:
             record.code = prediction.code
             if self._history is not None:

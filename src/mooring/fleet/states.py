@@ -161,14 +161,6 @@ class SharedState:
                         found.add(one.numa[0])
         return len(found)
 
-    @property
-    def free_cpus(self) -> int:
-        """Number of CPUs of the shared pool that could still become exclusive."""
-        policy = self.kubelet.settings.cpu
-        if policy is None:
-            return 0
-        return (self.kubelet.node.cpu.default & self.kubelet.settings.allocatable_cpus.mask).bit_count()
-
 
 StateAnswer: TypeAlias = tuple[Prediction, SharedState, str]
 """What asking a state about a shape came to: the state afterwards, the same one where the pod was refused, and the name
