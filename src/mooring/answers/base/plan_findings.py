@@ -22,8 +22,7 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.options import PREFER_CLOSEST
+from mooring.engine.topologymanager.merge import NONE, PREFER_CLOSEST, SINGLE_NUMA_NODE
 from mooring.explanations.phrases import plural
 from mooring.explanations.reason import CRASHES, POOL_EMPTY
 from mooring.lazy import lazily

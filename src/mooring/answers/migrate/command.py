@@ -28,7 +28,7 @@ with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.migrate import migration as migrating
     from mooring.cli import terminal
-    from mooring.engine.node import start
+    from mooring.engine.node import settings
 
 
 EPILOG = """\b
@@ -211,7 +211,7 @@ def _steps(migration: migrating.Migration, places: Places) -> Iterator[migrating
         (
             "systemctl stop kubelet",
             f"# in {clean(places.config)}: {_WITHOUT_MANAGERS}",
-            shlex.join(["rm", "-f", f"{places.root}/{start.CPU_FILE}", f"{places.root}/{start.MEMORY_FILE}"]),
+            shlex.join(["rm", "-f", f"{places.root}/{settings.CPU_FILE}", f"{places.root}/{settings.MEMORY_FILE}"]),
             "systemctl start kubelet",
         ),
         (
@@ -226,7 +226,7 @@ def _steps(migration: migrating.Migration, places: Places) -> Iterator[migrating
 
 def _written(config: KubeletConfig) -> tuple[str, ...]:
     """Return the state files that a kubelet writes."""
-    return (start.CPU_FILE,) if config.memory_manager_policy == "None" else (start.CPU_FILE, start.MEMORY_FILE)
+    return (settings.CPU_FILE,) if config.memory_manager_policy == "None" else (settings.CPU_FILE, settings.MEMORY_FILE)
 
 
 def _away(way: migrating.Way, places: Places) -> str:

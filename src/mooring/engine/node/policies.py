@@ -35,10 +35,19 @@ from mooring.engine.node.reservation import Reservation
 from mooring.engine.node.validation import SCOPES
 from mooring.engine.releases.gates import cpu_option_groups, topology_option_groups
 from mooring.engine.topologymanager.hints import NUMAInfo
-from mooring.engine.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.options import FIELD as TOPOLOGY_OPTIONS
-from mooring.engine.topologymanager.options import GROUP_GATES, MAX_ALLOWABLE, PREFER_CLOSEST, STABLE, OptionGuard
-from mooring.engine.topologymanager.options import parse_options as parse_topology_options
+from mooring.engine.topologymanager.merge import FIELD as TOPOLOGY_OPTIONS
+from mooring.engine.topologymanager.merge import (
+    GROUP_GATES,
+    MAX_ALLOWABLE,
+    NONE,
+    POLICIES,
+    PREFER_CLOSEST,
+    RESTRICTED,
+    SINGLE_NUMA_NODE,
+    STABLE,
+    OptionGuard,
+)
+from mooring.engine.topologymanager.merge import parse_options as parse_topology_options
 from mooring.lazy import lazily, replace
 
 with lazily():
