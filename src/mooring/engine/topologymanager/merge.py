@@ -40,21 +40,6 @@ GROUP_GATES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class OptionGuard:
-    """Which options may be given."""
-
-    groups: Mapping[str, str]
-    """The options of the kubelet's release, and their groups."""
-    enabled: frozenset[str]
-    """Groups that may be used: ``stable``, and those whose feature gates are on."""
-    capitalized: bool = False
-    """Whether refusals of a group begin as titles do: rule capitalized-topology-option-texts."""
-
-
-STABLE_ONLY = OptionGuard(OPTION_GROUPS, frozenset({STABLE}))
-
-
-@dataclass(frozen=True, slots=True)
 class TopologyOptions:
     """The options, understood."""
 
@@ -62,15 +47,36 @@ class TopologyOptions:
     max_allowable: int = DEFAULT_MAX_ALLOWABLE
 
 
-def parse_options(options: Mapping[str, str], guard: OptionGuard = STABLE_ONLY) -> TopologyOptions | Fault:
-    """Return the options, or what is wrong with the first bad one in sorted order (random in the kubelet)."""
+def parse_options(
+    options: Mapping[str, str],
+    groups: Mapping[str, str] = OPTION_GROUPS,
+    enabled: Collection[str] = (STABLE,),
+    *,
+    capitalized: bool = False,
+) -> TopologyOptions | Fault:
+    """Return the options, or what is wrong with the first bad one in sorted order (random in the kubelet).
+
+    Args:
+        options: as given.
+        groups: options of the kubelet's release, and their groups.
+        enabled: groups that may be used: ``stable``, and those whose feature gates are on.
+        capitalized: whether refusals of a group begin as titles do: rule capitalized-topology-option-texts, up to
+            v1.32 (spec: releases.md section 8).
+    """
     prefer_closest = False
     max_allowable = DEFAULT_MAX_ALLOWABLE
     for name in sorted(options):
         value = options[name]
-        unavailable = _unavailable(name, guard)
-        if unavailable is not None:
-            return unavailable
+        group = groups.get(name)
+        if group is None:
+            text = f"unknown Topology Manager Policy option: {quote(name)}"
+            return Fault(text, Cause.UNKNOWN_TOPOLOGY_OPTION, FIELD, (name,))
+        if group not in enabled:
+            kind = f"topology manager policy {group}-level options"
+            if capitalized:
+                kind = f"Topology Manager Policy {group.capitalize()}-level Options"
+            text = f"{kind} not enabled, but option {quote(name)} provided"
+            return Fault(text, Cause.TOPOLOGY_OPTION_GROUP, FIELD, (name,), (GROUP_GATES[group],))
         if name == PREFER_CLOSEST:
             try:
                 prefer_closest = parse_bool(value)
@@ -85,20 +91,6 @@ def parse_options(options: Mapping[str, str], guard: OptionGuard = STABLE_ONLY) 
                 text = f"the minimum value of {quote(name)} should not be less than {DEFAULT_MAX_ALLOWABLE}"
                 return Fault(text, names=(name,))
     return TopologyOptions(prefer_closest, max_allowable)
-
-
-def _unavailable(name: str, guard: OptionGuard) -> Fault | None:
-    group = guard.groups.get(name)
-    if group is None:
-        text = f"unknown Topology Manager Policy option: {quote(name)}"
-        return Fault(text, Cause.UNKNOWN_TOPOLOGY_OPTION, FIELD, (name,))
-    if group in guard.enabled:
-        return None
-    options = f"topology manager policy {group}-level options"
-    if guard.capitalized:  # capitalized-topology-option-texts, up to v1.32; spec: releases.md section 8
-        options = f"Topology Manager Policy {group.capitalize()}-level Options"
-    text = f"{options} not enabled, but option {quote(name)} provided"
-    return Fault(text, Cause.TOPOLOGY_OPTION_GROUP, FIELD, (name,), (GROUP_GATES[group],))
 
 
 NONE = "none"
