@@ -17,6 +17,7 @@ from tests.serve.clusters import Site, hostile, known, node_site, pod, question,
 
 from mooring.inputs.machines.loader import load_machine
 from mooring.monitoring.serve.access import OpenGuard, Viewer
+from mooring.monitoring.serve.app import node_application
 from mooring.monitoring.serve.cluster_known import ClusterNode, KnownCluster
 from mooring.monitoring.serve.cluster_routes import cluster_application, ticking
 from mooring.monitoring.serve.recording import Recording
@@ -490,6 +491,40 @@ def test_many_nodes_come_at_once_and_10000_changes_leave_no_memory(visit: Visit,
         expect(page.locator("[data-node=the-last]")).to_have_count(1)
         after = memory_within(page, before[0] + 5_000_000, before[1] * 5 // 2)
         print(f"10,000 changes: {before} before, {after} after (bytes of heap, nodes)")
+
+
+@pytest.mark.parametrize("size", [256, 512, 1024, 1000], ids=["256-cpus", "512-cpus", "1024-cpus", "1000-nodes"])
+def test_large_pages_are_small_to_send_and_axe_finds_nothing(visit: Visit, size: int) -> None:
+    if size == 1000:
+        app, _ = cluster_application(known(size), "Cluster", OpenGuard(), loopback=True)
+    else:
+        machine = load_machine(f"sockets={size // 256} numa=8 cores={size // 2} threads=2 l3={size // 16} memory=1Ti")
+        app = node_application(recording(replace(question(), machine=machine)), OpenGuard(), loopback=True)
+    loads = []
+    with served(app) as site:
+        for _ in range(5):
+            page = visit(site, "/not-there", link="")
+            tools = page.context.new_cdp_session(page)
+            tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+            page.goto(f"http://127.0.0.1:{site.port}/")
+            expect(page.locator("#link")).to_have_text("live")
+            usable = float(page.evaluate("performance.now()"))
+            metrics = {one["name"]: one["value"] for one in tools.send("Performance.getMetrics")["metrics"]}
+            *times, sent = page.evaluate(LOADED)
+            loads.append((*times, usable, 1000 * metrics["TaskDuration"]))
+        ready, painted, live, busy = (f"{min(one):.0f} ms" for one in zip(*loads, strict=True))
+        print(f"\n{size}: DOM ready {ready}, painted {painted}, live {live}, main thread {busy} of CPU; {sent} bytes")
+        assert sent < 60_000
+        assert Axe().run(page).violations_count == 0
+
+
+LOADED = """() => {
+  const [page] = performance.getEntriesByType("navigation");
+  const sent = [page, ...performance.getEntriesByType("resource")].map((one) => one.transferSize);
+  const painted = performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Infinity;
+  return [page.domContentLoadedEventEnd, painted, sent.reduce((sum, one) => sum + one)];
+}"""
+"""Milliseconds until the document is ready and until something is painted, and bytes from the server."""
 
 
 def painted_after(page: Page) -> float:

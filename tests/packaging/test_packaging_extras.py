@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Collection
 from contextlib import closing
 from email.parser import HeaderParser
 from importlib import import_module
@@ -50,16 +51,16 @@ IMPORTED = {"grpcio": "grpc", "protobuf": "google.protobuf"}
 """Packages whose modules have other names."""
 
 
-def modules_of_extras() -> list[str]:
-    """Return the modules of the packages that extras install."""
+def packages_of(*extras: str) -> set[str]:
+    """Return the packages that extras name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = {line for lines in project["optional-dependencies"].values() for line in lines}
-    names = {re.split("[><=]", line)[0] for line in lines}
-    return [IMPORTED.get(name, name.replace("-", "_")) for name in sorted(names)]
+    found = project["optional-dependencies"]
+    return {re.split("[><=]", line)[0] for extra in extras or found for line in found[extra]}
 
 
-def without_extras(*lines: tuple[str, ...]) -> list[tuple[int, str]]:
-    words = [sys.executable, "-c", PROGRAM, json.dumps(modules_of_extras()), json.dumps(lines)]
+def without_extras(*lines: tuple[str, ...], but: Collection[str] = ()) -> list[tuple[int, str]]:
+    blocked = [IMPORTED.get(name, name.replace("-", "_")) for name in sorted(packages_of().difference(but))]
+    words = [sys.executable, "-c", PROGRAM, json.dumps(blocked), json.dumps(lines)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     return [(code, complaint) for code, complaint in answers]
@@ -71,6 +72,13 @@ def test_a_verb_without_its_extra_names_it_in_one_line() -> None:
         extra = EXTRAS[verb.split()[0]]
         assert (code, complaint.count("\n")) == (2, 1), complaint
         assert complaint.endswith(f"install its packages: pip install 'kube-mooring[{extra}]'\n"), complaint
+
+
+@pytest.mark.parametrize("verb", NEEDED)
+def test_an_extra_has_every_package_that_its_verb_imports(licences: ModuleType, verb: str) -> None:
+    packages = licences.needed(sorted(packages_of(EXTRAS[verb.split(maxsplit=1)[0]])))
+    [(_, complaint)] = without_extras(NEEDED[verb], but=packages)
+    assert "install its packages" not in complaint
 
 
 def test_help_of_every_verb_needs_no_extra() -> None:

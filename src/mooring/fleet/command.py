@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 QUESTIONS: Mapping[str, str] = {
     "compare": "Compare configurations, strategies and releases for the same work.",
-    "drain": "Show where the pods of drained nodes of a live cluster find a place.",
-    "fit": "Count the replicas that fit into a live cluster, and the pods to move for more.",
+    "drain": "Show where the pods of drained nodes find a place.",
+    "fit": "Count the replicas that fit, and the pods to move for more.",
     "simulate": "Show what a cluster does with its work.",
     "size": "Count the nodes that the work needs.",
-    "upgrade": "Show what another release or configuration does with the pods of a live cluster.",
+    "upgrade": "Show what another release or configuration does with the pods.",
 }
 """Question -> what ``mooring fleet --help`` says; help needs no import of them."""
 

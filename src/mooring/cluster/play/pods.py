@@ -21,7 +21,7 @@ from mooring.engine.core.moment import SECOND
 from mooring.engine.core.pod import Pod
 from mooring.engine.node.resources import IN_PROGRESS, INFEASIBLE, PENDING, Resize
 from mooring.inputs.decoding.quantities import nanoseconds
-from mooring.inputs.pods.pod_status import REJECTED
+from mooring.inputs.pods.cluster_objects import REJECTED
 
 STARTS: Final = "play.mooring.dev/starts-after"
 RUNS: Final = "play.mooring.dev/runs-for"
