@@ -12,8 +12,9 @@ from mooring.engine.core.config import ChosenPlugin, PluginChoice, Watch
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.node import Node
 from mooring.engine.plugins import CPURequest, hookimpl
-from mooring.engine.plugins.host import PluginHost, machine_view
+from mooring.engine.plugins.host import PluginHost
 from mooring.engine.plugins.loading import Watchman, points_of
+from mooring.engine.plugins.values import machine_view
 from mooring.inputs.configuration.mooring_config import plugin_choice
 
 

@@ -24,7 +24,7 @@ from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.moment import Moment
 from mooring.engine.cpumanager.state import CPUState, PreAssignment
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 
 STATE_FILES = Path(__file__).parents[1] / "corpora" / "state-files.jsonl.gz"
 BEYOND = 2**64

@@ -28,7 +28,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import StartRefusal
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.engine.node.start import not_restored
+from mooring.engine.node.settings import not_restored
 
 Members = dict[str, Any]
 ENTRIES = {"pod": {"container1": "4-6", "container2": "1-3"}}

@@ -20,7 +20,7 @@ from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import NotStarted, restart_kubelet, start_kubelet
 from mooring.engine.node.facts import PodNotSupported, PodWithdrawn
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.explanations.codes import all_codes
 from mooring.explanations.story import PodVerdict, Story, Taking
 from mooring.inputs.configuration.devices import device_table

@@ -23,7 +23,7 @@ from mooring.engine.devicemanager.state import Device, DeviceState
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.kubelet.start import restart_kubelet, start_kubelet
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.catalog import RELEASES
 from mooring.explanations.chapters import Circumstances
 from mooring.explanations.why import why, why_out_of

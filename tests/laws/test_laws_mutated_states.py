@@ -23,8 +23,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
 from mooring.engine.node import Node
-from mooring.engine.node.settings import Settings, build_settings
-from mooring.engine.node.start import RestoredStates
+from mooring.engine.node.settings import RestoredStates, Settings, build_settings
 
 Value = TypeVar("Value")
 UIDS = ("pod-0", "pod-1", "pod-2", "gone")

@@ -14,7 +14,7 @@ from mooring.engine.core.decision import Endless, StartRefusal
 from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.node import Node, Readmission, StartRefusedError
-from mooring.engine.node.start import RestoredStates, start_managers
+from mooring.engine.node.settings import RestoredStates, start_managers
 from mooring.engine.topologymanager.hints import Hint
 
 

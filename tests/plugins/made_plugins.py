@@ -13,7 +13,8 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import CPUsWanted
 from mooring.engine.cpumanager.state import CPUState
-from mooring.engine.plugins.host import PluginHost, machine_view
+from mooring.engine.plugins.host import PluginHost
+from mooring.engine.plugins.values import machine_view
 
 Point = Callable[..., object]
 

@@ -15,7 +15,7 @@ from mooring.agent.status import unready
 from mooring.agent.store import DAMAGED_FILE, JOURNAL_FILE, LOCK_FILE, Store
 from mooring.engine.core.bits import list_text
 from mooring.engine.node.hotplug import known_cpus
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 
 DISK = ("create", "full", "torn", "sync")
 _KEPT = {LOCK_FILE, JOURNAL_FILE, DAMAGED_FILE, CPU_FILE, MEMORY_FILE, "machine.json"}

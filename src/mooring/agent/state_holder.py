@@ -30,7 +30,7 @@ from mooring.engine.core.decision import Observer
 from mooring.engine.node.facts import AdmissionBegun
 from mooring.engine.node.metrics import fold, observe_duration
 from mooring.engine.plugins.asking import Notice, changes_between, notify
-from mooring.engine.plugins.host import failures
+from mooring.engine.plugins.facts import failures
 from mooring.service.logs import Attribute, CompletedSpan, Traces
 
 SETTLING = 1.0

@@ -31,7 +31,7 @@ from mooring.agent.state import AgentState
 from mooring.engine.checkpoint import store as checkpoint
 from mooring.engine.core.errors import InputError
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.service.agent_options import is_of_system
 
 _STEP = 64 * 1024

@@ -23,7 +23,7 @@ from mooring.engine.core.machine import PCIDevice
 from mooring.engine.devicemanager.state import Device
 from mooring.engine.extensions.device_alignment import LocationRules, dynamic_devices
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.inputs.pods.claims import current_devices, slice_of
 from mooring.published.facts_document import digest_of

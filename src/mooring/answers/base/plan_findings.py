@@ -22,14 +22,13 @@ from mooring.engine.kubelet.kubelet import Kubelet
 from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import MEMORY, hugepages_type, wrapped_nodes
 from mooring.engine.node.settings import Settings
-from mooring.engine.topologymanager.merge import NONE, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.options import PREFER_CLOSEST
+from mooring.engine.topologymanager.merge import NONE, PREFER_CLOSEST, SINGLE_NUMA_NODE
 from mooring.explanations.phrases import plural
 from mooring.explanations.reason import CRASHES, POOL_EMPTY
 from mooring.lazy import lazily
 
 with lazily():
-    import mooring.engine.plugins.host as plugin_host
+    import mooring.engine.plugins.facts as plugin_facts
 
 HELD_TWICE = "MOOR-312"
 """Code of plans and of the doctor: two pods hold one CPU."""
@@ -258,7 +257,7 @@ def order_findings(facts: Collection[object]) -> Iterator[Finding]:
     """Say which plugins failed to order the pods."""
     return (
         Finding("warning", f"plugin {failed.plugin}", f"failed at {failed.point}: {failed.why}", "MOOR-531")
-        for failed in (plugin_host.failures(facts) if facts else ())
+        for failed in (plugin_facts.failures(facts) if facts else ())
     )
 
 

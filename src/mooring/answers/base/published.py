@@ -27,7 +27,7 @@ from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import NotStarted, start_on
 from mooring.engine.memorymanager.policy import is_memory
 from mooring.engine.memorymanager.state import Block, MemoryState, charge
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, size
 from mooring.inputs.configuration.devices import ResourcesDump, listed_resources
 from mooring.inputs.decoding.fields import Document, within

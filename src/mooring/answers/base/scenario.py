@@ -37,8 +37,7 @@ from mooring.engine.kubelet.start import NotStarted, start_kubelet
 from mooring.engine.node import Decision
 from mooring.engine.node.decision import ScoredHint, merged_score
 from mooring.engine.node.resizing import resize_state
-from mooring.engine.node.settings import build_settings
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, build_settings
 from mooring.engine.topologymanager import Hint, merge_hints
 from mooring.inputs.configuration.devices import device_table
 from mooring.inputs.decoding.fields import within

@@ -20,7 +20,7 @@ from mooring.engine.node.reservation import DEFAULT_EVICTION_HARD
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import ALWAYS_ON, GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
-from mooring.engine.topologymanager.options import MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.engine.topologymanager.merge import MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.explanations.phrases import joined, size
 from mooring.explanations.reason import remedy
 from mooring.inputs.configuration.kubelet_config import ended_gate

@@ -23,7 +23,7 @@ from mooring.engine.devicemanager.state import DeviceState
 from mooring.engine.kubelet.events import Admit, Offline, Reboot, Remove, Restart, ordered
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
 from mooring.engine.node.resources import pod_requests
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.inputs.decoding.fields import inside
 from mooring.inputs.decoding.files import check_regular
 from mooring.inputs.machines.loader import MAX_DESCRIPTION_BYTES, load_machine

@@ -26,8 +26,7 @@ from mooring.engine.memorymanager.policy import STATIC as MEMORY_STATIC
 from mooring.engine.node.validation import SCOPES
 from mooring.engine.releases.config_fields import READ_FIELDS, Holds
 from mooring.engine.releases.gates import cpu_option_groups, known_gates
-from mooring.engine.topologymanager.merge import NONE, POLICIES
-from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.engine.topologymanager.merge import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, NONE, POLICIES, PREFER_CLOSEST
 
 
 class VariantChangePart(DocumentPart):

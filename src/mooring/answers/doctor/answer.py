@@ -13,7 +13,7 @@ from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.core.bits import CPUMask
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.pod import Pod
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import cpus_text
 from mooring.explanations.reason import POOL_EMPTY
 

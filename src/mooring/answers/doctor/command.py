@@ -33,7 +33,7 @@ with lazily():
     from mooring.cli import terminal
     from mooring.engine.checkpoint import device_file, formats, salvage
     from mooring.engine.kubelet import start as starting
-    from mooring.engine.node import start
+    from mooring.engine.node import settings
     from mooring.inputs.machines import isolation
     from mooring.inputs.machines import tree as trees
     from mooring.service import apiserver
@@ -98,7 +98,7 @@ def command(form: str, to: str, inputs: NodeOptions, *, write: bool, lint: bool)
     diagnosis = diagnosing.diagnose(asked, devices, pod_files)
     written = write and bool(diagnosis.repairs)
     if written:
-        before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory}
+        before = {settings.CPU_FILE: asked.files.cpu, settings.MEMORY_FILE: asked.files.memory}
         write_repair(diagnosis, before, Path(state))
     # Of an archive also its node, and when it was captured.
     archived = [finding.message for finding in asked.findings if finding.code == OF_ARCHIVE]
@@ -209,7 +209,7 @@ def heal_command(
     healed = bool(found.repairs) and not (starts or dry_run or left)
     if healed:
         _refuse_beside_kubelet(_node_files(inputs))
-        before = {start.CPU_FILE: asked.files.cpu, start.MEMORY_FILE: asked.files.memory, **files}
+        before = {settings.CPU_FILE: asked.files.cpu, settings.MEMORY_FILE: asked.files.memory, **files}
         write_repair(found, before, Path(state))
         _note(found, record)
     terminal.print_answer(form, to, found, text.doctor_parts(found, state), found.findings)

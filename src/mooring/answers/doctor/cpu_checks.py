@@ -28,7 +28,7 @@ from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.cpumanager.policy import StaticPolicy
 from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import OwnerKind, parts_of, state_owner
-from mooring.engine.node.start import CPU_FILE
+from mooring.engine.node.settings import CPU_FILE
 from mooring.explanations.phrases import cpus_text, joined, plural
 
 Held = TypeVar("Held")

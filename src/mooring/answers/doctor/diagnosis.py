@@ -50,8 +50,7 @@ from mooring.engine.kubelet.kubelet import StateTexts, cpu_text, memory_text
 from mooring.engine.kubelet.start import crash_at_start, refusal_of, start_kubelet
 from mooring.engine.memorymanager.policy import STATIC
 from mooring.engine.memorymanager.state import Block, MemoryState
-from mooring.engine.node.settings import Settings, build_settings
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, Settings, build_settings
 from mooring.explanations.phrases import joined, plural
 from mooring.inputs.machines.isolation import PinnedContainer
 

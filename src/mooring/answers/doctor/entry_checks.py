@@ -30,8 +30,7 @@ from mooring.engine.cpumanager.state import CPUState
 from mooring.engine.extensions.owners import OwnerKind, state_owner
 from mooring.engine.kubelet.kubelet import StateTexts
 from mooring.engine.memorymanager.state import MemoryState
-from mooring.engine.node.settings import Settings
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE, Settings
 from mooring.engine.releases.gates import known_gates
 from mooring.engine.releases.state_files import state_file_rules
 from mooring.explanations.phrases import plural

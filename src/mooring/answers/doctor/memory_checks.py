@@ -24,7 +24,7 @@ from mooring.engine.memorymanager.facts import StartLeftToChance
 from mooring.engine.memorymanager.policy import STATIC, MemoryPolicy
 from mooring.engine.memorymanager.start import blocks_by_pod, counted_blocks, order_from_the_end, replayed, start
 from mooring.engine.memorymanager.state import Block, MemoryState, MemoryTable, NUMANodeState
-from mooring.engine.node.start import MEMORY_FILE
+from mooring.engine.node.settings import MEMORY_FILE
 from mooring.explanations.phrases import joined, nodes, size, sizes
 
 Nodes = Mapping[int, NUMANodeState]

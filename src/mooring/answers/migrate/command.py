@@ -27,7 +27,7 @@ with lazily():
     from mooring.answers.base import plan as planning
     from mooring.answers.migrate import migration as migrating
     from mooring.cli import terminal
-    from mooring.engine.node import start
+    from mooring.engine.node import settings
 
 
 EPILOG = """\b
@@ -206,7 +206,7 @@ def _steps(migration: migrating.Migration, node: str, root: str) -> Iterator[mig
         (
             "systemctl stop kubelet",
             f"# in {clean(config)}: {_WITHOUT_MANAGERS}",
-            shlex.join(["rm", "-f", f"{root}/{start.CPU_FILE}", f"{root}/{start.MEMORY_FILE}"]),
+            shlex.join(["rm", "-f", f"{root}/{settings.CPU_FILE}", f"{root}/{settings.MEMORY_FILE}"]),
             "systemctl start kubelet",
         ),
         (
@@ -224,7 +224,7 @@ def _steps(migration: migrating.Migration, node: str, root: str) -> Iterator[mig
 
 def _written(config: KubeletConfig) -> tuple[str, ...]:
     """Return the state files that a kubelet writes."""
-    return (start.CPU_FILE,) if config.memory_manager_policy == "None" else (start.CPU_FILE, start.MEMORY_FILE)
+    return (settings.CPU_FILE,) if config.memory_manager_policy == "None" else (settings.CPU_FILE, settings.MEMORY_FILE)
 
 
 def _away(migration: migrating.Migration, node: str, outcome: tuple[str, ...]) -> migrating.MigrationStepPart:

@@ -20,7 +20,7 @@ from mooring.engine.core.decision import Placement
 from mooring.engine.core.pod import Pod
 from mooring.engine.core.release import MANAGER_GATES, SWITCHES, FeatureGates, Gate, Release
 from mooring.engine.node.node import placements_of
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.engine.releases.config_fields import (
     CPU_OPTIONS,
     DEFAULT_HISTORY,

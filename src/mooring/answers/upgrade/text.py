@@ -16,7 +16,7 @@ from mooring.answers.upgrade.causes import ExamplePodPart, UpgradeCausePart, pla
 from mooring.answers.upgrade.node import UpgradeSituation
 from mooring.documents.plan import PodPart
 from mooring.engine.core.errors import clean
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.explanations.phrases import joined, plural
 from mooring.explanations.story import PodVerdict
 from mooring.views.console import Breaking, new_table

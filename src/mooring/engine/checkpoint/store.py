@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from mooring.engine.core.errors import InputError
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.lazy import dataclass
 
 _numbers = count()

@@ -26,8 +26,7 @@ from mooring.engine.kubelet.kubelet import DeferredText, Kubelet, StateTexts, cp
 from mooring.engine.memorymanager.state import MemoryState
 from mooring.engine.node import Node
 from mooring.engine.node.providers import Providers
-from mooring.engine.node.settings import Settings, build_settings
-from mooring.engine.node.start import RestoredStates, running_managers, start_managers
+from mooring.engine.node.settings import RestoredStates, Settings, build_settings, running_managers, start_managers
 from mooring.lazy import dataclass, field, lazily, replace
 
 with lazily():
@@ -35,7 +34,7 @@ with lazily():
     from mooring.engine.node import hotplug
 
 if TYPE_CHECKING:
-    from mooring.engine.node.start import Started
+    from mooring.engine.node.settings import Started
 
 BEFORE_MACHINE = frozenset({"flags", "decode", "featureGates", "validation"})
 """Stages of a start in which the kubelet has not read the machine yet."""

@@ -29,8 +29,7 @@ from mooring.engine.node.decision import NO_AFFINITY, Decision, Readmission, Rem
 from mooring.engine.node.facts import KubeletStarted, PodWithdrawn
 from mooring.engine.node.providers import Providers, after_removal, without_stale_devices
 from mooring.engine.node.resources import Waiting
-from mooring.engine.node.settings import Settings, build_settings
-from mooring.engine.node.start import RestoredStates, start_managers, written
+from mooring.engine.node.settings import RestoredStates, Settings, build_settings, start_managers, written
 from mooring.engine.topologymanager.hints import Hint
 from mooring.lazy import dataclass, field, replace
 

@@ -35,14 +35,23 @@ from mooring.engine.node.reservation import Reservation
 from mooring.engine.node.validation import SCOPES
 from mooring.engine.releases.gates import cpu_option_groups, topology_option_groups
 from mooring.engine.topologymanager.hints import NUMAInfo
-from mooring.engine.topologymanager.merge import NONE, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.options import FIELD as TOPOLOGY_OPTIONS
-from mooring.engine.topologymanager.options import GROUP_GATES, MAX_ALLOWABLE, PREFER_CLOSEST, STABLE, OptionGuard
-from mooring.engine.topologymanager.options import parse_options as parse_topology_options
+from mooring.engine.topologymanager.merge import FIELD as TOPOLOGY_OPTIONS
+from mooring.engine.topologymanager.merge import (
+    GROUP_GATES,
+    MAX_ALLOWABLE,
+    NONE,
+    POLICIES,
+    PREFER_CLOSEST,
+    RESTRICTED,
+    SINGLE_NUMA_NODE,
+    STABLE,
+)
+from mooring.engine.topologymanager.merge import parse_options as parse_topology_options
 from mooring.lazy import lazily, replace
 
 with lazily():
     import mooring.engine.plugins.host as plugin_host
+    import mooring.engine.plugins.values as plugin_values
 
 if TYPE_CHECKING:
     from mooring.engine.plugins.host import PluginHost
@@ -60,9 +69,12 @@ def numa_info(config: KubeletConfig, info: MachineInfo, gates: FeatureGates, rel
     if policy == NONE:
         return NUMAInfo(NUMAMask(mask_of(node for node in ids if 0 <= node <= HIGHEST_NODE)))
     enabled = {group for group, gate in GROUP_GATES.items() if gates[gate]} | {STABLE}
-    capitalized = release.rules.capitalized_topology_option_texts
-    guard = OptionGuard(topology_option_groups(release.name), frozenset(enabled), capitalized)
-    options = parse_topology_options(config.topology_manager_policy_options, guard)
+    options = parse_topology_options(
+        config.topology_manager_policy_options,
+        topology_option_groups(release.name),
+        enabled,
+        capitalized=release.rules.capitalized_topology_option_texts,
+    )
     if isinstance(options, Fault):
         return options
     if options.prefer_closest and any(node.distances is None for node in info.topology):
@@ -138,7 +150,7 @@ def _static_policy(
     host = None
     if mooring.plugins.plugins:
         keeps_hints = config.topology_manager_policy in {RESTRICTED, SINGLE_NUMA_NODE}
-        machine = plugin_host.machine_view(topology, rules, facts)
+        machine = plugin_values.machine_view(topology, rules, facts)
         host = plugin_host.PluginHost(mooring.plugins, machine, keeps_hints=keeps_hints)
     reserved = explicit.mask
     if not reserved:

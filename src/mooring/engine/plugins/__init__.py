@@ -12,7 +12,7 @@ A plugin is made of a mapping of settings by a class or function that an entry p
 ``mooring.cpu_plugins`` names. It is asked at the extension points that it implements
 (:mod:`mooring.engine.plugins.values`); it sees values (:mod:`mooring.engine.plugins.values`) and gives values.
 Whatever it gives is
-checked before it counts (:mod:`mooring.engine.plugins.asking`, :mod:`mooring.engine.plugins.pipeline`).
+checked before it counts (:mod:`mooring.engine.plugins.asking`, :mod:`mooring.engine.plugins.host`).
 
 Source: CPU Manager Plugin Model (proposal); spec: resize.md section 7.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from mooring.engine.core.bits import CPUMask, NUMAMask
@@ -100,3 +100,8 @@ PluginStep: TypeAlias = (
     PluginFiltered | PluginMadeRoom | PluginScored | PluginsChose | PluginChoseAffinity | PluginFailed
 )
 """What a plugin did."""
+
+
+def failures(facts: Iterable[object]) -> tuple[PluginFailed, ...]:
+    """Return which plugins failed, among other facts."""
+    return tuple(fact for fact in facts if isinstance(fact, PluginFailed))

@@ -1,32 +1,50 @@
 """The host: asks the plugins of a node for the CPU manager and the topology manager, and keeps what both promise.
 
+The pipeline: filter, make room, score CPUs, select, score sets. What the host holds a plugin to stands next to the
+step: only CPUs that may be given, exactly as many as wanted, whole cores where the policy option says so.
+
 Source: CPU Manager Plugin Model (proposal), both placements; spec: resize.md section 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
-from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of, members
+from mooring.engine.core.bits import CPUMask, NUMAMask, mask_of
 from mooring.engine.core.config import PluginChoice, PluginPlacement
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.decision import Endless, Observer
-from mooring.engine.core.machineinfo import CPUFacts
 from mooring.engine.core.pod import Container, Pod
-from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.facts import CPUHintsAsked
-from mooring.engine.cpumanager.options import TakeError, TakeRules
-from mooring.engine.cpumanager.policy import AllocationError, CPUsChosen, CPUsWanted, StaticPolicy
+from mooring.engine.cpumanager.options import TakeError
+from mooring.engine.cpumanager.policy import AllocationError, CPUsChosen, CPUsWanted, Purpose, StaticPolicy
 from mooring.engine.cpumanager.state import CPUState, Reusable
 from mooring.engine.extensions import choosing
 from mooring.engine.extensions.owners import hidden_of_pod
-from mooring.engine.plugins import pipeline
-from mooring.engine.plugins.asking import Asking, as_nodes, as_order
-from mooring.engine.plugins.facts import PluginFailed
-from mooring.engine.plugins.values import AffinityRequest, CPURequest, Holder, MachineView, NUMAChoice, PodView
+from mooring.engine.plugins import facts
+from mooring.engine.plugins.asking import (
+    Asking,
+    BadAnswerError,
+    as_nodes,
+    as_order,
+    as_room,
+    as_score,
+    as_scores,
+    as_selected,
+    as_withheld,
+)
+from mooring.engine.plugins.values import (
+    AffinityRequest,
+    CPURequest,
+    Holder,
+    MachineView,
+    Selected,
+    is_whole,
+    numa_choice,
+    pod_view,
+    scored_choice,
+)
 from mooring.engine.topologymanager.hints import Hint
 from mooring.lazy import dataclass, field, replace
 
@@ -48,18 +66,12 @@ class PluginHost:
     @property
     def counts_cores(self) -> bool:
         """Whether a plugin tells single CPUs apart, so that the kubelet's average of the machine says nothing."""
-        return any(
-            plugin.placement == PluginPlacement.CPU_MANAGER and plugin.points.keys() & _TELLING_APART
-            for plugin in self.choice.plugins
-        )
+        return bool(self.names(PluginPlacement.CPU_MANAGER, _TELLING_APART))
 
     @property
     def withholds(self) -> bool:
         """Whether a plugin may withhold CPUs in the CPU manager."""
-        return any(
-            plugin.placement is PluginPlacement.CPU_MANAGER and "filter_cpus" in plugin.points
-            for plugin in self.choice.plugins
-        )
+        return bool(self.names(PluginPlacement.CPU_MANAGER, frozenset({"filter_cpus"})))
 
     def among(self, active: Mapping[str, Pod]) -> PluginHost:
         """Return the host that knows the active pods."""
@@ -75,7 +87,7 @@ class PluginHost:
         if not asking.of("filter_cpus"):
             return wanted.pool
         request = self._request(state, wanted)
-        left = asking.within_budget(lambda: pipeline.usable(asking, request))
+        left = asking.within_budget(lambda: filtered(asking, request))
         return wanted.pool if left is None else left[0].available.mask
 
     def chosen(self, state: CPUState, wanted: CPUsWanted, observer: Observer | None) -> CPUsChosen | TakeError | None:
@@ -117,19 +129,16 @@ class PluginHost:
 
     def takes_part(self, placement: PluginPlacement) -> bool:
         """Tell whether a plugin of a placement takes part in the choice."""
-        return any(plugin.placement == placement and plugin.points.keys() & _CHOOSING for plugin in self.choice.plugins)
+        return bool(self.names(placement))
 
     def has_point(self, point: str) -> bool:
         """Tell whether any plugin implements an extension point."""
         return any(point in plugin.points for plugin in self.choice.plugins)
 
-    def names(self, placement: PluginPlacement) -> tuple[str, ...]:
-        """Return the names of the plugins of a placement that take part in the choice."""
-        return tuple(
-            plugin.name
-            for plugin in self.choice.plugins
-            if plugin.placement == placement and plugin.points.keys() & _CHOOSING
-        )
+    def names(self, placement: PluginPlacement, points: frozenset[str] = _CHOOSING) -> tuple[str, ...]:
+        """Return the names of the plugins of a placement that implement any of some points, those of the choice."""
+        mine = (plugin for plugin in self.choice.plugins if plugin.placement is placement)
+        return tuple(plugin.name for plugin in mine if plugin.points.keys() & points)
 
     def affinity(
         self, pod: Pod, container: str, policy: str, merged: Hint, of_cpus: Hint, observer: Observer | None
@@ -140,7 +149,7 @@ class PluginHost:
             The plugin that did, and the hint; None when none did.
         """
         asking = Asking(self.choice, pod.uid, container, observer)
-        request = AffinityRequest(_pod_view(pod), container, policy, _numa_choice(merged), _numa_choice(of_cpus))
+        request = AffinityRequest(pod_view(pod), container, policy, numa_choice(merged), numa_choice(of_cpus))
 
         def work() -> tuple[str, Hint] | None:
             for plugin in asking.of("choose_affinity"):
@@ -156,11 +165,6 @@ class PluginHost:
 
         return asking.within_budget(work)
 
-    @property
-    def orders_pods(self) -> bool:
-        """Tell whether a plugin may order pods that wait together."""
-        return any("sort_pods" in plugin.points for plugin in self.choice.plugins)
-
     def ordered(self, pods: Sequence[Pod], observer: Observer | None = None) -> list[Pod]:
         """Return pods that wait in the order in which they are to be admitted."""
         asking = Asking(self.choice, "", "", observer)
@@ -172,7 +176,7 @@ class PluginHost:
         def work() -> list[str]:
             order = list(by_uid)
             for plugin in asking.of("sort_pods"):
-                views = tuple(_pod_view(by_uid[uid]) for uid in order)
+                views = tuple(pod_view(by_uid[uid]) for uid in order)
                 answer = asking.ask(plugin, "sort_pods", as_order, pods=views)
                 if answer is None:
                     continue
@@ -192,7 +196,7 @@ class PluginHost:
         if not asking.choice.plugins:
             return None
         request = self._request(state, wanted)
-        return asking.within_budget(lambda: pipeline.chosen(asking, request))
+        return asking.within_budget(lambda: selected_by(asking, request))
 
     def _asking(self, placement: PluginPlacement, wanted: CPUsWanted, observer: Observer | None) -> Asking:
         mine = tuple(plugin for plugin in self.choice.plugins if plugin.placement == placement)
@@ -202,7 +206,7 @@ class PluginHost:
         bound = self.keeps_hints and wanted.near.bit_count() >= wanted.need
 
         def holders() -> tuple[Holder, ...]:
-            pods = {uid: _pod_view(pod) for uid, pod in self.active.items() if uid in state.assignments}
+            pods = {uid: pod_view(pod) for uid, pod in self.active.items() if uid in state.assignments}
             return tuple(
                 Holder(uid, container, CPUSet(cpus), pods.get(uid))
                 for uid, containers in state.assignments.items()
@@ -211,7 +215,7 @@ class PluginHost:
 
         return CPURequest(
             purpose=wanted.purpose.value,
-            pod=_pod_view(wanted.pod) if wanted.pod is not None else None,
+            pod=pod_view(wanted.pod) if wanted.pod is not None else None,
             container=wanted.container,
             need=wanted.need,
             available=CPUSet(wanted.near if bound else wanted.pool),
@@ -222,43 +226,172 @@ class PluginHost:
         )
 
 
-def machine_view(topology: Topology, rules: TakeRules, facts: CPUFacts) -> MachineView:
-    """Return what plugins know of a machine: values of their own, so that nothing they do reaches the engine's."""
-    members_of = ((one.name, getattr(topology, one.name)) for one in fields(topology))
-    maps: dict[str, Any] = {
-        name: MappingProxyType(dict(value)) for name, value in members_of if isinstance(value, Mapping)
-    }
-    return MachineView(
-        cpus=CPUSet(topology.all_cpus),
-        numa=_sets(topology.numa),
-        sockets=_sets(topology.sockets),
-        caches=_sets(topology.uncores),
-        cores=_sets(topology.cores),
-        kinds=MappingProxyType({kind.efficiency: kind.cpus for kind in facts.kinds}),
-        isolated=facts.isolated,
-        reserved=CPUSet(),
-        topology=replace(topology, **maps),
-        rules=rules,
-    )
+def filtered(asking: Asking, request: CPURequest) -> tuple[CPURequest, bool]:
+    """Let plugins withhold CPUs, and make room where too few are left.
+
+    Returns:
+        The request with what is available then, and whether anything was withheld.
+    """
+    pool = request.available
+    withheld = CPUSet()
+    siblings = CPUSet()
+    for plugin in asking.of("filter_cpus"):
+        answer = asking.ask(plugin, "filter_cpus", as_withheld, request=request)
+        cpus = answer.cpus & request.available if answer is not None else CPUSet()
+        if answer is None or not cpus:
+            continue
+        withheld |= cpus
+        if answer.as_siblings:
+            siblings |= cpus
+        request = replace(_left(request, pool - withheld), siblings=siblings)
+        if asking.observer is not None:
+            asking.observer(facts.PluginFiltered(asking.pod, asking.container, plugin.name, cpus.mask, answer.because))
+    for plugin in asking.of("post_filter") if withheld else ():
+        if len(request.available) >= request.need:
+            break
+        room = asking.ask(plugin, "post_filter", as_room, request=request, withheld=withheld)
+        cpus = room.cpus & withheld if room is not None else CPUSet()
+        if room is None or not cpus:
+            continue
+        withheld -= cpus
+        request = _left(request, pool - withheld)
+        if asking.observer is not None:
+            asking.observer(facts.PluginMadeRoom(asking.pod, asking.container, plugin.name, cpus.mask, room.because))
+    return replace(request, siblings=siblings & withheld), bool(withheld)
 
 
-def _sets(masks: Mapping[int, CPUMask]) -> Mapping[int, CPUSet]:
-    return MappingProxyType({element: CPUSet(mask) for element, mask in masks.items()})
+def _left(request: CPURequest, available: CPUSet) -> CPURequest:
+    return replace(request, available=available, near=request.near & available)
 
 
-def _pod_view(pod: Pod) -> PodView:
-    annotations = MappingProxyType(dict(pod.annotations))
-    return PodView(
-        pod.uid, pod.namespace, pod.name, pod.qos.value, annotations, pod.priority, is_pod_level=pod.is_pod_level
-    )
+def selected_by(asking: Asking, request: CPURequest) -> CPUsChosen | TakeError | None:
+    """Run the pipeline.
+
+    Returns:
+        The choice; a refusal in the kubelet's words when filters left too few CPUs; None when no plugin has an opinion.
+    """
+    pool = request.available
+    request, took_part = filtered(asking, request)
+    if took_part and len(request.available) < request.need:
+        count = len(request.available)
+        return TakeError(f"not enough cpus available to satisfy request: requested={request.need}, available={count}")
+    if len(request.available) < request.need or request.need < 1:
+        # The kubelet's rules have words of their own for this.
+        return None
+    # The sum of all scores of each CPU; CPUs without a score are absent
+    scores: dict[int, float] = {}
+    for plugin in asking.of("pre_score"):
+        answer = asking.ask(plugin, "pre_score", as_scores, request=request)
+        weighted = {cpu: score * plugin.weight for cpu, score in (answer or {}).items() if cpu in request.available}
+        for cpu, score in weighted.items():
+            scores[cpu] = scores.get(cpu, 0.0) + score
+        if weighted and asking.observer is not None:
+            asking.observer(facts.PluginScored(asking.pod, asking.container, plugin.name, _levels(weighted)))
+    # The sets that plugins propose, as far as they keep what the host promises
+    proposed = []
+    seen = MappingProxyType(dict(scores))
+    check = _checked(request, pool)
+    for plugin in asking.of("select_cpus"):
+        selected = asking.ask(plugin, "select_cpus", check, request=request, scores=seen)
+        if selected is not None:
+            proposed.append(facts.Candidate(plugin.name, selected.cpus.mask, selected.hidden.mask))
+    judges = asking.of("score_set")
+    if not proposed or judges:
+        proposed += _of_host(request, scores, took_part=took_part, alternatives=bool(judges))
+    if not proposed:
+        # Filters are kept: what they withheld is not taken after all because the rest was awkward. Neither is a core
+        # torn apart by the kubelet's average where CPUs were distinguished.
+        return TakeError("failed to allocate cpus") if took_part or scores else None
+    proposed = [replace(one, hidden=one.hidden | _siblings(request, one.cpus)) for one in proposed]
+    best = _best(asking, request, proposed)
+    return CPUsChosen(CPUMask(best.cpus), CPUMask(best.hidden))
 
 
-def _numa_choice(hint: Hint) -> NUMAChoice:
-    if hint.mask is None:
-        return NUMAChoice(None, hint.preferred)
-    return NUMAChoice(frozenset(members(hint.mask)), hint.preferred)
+def _levels(scores: Mapping[int, float]) -> dict[float, CPUMask]:
+    """Return score -> mask of the CPUs with it, highest first."""
+    levels: dict[float, CPUMask] = {}
+    for cpu, score in scores.items():
+        levels[score] = CPUMask(levels.get(score, 0) | 1 << cpu)
+    return dict(sorted(levels.items(), reverse=True))
 
 
-def failures(facts: Iterable[object]) -> tuple[PluginFailed, ...]:
-    """Return which plugins failed, among other facts."""
-    return tuple(fact for fact in facts if isinstance(fact, PluginFailed))
+def _checked(request: CPURequest, pool: CPUSet) -> Callable[[object], Selected]:
+    """Return what understands a selection and holds it to the invariants."""
+
+    def check(answer: object) -> Selected:
+        selected = as_selected(answer)
+        cpus, hidden = selected.cpus, selected.hidden
+        if len(cpus) != request.need:
+            raise BadAnswerError(f"it selected {len(cpus)} CPUs where {request.need} are wanted")
+        if not cpus <= request.available:
+            raise BadAnswerError(f"it selected the CPUs {cpus - request.available}, which may not be given")
+        if not is_whole(request, cpus | hidden):
+            raise BadAnswerError(f"it selected the CPUs {cpus}, which are no whole cores (full-pcpus-only)")
+        _check_hidden(request, pool, selected)
+        return selected
+
+    return check
+
+
+def _check_hidden(request: CPURequest, pool: CPUSet, selected: Selected) -> None:
+    """Check that hidden threads are free, and of the cores that were selected."""
+    cpus, hidden = selected.cpus, selected.hidden
+    if not hidden:
+        return
+    if request.purpose != Purpose.CONTAINER.value:
+        raise BadAnswerError(f"it hides CPUs of a request for {request.purpose}, where only containers can")
+    if hidden & cpus or not hidden <= pool:
+        raise BadAnswerError(f"it hides the CPUs {hidden}, of which some are given or not free")
+    cores = [core for core in request.machine.cores.values() if core & cpus]
+    if not hidden <= CPUSet.from_ids(cpu for core in cores for cpu in core):
+        raise BadAnswerError(f"it hides the CPUs {hidden}, of which some are on other cores")
+
+
+def _siblings(request: CPURequest, chosen: int) -> int:
+    """Return those of the siblings that are on the chosen cores; only a container can hide them."""
+    if not request.siblings or request.purpose != Purpose.CONTAINER.value:
+        return 0
+    return request.machine.topology.core_siblings(CPUMask(chosen)) & request.siblings.mask & ~chosen
+
+
+def _of_host(
+    request: CPURequest, scores: Mapping[int, float], *, took_part: bool, alternatives: bool
+) -> list[facts.Candidate]:
+    """Return the host's own proposals: what the kubelet's rules take, best scores first, near the hint first."""
+    if not took_part and not scores and not alternatives:
+        return []
+    # As in the kubelet: what the hint points to, then anywhere.
+    places = [request.near] if request.near else []
+    proposals = [scored_choice(request, scores, places)]
+    if alternatives:
+        around = request.near if len(request.near) >= request.need else request.available
+        elements = [element & around for element in (*request.machine.numa.values(), *request.machine.caches.values())]
+        proposals += [scored_choice(request, scores, [one]) for one in elements if len(one) >= request.need]
+    found = dict.fromkeys(one.mask for one in proposals if one is not None and is_whole(request, one))
+    return [facts.Candidate("", cpus) for cpus in found]
+
+
+def _best(asking: Asking, request: CPURequest, proposed: list[facts.Candidate]) -> facts.Candidate:
+    """Return the proposal with the highest score; the first one of equal ones."""
+    judges = asking.of("score_set")
+    judged = []
+    for candidate in proposed:
+        scores: dict[str, float] = {}
+        for plugin in judges:
+            if plugin.name in asking.failed:
+                continue
+            score = asking.ask(
+                plugin, "score_set", as_score, request=request, candidate=CPUSet(CPUMask(candidate.cpus))
+            )
+            if score is not None:
+                scores[plugin.name] = score * plugin.weight
+        judged.append(replace(candidate, scores=scores or None))
+    # A judge that fails half-way has judged nothing.
+    for candidate_index, candidate in enumerate(judged):
+        kept = {name: score for name, score in (candidate.scores or {}).items() if name not in asking.failed}
+        judged[candidate_index] = replace(candidate, scores=kept or None)
+    best = max(judged, key=lambda one: one.score)
+    if asking.observer is not None:
+        as_hint = any(plugin.placement is PluginPlacement.HINT_PROVIDER for plugin in asking.choice.plugins)
+        asking.observer(facts.PluginsChose(asking.pod, asking.container, tuple(judged), best, as_hint))
+    return best

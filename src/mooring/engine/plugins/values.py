@@ -13,17 +13,23 @@ The kubelet's own rules of taking are for plugins that only want to say from whe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
 
 import pluggy
 
-from mooring.engine.core.bits import NO_CPUS, CPUMask
+from mooring.engine.core.bits import NO_CPUS, CPUMask, members
 from mooring.engine.core.cpuset import CPUSet
 from mooring.engine.core.errors import KubeletCrashError
+from mooring.engine.core.machineinfo import CPUFacts
+from mooring.engine.core.pod import Pod
 from mooring.engine.core.topology import Topology
 from mooring.engine.cpumanager.options import TakeRules
 from mooring.engine.cpumanager.policy import Purpose
 from mooring.engine.cpumanager.take import take
 from mooring.engine.extensions.choosing import cores_of, whole_cores_in
+from mooring.engine.topologymanager.hints import Hint
 from mooring.lazy import dataclass, field, replace
 
 
@@ -345,3 +351,42 @@ def _level_by_level(request: CPURequest, scores: Mapping[int, float], places: Se
                 return None
             taken |= more
     return taken if len(taken) == request.need else None
+
+
+def machine_view(topology: Topology, rules: TakeRules, facts: CPUFacts) -> MachineView:
+    """Return what plugins know of a machine: values of their own, so that nothing they do reaches the engine's."""
+    members_of = ((one.name, getattr(topology, one.name)) for one in fields(topology))
+    maps: dict[str, Any] = {
+        name: MappingProxyType(dict(value)) for name, value in members_of if isinstance(value, Mapping)
+    }
+    return MachineView(
+        cpus=CPUSet(topology.all_cpus),
+        numa=_sets(topology.numa),
+        sockets=_sets(topology.sockets),
+        caches=_sets(topology.uncores),
+        cores=_sets(topology.cores),
+        kinds=MappingProxyType({kind.efficiency: kind.cpus for kind in facts.kinds}),
+        isolated=facts.isolated,
+        reserved=CPUSet(),
+        topology=replace(topology, **maps),
+        rules=rules,
+    )
+
+
+def _sets(masks: Mapping[int, CPUMask]) -> Mapping[int, CPUSet]:
+    return MappingProxyType({element: CPUSet(mask) for element, mask in masks.items()})
+
+
+def pod_view(pod: Pod) -> PodView:
+    """Return what plugins know of a pod."""
+    annotations = MappingProxyType(dict(pod.annotations))
+    return PodView(
+        pod.uid, pod.namespace, pod.name, pod.qos.value, annotations, pod.priority, is_pod_level=pod.is_pod_level
+    )
+
+
+def numa_choice(hint: Hint) -> NUMAChoice:
+    """Return what plugins know of a hint."""
+    if hint.mask is None:
+        return NUMAChoice(None, hint.preferred)
+    return NUMAChoice(frozenset(members(hint.mask)), hint.preferred)

@@ -1,25 +1,97 @@
-"""Merging hints: from what each provider would like to one answer for all of them.
+"""Merging hints: from what each provider would like to one answer for all of them; and the options of that.
 
 The kubelet folds a comparison over the Cartesian product of all hints. The outcome depends on much less: on whether a
 mask exists that every provider prefers, and otherwise on the set of non-empty intersections that can be reached. This
 module works on that, and is held against the plain product in the tests.
 
-Source: kubelet v1.37.1, topologymanager policy*.go; spec: topology-manager.md section 3.
+Source: kubelet v1.37.1, topologymanager policy*.go and policy_options.go; spec: topology-manager.md section 3,
+configuration.md section 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from mooring.engine.core.bits import NO_NODES, NUMAMask, members
-from mooring.engine.core.decision import Observer
+from mooring.engine.core.decision import Cause, Fault, Observer
+from mooring.engine.core.gotext import GoSyntaxError, atoi, parse_bool, quote
 from mooring.engine.topologymanager.facts import HintsMerged
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo, best_of_size, narrowest
 from mooring.engine.topologymanager.wide import WIDEST, Family, families_by_size, family_of, intersections
 from mooring.engine.topologymanager.widemerge import Entry, best_preferred, best_reachable
 from mooring.lazy import dataclass
+
+FIELD = "topologyManagerPolicyOptions"
+PREFER_CLOSEST = "prefer-closest-numa-nodes"
+MAX_ALLOWABLE = "max-allowable-numa-nodes"
+DEFAULT_MAX_ALLOWABLE = 8
+
+STABLE = "stable"
+OPTION_GROUPS: Mapping[str, str] = {PREFER_CLOSEST: STABLE, MAX_ALLOWABLE: STABLE}
+"""Option -> maturity group in v1.37.1; older releases have others (``mooring.engine.releases.gates``)."""
+
+GROUP_GATES: Mapping[str, str] = {
+    "beta": "TopologyManagerPolicyBetaOptions",
+    "alpha": "TopologyManagerPolicyAlphaOptions",
+}
+"""Maturity group -> the feature gate that its options need."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyOptions:
+    """The options, understood."""
+
+    prefer_closest: bool = False
+    max_allowable: int = DEFAULT_MAX_ALLOWABLE
+
+
+def parse_options(
+    options: Mapping[str, str],
+    groups: Mapping[str, str] = OPTION_GROUPS,
+    enabled: Collection[str] = (STABLE,),
+    *,
+    capitalized: bool = False,
+) -> TopologyOptions | Fault:
+    """Return the options, or what is wrong with the first bad one in sorted order (random in the kubelet).
+
+    Args:
+        options: as given.
+        groups: options of the kubelet's release, and their groups.
+        enabled: groups that may be used: ``stable``, and those whose feature gates are on.
+        capitalized: whether refusals of a group begin as titles do: rule capitalized-topology-option-texts, up to
+            v1.32 (spec: releases.md section 8).
+    """
+    prefer_closest = False
+    max_allowable = DEFAULT_MAX_ALLOWABLE
+    for name in sorted(options):
+        value = options[name]
+        group = groups.get(name)
+        if group is None:
+            text = f"unknown Topology Manager Policy option: {quote(name)}"
+            return Fault(text, Cause.UNKNOWN_TOPOLOGY_OPTION, FIELD, (name,))
+        if group not in enabled:
+            kind = f"topology manager policy {group}-level options"
+            if capitalized:
+                kind = f"Topology Manager Policy {group.capitalize()}-level Options"
+            text = f"{kind} not enabled, but option {quote(name)} provided"
+            return Fault(text, Cause.TOPOLOGY_OPTION_GROUP, FIELD, (name,), (GROUP_GATES[group],))
+        if name == PREFER_CLOSEST:
+            try:
+                prefer_closest = parse_bool(value)
+            except GoSyntaxError as error:
+                return Fault(f"bad value for option {quote(name)}: {error}", Cause.OPTION_VALUE, FIELD, (name,))
+        else:
+            try:
+                max_allowable = atoi(value)
+            except GoSyntaxError as error:
+                return Fault(f"unable to convert policy option to integer {quote(name)}: {error}", names=(name,))
+            if max_allowable < DEFAULT_MAX_ALLOWABLE:
+                text = f"the minimum value of {quote(name)} should not be less than {DEFAULT_MAX_ALLOWABLE}"
+                return Fault(text, names=(name,))
+    return TopologyOptions(prefer_closest, max_allowable)
+
 
 NONE = "none"
 BEST_EFFORT = "best-effort"

@@ -12,8 +12,7 @@ from mooring.engine.core.decision import Fault
 from mooring.engine.core.errors import InputError
 from mooring.engine.core.gotext import quote
 from mooring.engine.topologymanager.hints import Hint, Hints, NUMAInfo
-from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, merge
-from mooring.engine.topologymanager.options import TopologyOptions, parse_options
+from mooring.engine.topologymanager.merge import NONE, POLICIES, SINGLE_NUMA_NODE, TopologyOptions, merge, parse_options
 from mooring.engine.topologymanager.wide import ResourceHints, merge_entries
 from mooring.lazy import dataclass
 

@@ -22,7 +22,7 @@ from mooring.engine.core.machine import Finding, Machine
 from mooring.engine.core.release import NEWEST, Release
 from mooring.engine.devicemanager.state import Device, Preference
 from mooring.engine.kubelet.kubelet import StateTexts
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.inputs.archive import OF_ARCHIVE
 from mooring.inputs.archive.claims import DeviceFacts
 from mooring.inputs.configuration.devices import declared_devices, declared_preferences

@@ -20,7 +20,7 @@ from mooring.answers.base.inputs.checks import STANDARD_INPUT
 from mooring.answers.base.inputs.node import question_of
 from mooring.engine.checkpoint.device_file import DEVICE_FILE
 from mooring.engine.core.errors import InputError
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.inputs.decoding.files import FileMark, file_mark
 from mooring.lazy import lazily
 from mooring.monitoring.serve.snapshot import NodeSnapshot

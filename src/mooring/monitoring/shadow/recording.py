@@ -20,7 +20,7 @@ from mooring.engine.core.pod import Pod
 from mooring.engine.kubelet.admit import POD_LEVEL_NOT_SUPPORTED
 from mooring.engine.kubelet.events import Admit, Remove, Restart
 from mooring.engine.kubelet.kubelet import Kubelet, StateTexts
-from mooring.engine.node.start import CPU_FILE, MEMORY_FILE
+from mooring.engine.node.settings import CPU_FILE, MEMORY_FILE
 from mooring.inputs.archive.reduction import anonymous_pods, reduced_pods
 from mooring.inputs.configuration.devices import devices_document
 from mooring.inputs.machines.machineinfo_json import machine_info_document

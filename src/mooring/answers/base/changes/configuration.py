@@ -21,8 +21,7 @@ from mooring.engine.cpumanager.options import ALIGN_BY_SOCKET, FULL_PCPUS_ONLY, 
 from mooring.engine.releases.config_fields import CPU_OPTIONS, READ_FIELDS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gate_history import GATE_HISTORY
 from mooring.engine.releases.gates import cpu_option_groups, known_gates, topology_option_groups
-from mooring.engine.topologymanager.merge import BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE
-from mooring.engine.topologymanager.options import MAX_ALLOWABLE
+from mooring.engine.topologymanager.merge import BEST_EFFORT, MAX_ALLOWABLE, RESTRICTED, SINGLE_NUMA_NODE
 from mooring.inputs.decoding.fields import nearest
 
 

@@ -32,7 +32,7 @@ from mooring.engine.memorymanager.state import NUMANodeState
 from mooring.engine.node.resources import allocatable, pod_requests
 from mooring.engine.releases.config_fields import CPU_OPTIONS, TOPOLOGY_OPTIONS
 from mooring.engine.releases.gates import cpu_option_groups, known_gates
-from mooring.engine.topologymanager.options import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
+from mooring.engine.topologymanager.merge import DEFAULT_MAX_ALLOWABLE, MAX_ALLOWABLE, PREFER_CLOSEST
 from mooring.inputs.pods.defaults import PodGates
 
 MOST_NODES = 10

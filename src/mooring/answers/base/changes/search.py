@@ -138,7 +138,7 @@ class Search:
         expected = self.expected.difference(without).union(back)
         leaving = self.question.leaving
         plugins = self.settings.plugins
-        if plugins is not None and plugins.orders_pods:
+        if plugins is not None and plugins.has_point("sort_pods"):
             try:
                 changed = applied(self.question, changes)
             except InputError:
