@@ -76,7 +76,7 @@ def test_a_verb_without_its_extra_names_it_in_one_line() -> None:
 
 @pytest.mark.parametrize("verb", NEEDED)
 def test_an_extra_has_every_package_that_its_verb_imports(licences: ModuleType, verb: str) -> None:
-    packages = licences.needed(sorted(packages_of(EXTRAS[verb.split()[0]])))
+    packages = licences.needed(sorted(packages_of(EXTRAS[verb.split(maxsplit=1)[0]])))
     [(_, complaint)] = without_extras(NEEDED[verb], but=packages)
     assert "install its packages" not in complaint
 
